@@ -111,7 +111,7 @@ static tinker_status check_key(const char *key, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status check(const tinker_call_options *o, tinker_error *err)
+static tinker_status check_options(const tinker_call_options *o, tinker_error *err)
 {
     if (o->timeout_ms < 0 || o->deadline_ms < 0 || o->max_retries < -1)
         return err_set(err, TINKER_EINVAL,
@@ -129,7 +129,7 @@ static tinker_status check(const tinker_call_options *o, tinker_error *err)
 
 /* ---- copying -------------------------------------------------------------------------------- */
 
-static void copy_headers(struct call_options *p, const tinker_call_options *o)
+static void copy_option_headers(struct call_options *p, const tinker_call_options *o)
 {
     p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
     for (size_t i = 0; p->headers && i < o->n_headers; i++)
@@ -138,7 +138,7 @@ static void copy_headers(struct call_options *p, const tinker_call_options *o)
                                   arena_strdup(&p->arena, o->headers[i].value), true };
 }
 
-static void copy_query(struct call_options *p, const tinker_call_options *o)
+static void copy_option_query(struct call_options *p, const tinker_call_options *o)
 {
     struct buf q;
     buf_init(&q, SIZE_MAX / 4);
@@ -156,7 +156,7 @@ static void copy_query(struct call_options *p, const tinker_call_options *o)
     buf_clear(&q);
 }
 
-static void copy_metadata(struct call_options *p, const tinker_call_options *o)
+static void copy_option_metadata(struct call_options *p, const tinker_call_options *o)
 {
     p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
     for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
@@ -170,7 +170,7 @@ static void copy_metadata(struct call_options *p, const tinker_call_options *o)
 }
 
 /* The members of the object, without its braces. */
-static tinker_status copy_body(struct call_options *p, const char *json, tinker_error *err)
+static tinker_status copy_extra_body(struct call_options *p, const char *json, tinker_error *err)
 {
     struct json_reader r;
     if (!json)
@@ -206,10 +206,10 @@ static struct call_options *call_options_new(const tinker_call_options *o, tinke
     p->keep = o->keep_response != 0;
     p->on_response = o->on_response;
     p->on_response_state = o->on_response_state;
-    copy_headers(p, o);
-    copy_query(p, o);
-    copy_metadata(p, o);
-    tinker_status s = copy_body(p, o->extra_body, err);
+    copy_option_headers(p, o);
+    copy_option_query(p, o);
+    copy_option_metadata(p, o);
+    tinker_status s = copy_extra_body(p, o->extra_body, err);
     if (s == TINKER_OK && p->arena.failed)
         s = err_nomem(err, "call options");
     if (s == TINKER_OK)
@@ -256,7 +256,7 @@ static void stack_free(void *arg)
     free(st);
 }
 
-static void make_key(void)
+static void make_stack_key(void)
 {
     key_made = pthread_key_create(&key, stack_free) == 0;
 }
@@ -278,7 +278,7 @@ struct call_options *call_options_current(void)
 {
     if (atomic_load_explicit(&pushed, memory_order_relaxed) == 0)
         return NULL;
-    pthread_once(&key_once, make_key);
+    pthread_once(&key_once, make_stack_key);
     const struct stack *st = key_made ? pthread_getspecific(key) : NULL;
     if (!st || st->n == 0)
         return NULL;
@@ -292,10 +292,10 @@ tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_e
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_call_options", err);
     if (s == TINKER_OK)
-        s = check(&o, err);
+        s = check_options(&o, err);
     if (s != TINKER_OK)
         return s;
-    pthread_once(&key_once, make_key);
+    pthread_once(&key_once, make_stack_key);
     struct stack *st = stack_of_thread();
     if (!st)
         return err_nomem(err, "call options");
@@ -316,7 +316,7 @@ tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_e
 
 int tinker_call_options_pop(void)
 {
-    pthread_once(&key_once, make_key);
+    pthread_once(&key_once, make_stack_key);
     struct stack *st = key_made ? pthread_getspecific(key) : NULL;
     if (!st || st->n == 0)
         return 0;

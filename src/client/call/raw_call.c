@@ -17,21 +17,22 @@ struct raw_op {
     char *content_type;
 };
 
-static void raw_destroy(struct operation *op)
+static void destroy_raw_call(struct operation *op)
 {
     struct raw_op *r = (struct raw_op *)op; /* first member of its first */
     free(r->content_type);
     rest_destroy(op);
 }
 
-static tinker_status read_raw(struct rest_op *r, const char *body, size_t n, tinker_error *err)
+static tinker_status keep_raw_response(struct rest_op *r, const char *body, size_t n,
+                                       tinker_error *err)
 {
     (void)body, (void)n;
     return response_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
 }
 
 /* A static name of the method; NULL: none that is known. */
-static const char *method_name(const char *method)
+static const char *find_method(const char *method)
 {
     static const char *const names[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
     for (size_t i = 0; method && i < ARRAY_LEN(names); i++)
@@ -56,7 +57,7 @@ static tinker_status check_path(const char *path, tinker_error *err)
 const char *raw_call_check(const char *method, const char *path, const char *content_type,
                            tinker_error *err)
 {
-    const char *known = method_name(method);
+    const char *known = find_method(method);
     const tinker_named_string type = { "content-type", content_type };
     if (!known) {
         err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
@@ -75,14 +76,14 @@ void raw_call_label(struct operation *op, const char *method, const char *path)
     snprintf(op->label, sizeof(op->label), "%s %.*s", method, (int)strcspn(path, "?"), path);
 }
 
-static bool fill(struct raw_op *r, const char *method, const char *path, const void *body, size_t n,
-                 const char *content_type)
+static bool fill_raw_call(struct raw_op *r, const char *method, const char *path, const void *body,
+                          size_t n, const char *content_type)
 {
-    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, raw_destroy },
+    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, destroy_raw_call },
                                   REST_SPEC("call", method),
                                   RESULT_NONE,
                                   NULL,
-                                  read_raw,
+                                  keep_raw_response,
                                   false };
     struct rest_op *rest = &r->rest;
     rest->kind = &r->kind;
@@ -109,11 +110,11 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
         return NULL;
     }
     tinker_future *f = NULL;
-    if (fill(r, known, path, body, n, content_type))
+    if (fill_raw_call(r, known, path, body, n, content_type))
         f = operation_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, err);
     else
         err_nomem(err, "call");
     if (!f)
-        raw_destroy(&r->rest.op);
+        destroy_raw_call(&r->rest.op);
     return f;
 }

@@ -52,7 +52,7 @@ static void receive_abandon(struct operation *op)
 /* ---- the transfer -------------------------------------------------------------------------- */
 
 /* What is to be done now?  May end the operation. */
-static void look(struct receive_op *o)
+static void update_receive(struct receive_op *o)
 {
     enum receive_buffer_state state = receive_buffer_state(o->in);
     if (state == RECEIVE_BROKEN) {
@@ -71,12 +71,12 @@ static void look(struct receive_op *o)
     }
 }
 
-static void on_moved(struct receive_buffer_owner *owner)
+static void on_buffer_moved(struct receive_buffer_owner *owner)
 {
-    look(container_of(owner, struct receive_op, owner));
+    update_receive(container_of(owner, struct receive_op, owner));
 }
 
-static bool on_data(struct http_request *r, const void *p, size_t n)
+static bool on_body_data(struct http_request *r, const void *p, size_t n)
 {
     struct receive_op *o =
         container_of(container_of(r, struct call, http), struct receive_op, call);
@@ -92,7 +92,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return state != RECEIVE_BROKEN;
 }
 
-static void on_done(struct call *c)
+static void on_transfer_done(struct call *c)
 {
     struct receive_op *o = container_of(c, struct receive_op, call);
     o->over = true;
@@ -100,10 +100,10 @@ static void on_done(struct call *c)
         o->err = c->err;
         operation_note_response(&o->op, c);
     }
-    look(o);
+    update_receive(o);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_session_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct receive_op *o = container_of(w, struct receive_op, wait);
     if (err) {
@@ -119,17 +119,17 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     c->body_len = o->body.len;
     c->content_type = o->content_type;
     c->accept = o->accept;
-    c->http.on_data = on_data;
-    c->done = on_done;
+    c->http.on_data = on_body_data;
+    c->done = on_transfer_done;
     call_start(c);
 }
 
 static void receive_start(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
-    o->owner.moved = on_moved;
+    o->owner.moved = on_buffer_moved;
     receive_buffer_bind(o->in, &o->owner, op->future->guard);
-    o->wait.ready = on_ready;
+    o->wait.ready = on_session_ready;
     holder_when_ready(op->holder, &o->wait);
 }
 
@@ -138,8 +138,8 @@ static const struct operation_class receive_class = { "receive", receive_start, 
 
 /* ---- the user's side ----------------------------------------------------------------------- */
 
-static bool fill(struct receive_op *o, const char *method, const char *path, const void *body,
-                 size_t n, const tinker_receive_options *opts)
+static bool fill_receive(struct receive_op *o, const char *method, const char *path,
+                         const void *body, size_t n, const tinker_receive_options *opts)
 {
     const char *any = opts->events ? "text/event-stream" : "*/*";
     o->spec = (struct call_spec)REST_SPEC("receive", method);
@@ -154,9 +154,9 @@ static bool fill(struct receive_op *o, const char *method, const char *path, con
 }
 
 /* The method as a static text; NULL: something cannot be sent. */
-static const char *check(const char *method, const char *path, tinker_receive_options *ours,
-                         const tinker_receive_options *opts, tinker_receive_callback *on_piece,
-                         tinker_error *err)
+static const char *check_receive(const char *method, const char *path, tinker_receive_options *ours,
+                                 const tinker_receive_options *opts,
+                                 tinker_receive_callback *on_piece, tinker_error *err)
 {
     if (opts_copy(ours, sizeof(*ours), opts, "tinker_receive_options", err) != TINKER_OK)
         return NULL;
@@ -177,7 +177,7 @@ tinker_future *tinker_service_receive(tinker_service *s, const char *method, con
                                       tinker_error *err)
 {
     tinker_receive_options ours = TINKER_RECEIVE_OPTIONS_INIT;
-    const char *known = check(method, path, &ours, opts, on_piece, err);
+    const char *known = check_receive(method, path, &ours, opts, on_piece, err);
     struct holder *h = known ? service_rest(s, err) : NULL;
     if (!h)
         return NULL;
@@ -185,7 +185,7 @@ tinker_future *tinker_service_receive(tinker_service *s, const char *method, con
     tinker_future *f = NULL;
     if (o)
         o->in = receive_buffer_new(h, ours.events != 0, on_piece, state);
-    if (o && o->in && fill(o, known, path, body, n, &ours))
+    if (o && o->in && fill_receive(o, known, path, body, n, &ours))
         f = operation_submit(&o->op, &receive_class, h, RESULT_NONE, err);
     else
         err_nomem(err, "receive");
@@ -205,7 +205,7 @@ static void resume_on_loop(struct loop_task *t)
     struct receive_op *o = (struct receive_op *)r->future->op;
     if (o && o->op.class == &receive_class) {
         receive_buffer_resume(o->in);
-        look(o);
+        update_receive(o);
     }
     future_unref(r->future);
     free(r);

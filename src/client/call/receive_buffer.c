@@ -32,7 +32,7 @@ struct receive_buffer {
     tinker_error err; /* TINKER_OK: none */
 };
 
-static void destroy(struct callback_job *r)
+static void destroy_buffer(struct callback_job *r)
 {
     struct receive_buffer *i = (struct receive_buffer *)r;
     callback_guard_unref(i->guard);
@@ -45,7 +45,7 @@ static void destroy(struct callback_job *r)
 
 /* ---- on the callback thread ------------------------------------------------------------------------- */
 
-static void hand_out(struct receive_buffer *i, tinker_piece *piece)
+static void call_receiver(struct receive_buffer *i, tinker_piece *piece)
 {
     piece->head = response_public(i->head);
     bool may = !atomic_load(i->muted) && callback_guard_enter(i->guard);
@@ -56,16 +56,16 @@ static void hand_out(struct receive_buffer *i, tinker_piece *piece)
         i->next = next;
 }
 
-static bool on_event(void *state, const struct sse_event *e)
+static bool on_sse_event(void *state, const struct sse_event *e)
 {
     struct receive_buffer *i = state;
     tinker_piece piece = { .data = e->data, .n = e->n, .event = e->event, .id = e->id };
-    hand_out(i, &piece);
+    call_receiver(i, &piece);
     return i->next != TINKER_RECEIVE_STOP;
 }
 
 /* Line by line, because an event ends with one and the user may want no other. */
-static void feed(struct receive_buffer *i)
+static void feed_events(struct receive_buffer *i)
 {
     tinker_status s = TINKER_OK;
     while (s == TINKER_OK && i->at < i->out.len && i->next == TINKER_RECEIVE_MORE) {
@@ -81,16 +81,16 @@ static void feed(struct receive_buffer *i)
         err_prefix(&i->err, "an event of the answer");
 }
 
-static void deliver(struct callback_job *r)
+static void deliver_pieces(struct callback_job *r)
 {
     struct receive_buffer *i = (struct receive_buffer *)r;
     i->next = TINKER_RECEIVE_MORE;
     if (i->events)
-        feed(i);
+        feed_events(i);
     else {
         tinker_piece piece = { .data = i->out.data, .n = i->out.len };
         i->at = i->out.len;
-        hand_out(i, &piece);
+        call_receiver(i, &piece);
     }
     if (i->next == TINKER_RECEIVE_STOP)
         err_set(&i->err, TINKER_ECANCELED, "the receiver stopped the transfer");
@@ -99,7 +99,7 @@ static void deliver(struct callback_job *r)
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
 /* Begin a delivery, if there is something and the user wants it. */
-static void pump(struct receive_buffer *i)
+static void start_delivery(struct receive_buffer *i)
 {
     if (i->job.under_way || i->paused || i->lost || i->err.status != TINKER_OK)
         return;
@@ -117,15 +117,17 @@ static void pump(struct receive_buffer *i)
 }
 
 /* Who takes the piece may be through with it, and say so, before the callback has returned. */
-static void delivered(struct callback_job *r)
+static void end_delivery(struct callback_job *r)
 {
     struct receive_buffer *i = (struct receive_buffer *)r;
     i->paused = i->next == TINKER_RECEIVE_PAUSE && !i->resumed;
-    pump(i);
+    start_delivery(i);
     i->owner->moved(i->owner); /* who may free it */
 }
 
-static const struct callback_job_class deliveries = { deliver, delivered, destroy };
+static const struct callback_job_class deliveries = { .work = deliver_pieces,
+                                                      .ended = end_delivery,
+                                                      .destroy = destroy_buffer };
 
 struct receive_buffer *receive_buffer_new(struct holder *h, bool events,
                                           tinker_receive_callback *call, void *state)
@@ -140,7 +142,7 @@ struct receive_buffer *receive_buffer_new(struct holder *h, bool events,
     i->events = events;
     buf_init(&i->fill, LIMIT);
     buf_init(&i->out, LIMIT);
-    sse_init(&i->sse, EVENT_BYTES_MAX, on_event, i);
+    sse_init(&i->sse, EVENT_BYTES_MAX, on_sse_event, i);
     return i;
 }
 
@@ -166,14 +168,14 @@ void receive_buffer_put(struct receive_buffer *i, const void *p, size_t n)
 {
     buf_append(&i->fill, p, n);
     i->lost = i->lost || !i->head || !buf_ok(&i->fill);
-    pump(i);
+    start_delivery(i);
 }
 
 void receive_buffer_resume(struct receive_buffer *i)
 {
     i->resumed = true;
     i->paused = false;
-    pump(i);
+    start_delivery(i);
 }
 
 enum receive_buffer_state receive_buffer_state(struct receive_buffer *i)

@@ -69,7 +69,8 @@ void response_unref(struct response *a)
 }
 
 /* One "Name: value" line. */
-static void add_header(struct response *a, tinker_named_string *v, const char *line, size_t n)
+static void add_response_header(struct response *a, tinker_named_string *v, const char *line,
+                                size_t n)
 {
     const char *colon = memchr(line, ':', n);
     if (!colon)
@@ -85,7 +86,7 @@ static void add_header(struct response *a, tinker_named_string *v, const char *l
         (tinker_named_string){ copy, arena_strndup(&a->arena, line + at, n - at) };
 }
 
-static void copy_headers(struct response *a, const struct buf *head)
+static void copy_response_headers(struct response *a, const struct buf *head)
 {
     const char *p = head->data, *end = p + head->len;
     size_t lines = 0;
@@ -97,7 +98,7 @@ static void copy_headers(struct response *a, const struct buf *head)
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         size_t n = eol ? (size_t)(eol - p) : (size_t)(end - p);
         if (eol)
-            add_header(a, v, p, n);
+            add_response_header(a, v, p, n);
         p += n + 1;
     }
 }
@@ -115,7 +116,7 @@ static struct response *response_from_call(const struct call *c, const struct re
     free(url);
     if (resp->failure == HTTP_OK) {
         if (resp->head.len)
-            copy_headers(a, &resp->head);
+            copy_response_headers(a, &resp->head);
         a->pub.body =
             arena_strndup(&a->arena, resp->body.len ? resp->body.data : "", resp->body.len);
         a->pub.n_body = resp->body.len;
@@ -195,7 +196,7 @@ void callback_guard_leave(struct callback_guard *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void deliver(void *arg)
+static void deliver_response(void *arg)
 {
     struct message *m = arg;
     struct callback_guard *t = m->guard;
@@ -211,7 +212,7 @@ static void deliver(void *arg)
     free(m);
 }
 
-static void send(struct callback_guard *t, struct response *a, const struct holder *h)
+static void post_response(struct callback_guard *t, struct response *a, const struct holder *h)
 {
     pthread_mutex_lock(&t->lock);
     bool room = !t->closed && t->waiting < WAITING_MAX;
@@ -222,7 +223,7 @@ static void send(struct callback_guard *t, struct response *a, const struct hold
         *m = (struct message){ t, a, h->cfg->muted_by };
         callback_guard_ref(t);
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
-        if (runtime_post_callback(h->rt, deliver, m))
+        if (runtime_post_callback(h->rt, deliver_response, m))
             return;
         response_unref(a);
         callback_guard_unref(t);
@@ -237,13 +238,13 @@ static void send(struct callback_guard *t, struct response *a, const struct hold
 
 /* ---- from the call -------------------------------------------------------------------------- */
 
-static void replace(struct tinker_future *f, struct response *a)
+static void replace_response(struct tinker_future *f, struct response *a)
 {
     response_unref(f->response);
     f->response = a;
 }
 
-static struct response_note note_of(const struct call *c)
+static struct response_note make_note(const struct call *c)
 {
     return (struct response_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
                                    loop_now_ns(c->holder->rt->loop) - c->sent_ns };
@@ -251,7 +252,7 @@ static struct response_note note_of(const struct call *c)
 
 struct response *response_begin(const struct call *c)
 {
-    const struct response_note note = note_of(c);
+    const struct response_note note = make_note(c);
     return response_from_call(c, &note);
 }
 
@@ -265,15 +266,15 @@ void response_record(struct call *c)
     struct tinker_future *f = c->op->future;
     if (!f)
         return;
-    f->note = note_of(c);
+    f->note = make_note(c);
     const struct call_options *p = c->op->options;
     if (!p || !(p->keep || p->on_response))
         return;
     struct response *a = response_from_call(c, &f->note);
     if (a && p->on_response)
-        send(f->guard, a, c->holder);
+        post_response(f->guard, a, c->holder);
     if (p->keep)
-        replace(f, a); /* an older one would not be the last */
+        replace_response(f, a); /* an older one would not be the last */
     else
         response_unref(a);
 }

@@ -41,7 +41,7 @@ static void unlock_in_child(void)
 }
 
 /* A child made while another thread holds the lock would wait for that thread for ever. */
-static void guard_forks(void)
+static void register_fork_handlers(void)
 {
     pthread_atfork(lock_futures, unlock_futures, unlock_in_child);
 }
@@ -80,7 +80,7 @@ static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
-    pthread_once(&fork_once, guard_forks);
+    pthread_once(&fork_once, register_fork_handlers);
     if (!f) {
         err_nomem(err, "future");
         return NULL;
@@ -446,7 +446,7 @@ const char *tinker_future_path(const tinker_future *f)
     return result_of(f, RESULT_PATH);
 }
 
-static void *take(tinker_future *f, enum result_kind kind)
+static void *take_result(tinker_future *f, enum result_kind kind)
 {
     void *value = (void *)result_of(f, kind);
     if (value)
@@ -456,15 +456,15 @@ static void *take(tinker_future *f, enum result_kind kind)
 
 tinker_training *tinker_future_take_training(tinker_future *f)
 {
-    return take(f, RESULT_TRAINING);
+    return take_result(f, RESULT_TRAINING);
 }
 
 tinker_sampler *tinker_future_take_sampler(tinker_future *f)
 {
-    return take(f, RESULT_SAMPLER);
+    return take_result(f, RESULT_SAMPLER);
 }
 
 tinker_tokenizer *tinker_future_take_tokenizer(tinker_future *f)
 {
-    return take(f, RESULT_TOKENIZER);
+    return take_result(f, RESULT_TOKENIZER);
 }

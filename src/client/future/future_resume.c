@@ -33,21 +33,22 @@ static void resume_abandon(struct operation *op)
     operation_destroy(op);
 }
 
-static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
-                               tinker_error *err)
+static tinker_status decode_resumed(struct poll *p, const char *body, size_t n, bool proto,
+                                    tinker_error *err)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
     return r->reader->read(r->op.future, body, n, proto, err);
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+static void on_resume_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                                  bool changed)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
     queue_state_report(&r->watch, r->op.holder, QUEUE_STATE_TRAINING, r->request_id, state, reason,
                        changed);
 }
 
-static void on_polled(struct poll *p)
+static void on_resumed_result(struct poll *p)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
     if (p->ok) {
@@ -58,7 +59,7 @@ static void on_polled(struct poll *p)
     operation_fail(&r->op, &p->call.err);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_resume_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct resume_op *r = container_of(w, struct resume_op, wait);
     if (err) {
@@ -69,16 +70,16 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     r->poll.kind = &r->reader->poll;
     r->poll.future = r->op.future;
     r->poll.started_ns = loop_now_ns(r->op.holder->rt->loop);
-    r->poll.decode = on_decode;
-    r->poll.queue_state = on_state;
-    r->poll.done = on_polled;
+    r->poll.decode = decode_resumed;
+    r->poll.queue_state = on_resume_queue_state;
+    r->poll.done = on_resumed_result;
     poll_start(&r->poll, r->request_id);
 }
 
 static void resume_start(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
-    r->wait.ready = on_ready;
+    r->wait.ready = on_resume_ready;
     holder_when_ready(op->holder, &r->wait);
 }
 

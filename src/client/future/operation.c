@@ -13,7 +13,7 @@
 #include "client/observe/telemetry.h"
 #include "client/call/last_error.h"
 
-static void take_out(struct operation *op)
+static void remove_from_list(struct operation *op)
 {
     if (!op->list)
         return;
@@ -24,7 +24,7 @@ static void take_out(struct operation *op)
 
 void operation_put(struct operation *op, struct operation **list)
 {
-    take_out(op);
+    remove_from_list(op);
     op->list = list;
     op->prev = NULL;
     op->next = *list;
@@ -33,7 +33,7 @@ void operation_put(struct operation *op, struct operation **list)
     *list = op;
 }
 
-static void op_start(struct loop_task *t)
+static void start_operation(struct loop_task *t)
 {
     struct operation *op = (struct operation *)t; /* first member */
     struct holder *h = op->holder;
@@ -62,9 +62,10 @@ static bool take_options(struct operation *op, struct tinker_future *f, struct c
 }
 
 /* Everything but posting it.  p: taken over, may be NULL. */
-static struct tinker_future *prepare(struct operation *op, const struct operation_class *class,
-                                     struct holder *h, enum result_kind kind,
-                                     struct call_options *p, tinker_error *err)
+static struct tinker_future *prepare_operation(struct operation *op,
+                                               const struct operation_class *class,
+                                               struct holder *h, enum result_kind kind,
+                                               struct call_options *p, tinker_error *err)
 {
     struct tinker_future *f = future_new(h->rt, kind, err);
     if (!f) {
@@ -82,7 +83,7 @@ static struct tinker_future *prepare(struct operation *op, const struct operatio
     op->class = class;
     op->holder = h;
     op->future = f;
-    op->task.run = op_start;
+    op->task.run = start_operation;
     return f;
 }
 
@@ -96,7 +97,7 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
                 class->name);
         return NULL;
     }
-    struct tinker_future *f = prepare(op, class, h, kind, call_options_current(), err);
+    struct tinker_future *f = prepare_operation(op, class, h, kind, call_options_current(), err);
     if (!f)
         return NULL;
     int64_t deadline_ms = op->options ? op->options->deadline_ms : 0;
@@ -112,7 +113,7 @@ struct tinker_future *operation_submit_over(struct operation *op,
                                             tinker_error *err)
 {
     op->calls_back = true;
-    struct tinker_future *f = prepare(op, class, h, kind, NULL, err);
+    struct tinker_future *f = prepare_operation(op, class, h, kind, NULL, err);
     if (!f) {
         tinker_future_cancel(source);
         return NULL;
@@ -213,7 +214,7 @@ void operation_note_response(struct operation *op, const struct call *c)
 
 void operation_destroy(struct operation *op)
 {
-    take_out(op);
+    remove_from_list(op);
     call_options_unref(op->options);
     op->options = NULL;
     op->class->destroy(op);

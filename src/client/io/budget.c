@@ -4,19 +4,19 @@
 
 #include <stddef.h>
 
-static void init(struct budget *s, int64_t n, int64_t floor)
+static void init_budget(struct budget *s, int64_t n, int64_t floor)
 {
     *s = (struct budget){ .free = n < floor ? floor : n, .floor = floor };
 }
 
 void budget_init_permits(struct budget *s, int64_t n)
 {
-    init(s, n, 1);
+    init_budget(s, n, 1);
 }
 
 void budget_init_bytes(struct budget *s, int64_t n)
 {
-    init(s, n, 0);
+    init_budget(s, n, 0);
 }
 
 static void unlink_wait(struct budget *s, struct budget_wait *w)

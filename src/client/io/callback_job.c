@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include "base/array.h"
 
-static void unref(struct callback_job *r)
+static void unref_job(struct callback_job *r)
 {
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -22,7 +22,7 @@ static void run_callback_job(void *arg)
         loop_post(r->rt->loop, &r->back); /* which takes over the reference */
     pthread_mutex_unlock(&r->lock);
     if (!open)
-        unref(r);
+        unref_job(r);
 }
 
 static void end_callback_job(struct loop_task *t)
@@ -31,7 +31,7 @@ static void end_callback_job(struct loop_task *t)
     r->under_way = false;
     if (!r->closed) /* written by this thread only */
         r->class->ended(r);
-    unref(r);
+    unref_job(r);
 }
 
 void callback_job_init(struct callback_job *r, const struct callback_job_class *class,
@@ -59,5 +59,5 @@ void callback_job_close(struct callback_job *r)
     pthread_mutex_lock(&r->lock);
     r->closed = true;
     pthread_mutex_unlock(&r->lock);
-    unref(r);
+    unref_job(r);
 }

@@ -19,17 +19,17 @@ static pid_t owner;                       /* process of the last runtime, under 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 /* In a child: who holds it there would hold it for ever, perhaps while ending threads. */
-static void renew_lock(void)
+static void reset_lock_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
 
-static void guard_forks(void)
+static void register_fork_handler(void)
 {
-    pthread_atfork(NULL, NULL, renew_lock);
+    pthread_atfork(NULL, NULL, reset_lock_in_child);
 }
 
-static double uniform(struct runtime *rt)
+static double draw_uniform(struct runtime *rt)
 {
     return rng_uniform(&rt->rng);
 }
@@ -97,7 +97,7 @@ static struct runtime *runtime_new(tinker_error *err)
         return NULL;
     }
     rt->clock = test_clock ? test_clock : clock_real();
-    rt->uniform = uniform;
+    rt->uniform = draw_uniform;
     rt->pid = getpid();
     rng_seed_os(&rt->rng);
     rt->loop = loop_new(rt->clock, err);
@@ -123,7 +123,7 @@ static struct runtime *runtime_new(tinker_error *err)
 
 struct runtime *runtime_ref(tinker_error *err)
 {
-    pthread_once(&fork_once, guard_forks);
+    pthread_once(&fork_once, register_fork_handler);
     pthread_mutex_lock(&lock);
     /* threads do not survive a fork: the child's first service starts its own */
     if (current && current->pid != getpid())
@@ -164,18 +164,18 @@ void runtime_use_clock(struct clock *clock)
     pthread_mutex_unlock(&lock);
 }
 
-static void job_back(struct loop_task *t)
+static void end_worker_job(struct loop_task *t)
 {
     struct runtime_job *j = (struct runtime_job *)t; /* first member */
     loop_busy(j->rt->loop, -1);
     j->done(j);
 }
 
-static void job_run(void *arg)
+static void run_worker_job(void *arg)
 {
     struct runtime_job *j = arg;
     j->work(j);
-    j->back.run = job_back;
+    j->back.run = end_worker_job;
     loop_post(j->rt->loop, &j->back);
 }
 
@@ -183,7 +183,7 @@ bool runtime_work(struct runtime *rt, struct runtime_job *j)
 {
     j->rt = rt;
     loop_busy(rt->loop, 1);
-    if (rt->workers && pool_submit(rt->workers, job_run, j))
+    if (rt->workers && pool_submit(rt->workers, run_worker_job, j))
         return true;
     loop_busy(rt->loop, -1);
     return false;
@@ -233,7 +233,7 @@ struct sync_task {
     struct gate gate;
 };
 
-static void sync_run(struct loop_task *t)
+static void run_sync_task(struct loop_task *t)
 {
     struct sync_task *s = (struct sync_task *)t; /* first member */
     s->fn(s->arg);
@@ -242,7 +242,7 @@ static void sync_run(struct loop_task *t)
 
 void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
 {
-    struct sync_task s = { .task.run = sync_run,
+    struct sync_task s = { .task.run = run_sync_task,
                            .fn = fn,
                            .arg = arg,
                            .gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false } };

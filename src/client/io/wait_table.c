@@ -14,7 +14,7 @@ static void init_conditions(void)
         future_cond_init(&conditions[i]);
 }
 
-static void init(void)
+static void init_table(void)
 {
     init_conditions();
     pthread_atfork(NULL, NULL, init_conditions);
@@ -22,7 +22,7 @@ static void init(void)
 
 static pthread_cond_t *find_condition(const void *object)
 {
-    pthread_once(&once, init);
+    pthread_once(&once, init_table);
     return &conditions[(uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u >> (64 - CONDITIONS_LOG2)];
 }
 

@@ -53,7 +53,7 @@ static struct news *news_new(struct queue_observer *o, const char *id, enum wire
 }
 
 /* On the callback thread: the observer may have changed since, or gone. */
-static void deliver(void *arg)
+static void deliver_state(void *arg)
 {
     struct news *n = arg;
     atomic_fetch_sub(&n->observer->waiting, 1);
@@ -66,8 +66,8 @@ static void deliver(void *arg)
     news_free(n);
 }
 
-static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
-                      const char *reason, bool changed)
+static void post_state(struct holder *h, const char *id, enum wire_queue_state state,
+                       const char *reason, bool changed)
 {
     struct queue_observer *o = h->observer;
     if (!o)
@@ -79,7 +79,7 @@ static void tell_user(struct holder *h, const char *id, enum wire_queue_state st
         return;
     bool room = atomic_fetch_add(&o->waiting, 1) < WAITING_MAX;
     struct news *n = room ? news_new(o, id, state, reason) : NULL;
-    if (n && runtime_post_callback(h->rt, deliver, n))
+    if (n && runtime_post_callback(h->rt, deliver_state, n))
         return;
     atomic_fetch_sub(&o->waiting, 1);
     metric_add(h->cfg->metrics.events_dropped, 1);
@@ -90,7 +90,7 @@ void queue_state_report(struct queue_state *o, struct holder *h, enum queue_stat
                         const char *id, enum wire_queue_state state, const char *reason,
                         bool changed)
 {
-    tell_user(h, id, state, reason, changed);
+    post_state(h, id, state, reason, changed);
     if (changed)
         local_queue_state(h, id, state, queue_state_reason(kind, state, reason));
     int64_t now = loop_now_ns(h->rt->loop);
