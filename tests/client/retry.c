@@ -1,4 +1,5 @@
 /* The two retry layers around every call, and the pause for an unpaid bill. */
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"
@@ -49,10 +50,10 @@ static void test_layer_1_attempts_and_delays(void) /* R-048 R-050 R-058 */
 
 static void test_layer_1_jitter_shortens(void) /* R-050 R-182 */
 {
-    CHECK_NEAR(call_backoff(1, 0), 0.5, 0);
-    CHECK_NEAR(call_backoff(1, 1), 0.375, 0);
-    CHECK_NEAR(call_backoff(6, 0), 10, 0);
-    CHECK_NEAR(call_backoff(5000, 1), 7.5, 0);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 1, 0), 500);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 1, 1), 375);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 6, 0), 10000);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 5000, 1), 7500);
     struct world w;
     tinker_training *t = open_training(&w);
     runtime_current()->uniform = almost_one;

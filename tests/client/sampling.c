@@ -1,5 +1,6 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
+#include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"
 #include "client/sampling/rate_limits.h"
@@ -61,12 +62,12 @@ static void test_retry_options(void) /* R-061 */
 static void test_delays_of_layer_3(void) /* */
 {
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    CHECK_INT(handler_delay_ms(&o, 1, 0), 375);
-    CHECK_INT(handler_delay_ms(&o, 1, 0.5), 500);
-    CHECK_INT(handler_delay_ms(&o, 1, 1), 625);
-    CHECK_INT(handler_delay_ms(&o, 2, 0.5), 1000);
-    CHECK_INT(handler_delay_ms(&o, 9, 1), 10000);
-    CHECK_INT(handler_delay_ms(&o, 100000, 0), 7500);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 0), 375);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 0.5), 500);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 1), 625);
+    CHECK_INT(retry_sample_delay_ms(&o, 2, 0.5), 1000);
+    CHECK_INT(retry_sample_delay_ms(&o, 9, 1), 10000);
+    CHECK_INT(retry_sample_delay_ms(&o, 100000, 0), 7500);
 }
 
 static void test_request(void) /* R-127 R-128 R-130 R-133 */

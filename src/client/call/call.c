@@ -5,55 +5,27 @@
 #include "client/call/call.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "base/number.h"
 #include "base/rand.h"
 #include "client/session/user_agent.h"
 #include "client/observe/instrument.h"
 #include "client/call/call_options.h"
+#include "client/call/retry_policy.h"
 #include "client/observe/report.h"
 #include "client/call/transport.h"
 #include "client/call/last_error.h"
 #include "client/call/truncated_body.h"
 #include "wire/future.h"
-#include "wire/timestamp.h"
 
-enum { OUTER_BUDGET_MS = 300000, OUTER_CAP_MS = 30000, BILLING_MS = 5000 };
 static const size_t max_response_default = (size_t)1 << 30;
 
 static void begin_try(struct call *c);
 static void begin_attempt(struct call *c);
-
-bool call_status_retryable(int status)
-{
-    return status == 408 || status == 409 || status == 429 || (status >= 500 && status < 600);
-}
-
-double call_backoff(int k, double u)
-{
-    double bound = 0.5 * exp2(k - 1 < 1000 ? k - 1 : 1000);
-    return (bound < 10.0 ? bound : 10.0) * (1 - 0.25 * u);
-}
-
-double call_retry_after(const struct http_response *resp, int64_t wall_ns)
-{
-    char text[64];
-    double s = 0;
-    struct wire_time date;
-    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && number_read(text, &s))
-        s /= 1000;
-    else if (http_response_header(resp, "retry-after", text, sizeof(text))) {
-        if (!number_read(text, &s))
-            s = wire_time_parse_http(text, &date) ? (double)(date.us - wall_ns / 1000) / 1e6 : 0;
-    }
-    return s > 0 && s <= 60 ? s : 0;
-}
 
 /* ---- options of the call -------------------------------------------------------------- */
 
@@ -399,8 +371,8 @@ static void describe_failure(struct call *c)
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
                                  sizeof(c->err.request_id));
-        c->err.retriable =
-            call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
+        c->err.retriable = retry_status_is(resp->status, RETRY_ON_TRY) &&
+                           !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
         err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
@@ -457,7 +429,7 @@ static bool attempt_again(const struct call *c)
     }
     if (resp->status == 409 && c->conflict_final)
         return false;
-    return resp->status == 408 || resp->status == 409 || resp->status == 429 || resp->status >= 500;
+    return retry_status_is(resp->status, RETRY_ON_ATTEMPT);
 }
 
 static void next_attempt(struct timer *t)
@@ -470,13 +442,13 @@ static void next_attempt(struct timer *t)
 static void wait_attempt(struct call *c)
 {
     struct runtime *rt = c->holder->rt;
-    double s =
-        c->outcome == CALL_STATUS ? call_retry_after(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
-    if (s == 0)
-        s = call_backoff(c->attempt + 1, rt->uniform(rt));
+    int64_t ms =
+        c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
+    if (ms == 0)
+        ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, c->attempt + 1, rt->uniform(rt));
     c->timer.fire = next_attempt;
     metric_add(c->holder->cfg->metrics.attempt_retries, 1);
-    loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
+    loop_arm(rt->loop, &c->timer, ms);
 }
 
 static void next_try(struct timer *t)
@@ -491,7 +463,7 @@ static bool try_retryable(const struct call *c)
 {
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
         return true;
-    return c->outcome == CALL_STATUS && call_status_retryable(c->http.resp.status) &&
+    return c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_ON_TRY) &&
            !(c->conflict_final && c->http.resp.status == 409);
 }
 
@@ -500,20 +472,20 @@ static bool try_again(struct call *c)
 {
     struct loop *l = c->holder->rt->loop;
     c->timer.fire = next_try;
-    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 && !attempts_spent(c) &&
-        holder_billing_pause(c->holder, c->err.message)) {
-        local_try_decided(c, BILLING_MS);
-        loop_arm(l, &c->timer, BILLING_MS);
+    if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_BILLING) &&
+        !attempts_spent(c) && holder_billing_pause(c->holder, c->err.message)) {
+        local_try_decided(c, RETRY_BILLING_MS);
+        loop_arm(l, &c->timer, RETRY_BILLING_MS);
         return true;
     }
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
     bool retryable = try_retryable(c) && !attempts_spent(c);
     report_try(c, retryable);
-    if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
+    if (!retryable || elapsed_ms >= RETRY_TRY_BUDGET_MS)
         return false;
-    int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;
-    if (delay > OUTER_BUDGET_MS - elapsed_ms)
-        delay = OUTER_BUDGET_MS - elapsed_ms;
+    int64_t delay = retry_delay_ms(RETRY_DELAY_TRY, c->tries + 1, 0);
+    if (delay > RETRY_TRY_BUDGET_MS - elapsed_ms)
+        delay = RETRY_TRY_BUDGET_MS - elapsed_ms;
     local_try_decided(c, delay);
     c->tries++;
     loop_arm(l, &c->timer, delay);
@@ -525,8 +497,7 @@ static bool response_was_lost(const struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     bool lost = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-                (c->outcome == CALL_STATUS &&
-                 (resp->status == 500 || resp->status == 502 || resp->status == 504));
+                (c->outcome == CALL_STATUS && retry_status_is(resp->status, RETRY_LOST));
     return resp->sends > 1 || (lost && resp->sends > 0);
 }
 
@@ -553,7 +524,7 @@ static void on_http(struct http_request *r)
     c->maybe_done = c->maybe_done || response_was_lost(c);
     if (c->op)
         response_record(c);
-    if (c->outcome == CALL_STATUS && r->resp.status == 429)
+    if (c->outcome == CALL_STATUS && retry_status_is(r->resp.status, RETRY_RATE_LIMIT))
         metric_add(c->holder->cfg->metrics.rate_limited, 1);
     if (c->outcome != CALL_OK)
         describe_failure(c);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/retry_policy.h"
 #include "client/future/future.h"
 #include "client/session/session.h"
 
@@ -16,14 +17,15 @@ static bool is_response(const struct call *c)
     int status = c->http.resp.status;
     if (c->outcome != CALL_STATUS)
         return c->outcome == CALL_OK;
-    return status < 400 || (status == 408 && c->spec->pool == POOL_RETRIEVE);
+    return status < 400 ||
+           (c->spec->pool == POOL_RETRIEVE && retry_poll_action(status) == RETRY_POLL_PENDING);
 }
 
 /* Does it keep others waiting too?  What is wrong with one request does not. */
 static bool affects_session(const struct call *c)
 {
     int status = c->http.resp.status;
-    return c->outcome != CALL_STATUS || status == 402 || status == 429 || status >= 500;
+    return c->outcome != CALL_STATUS || retry_status_is(status, RETRY_SESSION);
 }
 
 /* Replace *text by a copy of message, NULL: none. */

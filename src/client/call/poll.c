@@ -13,16 +13,11 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "client/future/future.h"
+#include "client/call/retry_policy.h"
 #include "client/observe/report.h"
 #include "wire/wire.h"
 
-enum {
-    LARGE_RESULT = 256 << 10,
-    BAD_REQUEST_BUDGET = 3,
-    BACKOFF_CAP_MS = 30000,
-    BILLING_MS = 5000,
-    FLOOR_MS = 50
-};
+enum { LARGE_RESULT = 256 << 10 };
 
 static const struct call_spec spec = {
     "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
@@ -61,9 +56,8 @@ static void send_poll_later(struct poll *p, int64_t delay_ms)
 
 static void send_poll_after_backoff(struct poll *p)
 {
-    int64_t delay = p->conn < 5 ? (int64_t)1000 << p->conn : BACKOFF_CAP_MS;
     p->conn++;
-    send_poll_later(p, delay);
+    send_poll_later(p, retry_delay_ms(RETRY_DELAY_POLL, p->conn, 0));
 }
 
 /* At once, because the service held the last poll.  A service that answers within
@@ -71,8 +65,8 @@ static void send_poll_after_backoff(struct poll *p)
 static void send_poll_at_once(struct poll *p)
 {
     struct loop *l = p->holder->rt->loop;
-    if (loop_now_ns(l) - p->sent_ns < 5000000 && p->iteration > 1)
-        send_poll_later(p, FLOOR_MS);
+    if (loop_now_ns(l) - p->sent_ns < RETRY_POLL_HELD_NS && p->iteration > 1)
+        send_poll_later(p, RETRY_POLL_FLOOR_MS);
     else
         send_poll(p);
 }
@@ -84,10 +78,8 @@ static void send_poll_after_error(struct poll *p)
         send_poll_at_once(p);
         return;
     }
-    int64_t delay = cfg->poll_backoff_initial_ms, n = p->iteration - 1;
-    while (n-- > 0 && delay < cfg->poll_backoff_max_ms)
-        delay *= 2;
-    send_poll_later(p, delay < cfg->poll_backoff_max_ms ? delay : cfg->poll_backoff_max_ms);
+    send_poll_later(p, retry_poll_error_delay_ms(cfg->poll_backoff_initial_ms,
+                                                 cfg->poll_backoff_max_ms, p->iteration));
 }
 
 static void report_queue_state(struct poll *p, const struct wire_future_answer *a)
@@ -266,30 +258,36 @@ static void handle_gone(struct poll *p)
 
 static void handle_status(struct poll *p, int status)
 {
-    if (status == 408) {
-        handle_pending(p);
+    enum retry_poll_action action = retry_poll_action(status);
+    if (action == RETRY_POLL_BILLING && holder_billing_pause(p->holder, p->call.err.message)) {
+        send_poll_later(p, RETRY_BILLING_MS);
         return;
     }
-    if (status == 429) {
+    if (action != RETRY_POLL_BACKOFF && action != RETRY_POLL_PENDING)
+        p->conn = 0; /* the service was reached: a later failure to connect is a new one */
+    if (action == RETRY_POLL_BUDGET && p->bad400 >= RETRY_BAD_POLLS)
+        action = RETRY_POLL_FATAL;
+    switch (action) {
+    case RETRY_POLL_PENDING:
+        handle_pending(p);
+        break;
+    case RETRY_POLL_BACKOFF:
         report_poll_status(p, REPORT_BACKOFF);
         send_poll_after_backoff(p);
-        return;
-    }
-    if (status == 402 && holder_billing_pause(p->holder, p->call.err.message)) {
-        send_poll_later(p, BILLING_MS);
-        return;
-    }
-    p->conn = 0;
-    if (status >= 500) {
+        break;
+    case RETRY_POLL_AGAIN:
         report_poll_status(p, REPORT_RETRY);
         send_poll_after_error(p);
-    } else if (status == 410)
+        break;
+    case RETRY_POLL_GONE:
         handle_gone(p);
-    else if (status == 400 && p->bad400 < BAD_REQUEST_BUDGET) {
+        break;
+    case RETRY_POLL_BUDGET:
         report_poll_status(p, REPORT_BUDGET);
         p->bad400++;
         send_poll(p);
-    } else {
+        break;
+    default:
         report_poll_status(p, REPORT_FATAL);
         fail_poll(p, &p->call.err);
     }

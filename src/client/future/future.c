@@ -1,4 +1,5 @@
 /* future.c - completion and waiting.  See future.h for who may touch what. */
+#include "client/call/retry_policy.h"
 #include "client/future/future.h"
 
 #include <errno.h>
@@ -184,9 +185,8 @@ const char *future_request_id(const struct tinker_future *f)
 
 int tinker_error_is_user(const tinker_error *err)
 {
-    int http = err->http_status;
     return err->category == TINKER_CATEGORY_USER || err->status == TINKER_EINVAL ||
-           (http >= 400 && http < 500 && http != 408 && http != 410 && http != 429);
+           retry_status_is(err->http_status, RETRY_USER);
 }
 
 int tinker_error_is_retryable(const tinker_error *err)

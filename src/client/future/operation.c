@@ -8,6 +8,7 @@
 #include "client/call/call.h"
 #include "client/session/session.h"
 #include "client/call/call_options.h"
+#include "client/call/retry_policy.h"
 #include "client/observe/report.h"
 #include "client/io/runtime.h"
 #include "client/observe/telemetry.h"
@@ -208,8 +209,8 @@ void operation_note_response(struct operation *op, const struct call *c)
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
     response_keep(op, c);
-    double s = call_retry_after(resp, clock_wall_ns(op->holder->rt->clock));
-    f->retry_after_ms = s > 0 ? (int64_t)(s * 1000) : -1;
+    int64_t ms = retry_after_ms(resp, clock_wall_ns(op->holder->rt->clock));
+    f->retry_after_ms = ms > 0 ? ms : -1;
 }
 
 void operation_destroy(struct operation *op)

@@ -2,6 +2,7 @@
  *
  * Lock: `lock` guards the queue, the counters and `idle`.  The batch being sent is the
  * head of the queue and stays there until it is delivered or given up. */
+#include "client/call/retry_policy.h"
 #include "client/observe/telemetry.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
-enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000, RETRY_MS = 1000 };
+enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000 };
 
 struct event {
     struct event *next;
@@ -59,7 +60,7 @@ bool telemetry_is_user_error(const tinker_error *err)
 {
     if (err->status == TINKER_EREQUEST)
         return err->category == TINKER_CATEGORY_USER;
-    return err->http_status >= 400 && err->http_status < 500 && err->http_status != 408;
+    return retry_status_is(err->http_status, RETRY_USER_EVENT);
 }
 
 static const char *http_error_type(int status)
@@ -324,7 +325,7 @@ static void on_batch_sent(struct call *c)
     }
     log_line(&t->holder->log, LOG_WARNING, "telemetry not delivered, trying again: %s",
              c->err.message);
-    loop_arm(t->holder->rt->loop, &t->timer, RETRY_MS);
+    loop_arm(t->holder->rt->loop, &t->timer, RETRY_TELEMETRY_MS);
 }
 
 static bool encode_batch(struct telemetry *t)

@@ -9,7 +9,6 @@
  * bytes twice, so there is nothing to go on from.
  * Runs on the loop thread, except the submit functions. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/rest/rest.h"
 #include "client/rest/rest_types.h"
@@ -282,13 +282,14 @@ static void download_again(struct archive_op *a)
 {
     struct holder *h = a->op.holder;
     struct runtime *rt = h->rt;
-    double s = call_backoff(++a->failures, rt->uniform(rt));
+    int64_t ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, ++a->failures, rt->uniform(rt));
     sink_free(a->sink);
     a->sink = NULL;
-    log_line(&h->log, LOG_DEBUG, "the download begins again in %g s: %s", s, a->http.resp.reason);
+    log_line(&h->log, LOG_DEBUG, "the download begins again in %lld ms: %s", (long long)ms,
+             a->http.resp.reason);
     metric_add(h->cfg->metrics.attempt_retries, 1);
     a->timer.fire = on_download_timer;
-    loop_arm(rt->loop, &a->timer, (int64_t)ceil(s * 1000));
+    loop_arm(rt->loop, &a->timer, ms);
 }
 
 static void on_downloaded(struct http_request *r)

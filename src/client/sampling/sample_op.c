@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
 #include "client/sampling/sample_retry.h"
@@ -162,7 +163,7 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
         return;
     }
     struct runtime *rt = s->op.holder->rt;
-    int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
+    int64_t delay_ms = retry_sample_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
     metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
     tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
@@ -230,7 +231,8 @@ static bool on_status(struct call *c, int status)
     struct holder *h = s->op.holder;
     if (operation_is_spent(&s->op))
         return false;
-    if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
+    if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
+        !(retry_status_is(status, RETRY_BILLING) && holder_billing_pause(h, c->err.message)))
         return false;
     dispatch_pause(&s->dispatch);
     return true;
@@ -245,8 +247,9 @@ static void on_sent(struct call *c)
         return;
     }
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
-        bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-                         (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+        bool retryable =
+            c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+            (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
         operation_note_response(&s->op, c);
         failed(s, &c->err, retryable);
         return;

@@ -1,7 +1,6 @@
 /* sample_retry.c - see handler.h. */
 #include "client/sampling/sample_retry.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,16 +26,6 @@ tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
     if (o->max_retries < -1)
         return err_set(err, TINKER_EINVAL, "retry: max_retries must be -1 or more");
     return TINKER_OK;
-}
-
-int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u)
-{
-    double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
-    double max = (double)o->delay_max_ms;
-    d = d < max ? d : max;
-    d += d * o->jitter * (2 * u - 1);
-    d = d > max ? max : d;
-    return (int64_t)(d > 0 ? d : 0);
 }
 
 static bool same_options(const tinker_retry_options *a, const tinker_retry_options *b)

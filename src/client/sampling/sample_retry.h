@@ -39,8 +39,6 @@ void handler_leave(struct handler *h, bool completed);
 void handler_failed(struct handler *h, const tinker_error *err); /* an attempt, whatever follows */
 /* Give the permit back, or wait for it no more; harmless without either.  h may be NULL then. */
 void handler_release(struct handler *h, struct budget_wait *permit);
-/* Delay after the k-th failure (k from 1), u in [0, 1): ms. */
-int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u);
 tinker_status handler_check(const tinker_retry_options *o, tinker_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
 #include "client/sampling/sample_retry.h"
@@ -272,7 +273,7 @@ static bool may_retry(const struct stream_op *o, bool broken)
         elapsed_ms >= opts->progress_ms)
         return false;
     return broken || c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-           (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+           (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
 }
 
 /* broken: an answer without an end. */
@@ -292,7 +293,7 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
         fail(o, err);
         return;
     }
-    int64_t delay_ms = handler_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
+    int64_t delay_ms = retry_sample_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
     metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
     tell(o, LOCAL_RETRY, delay_ms, err);
     o->timer.fire = on_retry;
@@ -304,7 +305,9 @@ static bool on_status(struct call *c, int status)
     struct stream_op *o = container_of(c, struct stream_op, call);
     if (operation_is_spent(&o->op))
         return false;
-    if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
+    if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
+        !(retry_status_is(status, RETRY_BILLING) &&
+          holder_billing_pause(o->op.holder, c->err.message)))
         return false;
     dispatch_pause(&o->dispatch);
     return true;

@@ -1,4 +1,5 @@
 /* seq_gap.c - see gap.h. */
+#include "client/call/retry_policy.h"
 #include "client/training/seq_gap.h"
 
 #include <stdlib.h>
@@ -111,8 +112,7 @@ static bool is_filled(const struct call *c)
     int status = c->http.resp.status;
     if (c->outcome == CALL_OK)
         return true;
-    return c->outcome == CALL_STATUS &&
-           (status == 400 || status == 404 || status == 409 || status == 410 || status == 422);
+    return c->outcome == CALL_STATUS && retry_status_is(status, RETRY_REFUSED);
 }
 
 /* Would the next request meet the same?  It has been tried for as long as that would be. */
