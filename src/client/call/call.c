@@ -16,7 +16,6 @@
 #include "client/observe/instrument.h"
 #include "client/call/call_options.h"
 #include "client/call/retry_policy.h"
-#include "client/observe/report.h"
 #include "client/call/transport.h"
 #include "client/call/last_error.h"
 #include "client/call/truncated_body.h"
@@ -246,15 +245,14 @@ static void end_try(struct call *c)
         return;
     c->trying = false;
     breaker_end(&c->ticket, judge_endpoint(c), call_now_ms(c));
-    local_try_ended(c);
+    call_event(c, CALL_EVENT_TRY_END, 0);
 }
 
 /* The outcome of the last try is the outcome of the call. */
 static void conclude_call(struct call *c)
 {
     end_try(c);
-    if (c->spec->outer)
-        local_try_decided(c, -1);
+    call_event(c, CALL_EVENT_FINAL, -1);
     finish_call(c);
 }
 
@@ -310,7 +308,7 @@ static void send_attempt(struct call *c)
     c->sent_ns = loop_now_ns(c->holder->rt->loop);
     if (c->op && spec->pool != POOL_RETRIEVE)
         c->op->sent++;
-    report_attempt(c);
+    call_event(c, CALL_EVENT_SEND, 0);
     if (pool) {
         http_start(pool, r);
         return;
@@ -447,7 +445,7 @@ static void wait_attempt(struct call *c)
     if (ms == 0)
         ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, c->attempt + 1, rt->uniform(rt));
     c->timer.fire = next_attempt;
-    metric_add(c->holder->cfg->metrics.attempt_retries, 1);
+    call_event(c, CALL_EVENT_AGAIN, ms);
     loop_arm(rt->loop, &c->timer, ms);
 }
 
@@ -474,19 +472,19 @@ static bool try_again(struct call *c)
     c->timer.fire = next_try;
     if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_BILLING) &&
         !attempts_spent(c) && holder_billing_pause(c->holder, c->err.message)) {
-        local_try_decided(c, RETRY_BILLING_MS);
+        call_event(c, CALL_EVENT_RETRY, RETRY_BILLING_MS);
         loop_arm(l, &c->timer, RETRY_BILLING_MS);
         return true;
     }
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
     bool retryable = try_retryable(c) && !attempts_spent(c);
-    report_try(c, retryable);
+    call_event(c, CALL_EVENT_TRY_FAILED, retryable ? 0 : -1);
     if (!retryable || elapsed_ms >= RETRY_TRY_BUDGET_MS)
         return false;
     int64_t delay = retry_delay_ms(RETRY_DELAY_TRY, c->tries + 1, 0);
     if (delay > RETRY_TRY_BUDGET_MS - elapsed_ms)
         delay = RETRY_TRY_BUDGET_MS - elapsed_ms;
-    local_try_decided(c, delay);
+    call_event(c, CALL_EVENT_RETRY, delay);
     c->tries++;
     loop_arm(l, &c->timer, delay);
     return true;
@@ -524,8 +522,7 @@ static void on_http(struct http_request *r)
     c->maybe_done = c->maybe_done || response_was_lost(c);
     if (c->op)
         response_record(c);
-    if (c->outcome == CALL_STATUS && retry_status_is(r->resp.status, RETRY_RATE_LIMIT))
-        metric_add(c->holder->cfg->metrics.rate_limited, 1);
+    call_event(c, CALL_EVENT_RESPONSE, 0);
     if (c->outcome != CALL_OK)
         describe_failure(c);
     last_error_record(c);
@@ -580,7 +577,7 @@ static void on_refused(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
     c->outcome = CALL_LOCAL;
-    metric_add(c->holder->cfg->metrics.circuit_refused, 1);
+    call_event(c, CALL_EVENT_REFUSED, 0);
     finish_call(c);
 }
 
@@ -606,7 +603,7 @@ static void begin_try(struct call *c)
     }
     c->trying = true;
     c->try_ns = loop_now_ns(c->holder->rt->loop);
-    local_try_started(c);
+    call_event(c, CALL_EVENT_TRY, 0);
     make_idempotency_key(c);
     c->attempt = 0;
     begin_attempt(c);
@@ -630,8 +627,7 @@ void call_settle(struct call *c)
         response_record(c);
     last_error_record(c);
     end_try(c);
-    if (c->spec->outer)
-        local_try_decided(c, -1);
+    call_event(c, CALL_EVENT_FINAL, -1);
 }
 
 void call_cancel(struct call *c)
@@ -642,7 +638,7 @@ void call_cancel(struct call *c)
     if (c->trying) {
         c->trying = false;
         breaker_end(&c->ticket, BREAKER_NEITHER, call_now_ms(c));
-        local_try_cancelled(c);
+        call_event(c, CALL_EVENT_CANCELED, 0);
     }
     auth_forget(&c->auth);
     http_cancel(&c->http);

@@ -14,7 +14,7 @@
 #include "base/map.h"
 #include "client/future/future.h"
 #include "client/call/retry_policy.h"
-#include "client/observe/report.h"
+#include "client/observe/instrument.h"
 #include "wire/wire.h"
 
 enum { LARGE_RESULT = 256 << 10 };
@@ -120,9 +120,9 @@ static void handle_metadata(struct poll *p, int64_t size)
 static void handle_failed(struct poll *p, const struct wire_future_answer *a)
 {
     tinker_error err;
-    report_poll_failed(p, a->error, a->category);
     err_set(&err, TINKER_EREQUEST, "%s", a->error);
     err.category = a->category;
+    poll_event(p, POLL_EVENT_FAILED, &(struct poll_failure){ .err = &err, .text = a->error });
     err.retriable = a->category != TINKER_CATEGORY_USER;
     fail_poll(p, &err);
 }
@@ -131,7 +131,8 @@ static void finish_result(struct poll *p, bool proto, size_t n, tinker_status s,
 {
     if (s != TINKER_OK) {
         wire_as_answer(err->status, err);
-        report_poll_decode(p, err, proto, n);
+        poll_event(p, POLL_EVENT_DECODE,
+                   &(struct poll_failure){ .err = err, .proto = proto, .n = n });
         fail_poll(p, err);
         return;
     }
@@ -244,14 +245,14 @@ static void handle_pending(struct poll *p)
     }
     arena_clear(&scratch);
     p->conn = 0;
-    report_poll_status(p, REPORT_RETRY);
+    poll_event(p, POLL_EVENT_RETRY, NULL);
     send_poll_after_error(p);
 }
 
 static void handle_gone(struct poll *p)
 {
     p->gone = true;
-    report_poll_status(p, REPORT_GONE);
+    poll_event(p, POLL_EVENT_GONE, NULL);
     p->call.err.retriable = 1;
     fail_poll(p, &p->call.err);
 }
@@ -272,23 +273,23 @@ static void handle_status(struct poll *p, int status)
         handle_pending(p);
         break;
     case RETRY_POLL_BACKOFF:
-        report_poll_status(p, REPORT_BACKOFF);
+        poll_event(p, POLL_EVENT_BACKOFF, NULL);
         send_poll_after_backoff(p);
         break;
     case RETRY_POLL_AGAIN:
-        report_poll_status(p, REPORT_RETRY);
+        poll_event(p, POLL_EVENT_RETRY, NULL);
         send_poll_after_error(p);
         break;
     case RETRY_POLL_GONE:
         handle_gone(p);
         break;
     case RETRY_POLL_BUDGET:
-        report_poll_status(p, REPORT_BUDGET);
+        poll_event(p, POLL_EVENT_BUDGET, NULL);
         p->bad400++;
         send_poll(p);
         break;
     default:
-        report_poll_status(p, REPORT_FATAL);
+        poll_event(p, POLL_EVENT_FATAL, NULL);
         fail_poll(p, &p->call.err);
     }
 }
@@ -305,7 +306,7 @@ static void on_poll_response(struct call *c)
         return;
     case CALL_CONNECT:
     case CALL_TIMEOUT:
-        report_poll_status(p, REPORT_CONNECTION);
+        poll_event(p, POLL_EVENT_CONNECTION, NULL);
         send_poll_after_backoff(p);
         return;
     default:

@@ -9,7 +9,7 @@
 #include "client/session/session.h"
 #include "client/call/call_options.h"
 #include "client/call/retry_policy.h"
-#include "client/observe/report.h"
+#include "client/observe/instrument.h"
 #include "client/io/runtime.h"
 #include "client/observe/telemetry.h"
 #include "client/call/last_error.h"
@@ -186,7 +186,7 @@ void operation_cancel(struct operation *op)
 void operation_expire(struct operation *op, int64_t timeout_ms)
 {
     tinker_error err;
-    report_timeout(op->holder, op->future, (double)timeout_ms / 1000);
+    future_timeout_event(op->holder, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
     last_error_append(&err, op->future);

@@ -92,7 +92,7 @@ void queue_state_report(struct queue_state *o, struct holder *h, enum queue_stat
 {
     post_state(h, id, state, reason, changed);
     if (changed)
-        local_queue_state(h, id, state, queue_state_reason(kind, state, reason));
+        queue_event(h, id, state, queue_state_reason(kind, state, reason));
     int64_t now = loop_now_ns(h->rt->loop);
     if (state == WIRE_QUEUE_ACTIVE ||
         (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))

@@ -18,7 +18,6 @@
 #include "client/sampling/helper.h"
 #include "client/observe/instrument.h"
 #include "client/call/poll.h"
-#include "client/observe/report.h"
 #include "client/rest/rest_op.h"
 #include "client/future/result.h"
 #include "client/sampling/sampling_client.h"
@@ -124,13 +123,19 @@ static void fail(struct sample_op *s, const tinker_error *err)
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
 /* failures: before this attempt. */
-static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
+static void tell(const struct sample_op *s, enum attempt_event step, int failures, int64_t delay_ms,
                  const tinker_error *err)
 {
-    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
-                               delay_ms, err,      &s->op };
+    struct attempt a = { .layer = "sample",
+                         .operation = "sample",
+                         .number = failures + 1,
+                         .started_ns = s->attempt_ns,
+                         .first_ns = s->started_ns,
+                         .delay_ms = delay_ms,
+                         .err = err,
+                         .op = &s->op };
     if (s->use_handler)
-        local_attempt(s->op.holder, step, &a);
+        attempt_event(s->op.holder, step, &a);
 }
 
 static void on_retry(struct timer *t)
@@ -150,22 +155,18 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
     dispatch_end(&s->dispatch);
     s->failures++;
     bool again = retryable && may_retry(s);
-    struct report_failure a = { err, again, s->failures, s->started_ns };
-    if (s->use_handler) {
+    if (s->use_handler)
         handler_failed(s->handler, err);
-        report_sample(s->op.holder, &a);
-    }
     if (!again) {
         if (s->use_handler)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
-        tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
+        tell(s, ATTEMPT_FAILED, s->failures - 1, 0, err);
         fail(s, err);
         return;
     }
     struct runtime *rt = s->op.holder->rt;
     int64_t delay_ms = retry_sample_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
-    metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
-    tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
+    tell(s, ATTEMPT_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
     loop_arm(rt->loop, &s->timer, delay_ms);
 }
@@ -218,7 +219,7 @@ static void on_polled(struct poll *p)
         failed(s, &p->call.err, p->gone);
         return;
     }
-    tell(s, LOCAL_STOP, s->failures, 0, NULL);
+    tell(s, ATTEMPT_STOP, s->failures, 0, NULL);
     stop(s, true);
     operation_succeed(&s->op);
 }
@@ -303,7 +304,7 @@ static bool number_body(struct sample_op *s)
 static void attempt(struct sample_op *s)
 {
     s->attempt_ns = loop_now_ns(loop_of(s));
-    tell(s, LOCAL_START, s->failures, 0, NULL);
+    tell(s, ATTEMPT_START, s->failures, 0, NULL);
     if (!number_body(s)) {
         tinker_error err;
         err_nomem(&err, "sample");

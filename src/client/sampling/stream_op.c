@@ -22,7 +22,6 @@
 #include "client/sampling/sample_limits.h"
 #include "client/sampling/sample_retry.h"
 #include "client/observe/instrument.h"
-#include "client/observe/report.h"
 #include "client/sampling/sampling_client.h"
 #include "client/sampling/stream.h"
 #include "base/map.h"
@@ -229,18 +228,19 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 
 /* ---- attempts ---------------------------------------------------------------------------- */
 
-static void tell(const struct stream_op *o, enum local_step step, int64_t delay_ms,
+static void tell(const struct stream_op *o, enum attempt_event step, int64_t delay_ms,
                  const tinker_error *err)
 {
-    struct local_attempt a = { .layer = "sample",
-                               .operation = "stream_sample",
-                               .attempt = o->failures + (step == LOCAL_START || !err),
-                               .started_ns = o->attempt_ns,
-                               .delay_ms = delay_ms,
-                               .err = err,
-                               .op = &o->op };
+    struct attempt a = { .layer = "sample",
+                         .operation = "stream_sample",
+                         .number = o->failures + (step == ATTEMPT_START || !err),
+                         .started_ns = o->attempt_ns,
+                         .first_ns = o->started_ns,
+                         .delay_ms = delay_ms,
+                         .err = err,
+                         .op = &o->op };
     if (o->use_handler)
-        local_attempt(o->op.holder, step, &a);
+        attempt_event(o->op.holder, step, &a);
 }
 
 static void attempt(struct stream_op *o)
@@ -251,7 +251,7 @@ static void attempt(struct stream_op *o)
         o->told[i].n_again = o->told[i].hash_again = 0;
     sse_clear(&o->sse);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
-    tell(o, LOCAL_START, 0, NULL);
+    tell(o, ATTEMPT_START, 0, NULL);
     dispatch_start(&o->dispatch);
 }
 
@@ -283,19 +283,15 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
     dispatch_end(&o->dispatch);
     o->failures++;
     bool again = may_retry(o, broken);
-    struct report_failure a = { err, again, o->failures, o->started_ns };
-    if (o->use_handler) {
+    if (o->use_handler)
         handler_failed(o->handler, err);
-        report_sample(o->op.holder, &a);
-    }
     if (!again) {
-        tell(o, LOCAL_FAILED, 0, err);
+        tell(o, ATTEMPT_FAILED, 0, err);
         fail(o, err);
         return;
     }
     int64_t delay_ms = retry_sample_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
-    metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
-    tell(o, LOCAL_RETRY, delay_ms, err);
+    tell(o, ATTEMPT_RETRY, delay_ms, err);
     o->timer.fire = on_retry;
     loop_arm(rt->loop, &o->timer, delay_ms);
 }
@@ -315,7 +311,7 @@ static bool on_status(struct call *c, int status)
 
 static void complete_stream(struct stream_op *o)
 {
-    tell(o, LOCAL_STOP, 0, NULL);
+    tell(o, ATTEMPT_STOP, 0, NULL);
     give_permits(o, true);
     stream_list_end(o->list, NULL);
     operation_complete(&o->op, NULL);

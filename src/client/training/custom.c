@@ -280,7 +280,7 @@ struct told {
 static void tell(const tinker_loss_event *event, void *state)
 {
     const struct told *to = state;
-    local_loss(to->hooks, event);
+    loss_event(to->hooks, event);
     if (to->observer)
         to->observer(event, to->state);
 }
