@@ -30,7 +30,7 @@ static void make(void)
     }
 }
 
-static void count(void *state, const tinker_response *r)
+static void count(const tinker_response *r, void *state)
 {
     int *parts = state;
     *parts += r->operation[0] == 'f'; /* forward_backward; the others are polls */

@@ -72,7 +72,7 @@ static void script_large_sample(struct world *w)
     free(tokens);
 }
 
-static int count_polls(void *state, const tinker_event *e)
+static int count_polls(const tinker_event *e, void *state)
 {
     const char *operation = tinker_event_text(e, "operation");
     if (operation && strcmp(operation, "retrieve_future") == 0)

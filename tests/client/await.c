@@ -187,7 +187,7 @@ struct seen {
     tinker_status status;
 };
 
-static void wait_inside(void *state, const tinker_response *response)
+static void wait_inside(const tinker_response *response, void *state)
 {
     struct seen *s = state;
     tinker_error e = { 0 };

@@ -364,7 +364,7 @@ struct tally {
     char clash[64];
 };
 
-static int count_tags(void *state, const tinker_event *e)
+static int count_tags(const tinker_event *e, void *state)
 {
     struct tally *t = state;
     const char *tag = tinker_event_text(e, "experiment");
@@ -503,7 +503,7 @@ struct seen {
     atomic_bool stop, in;
 };
 
-static void see(void *state, const tinker_response *r)
+static void see(const tinker_response *r, void *state)
 {
     struct seen *s = state;
     size_t at = strlen(s->bodies);
@@ -553,7 +553,7 @@ static void test_raw_answers(void)
     world_close(&w);
 }
 
-static void block(void *state, const tinker_response *r)
+static void block(const tinker_response *r, void *state)
 {
     struct seen *s = state;
     (void)r;

@@ -193,7 +193,7 @@ static bool is_own(const struct fault_case *o)
     case SAVE:
     case SAVE_SAMPLER:
     case LOAD:
-        return strstr(tinker_future_path(o->f), name) != NULL;
+        return strstr(tinker_future_saved_path(o->f), name) != NULL;
     case GET_RUN:
         return strtoll(tinker_future_training_run(o->f)->id + 4, NULL, 10) == o->number;
     default:

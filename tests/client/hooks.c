@@ -20,7 +20,7 @@ struct tape {
     bool on_loop;
 };
 
-static int keep(void *state, const tinker_event *e)
+static int keep(const tinker_event *e, void *state)
 {
     struct tape *t = state;
     char line[1024];
@@ -402,7 +402,7 @@ struct changing {
 };
 
 /* Detaches the other and itself, and submits: all of it is allowed. */
-static int change(void *state, const tinker_event *e)
+static int change(const tinker_event *e, void *state)
 {
     struct changing *c = state;
     tinker_error err;
@@ -432,7 +432,7 @@ static void test_hooks_change_in_a_hook(void) /* R-196 */
     world_close(&w);
 }
 
-static int crawl(void *state, const tinker_event *e)
+static int crawl(const tinker_event *e, void *state)
 {
     (void)e;
     ++*(int *)state;

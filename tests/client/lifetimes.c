@@ -49,7 +49,7 @@ static void slow_log(void *state, tinker_log_level level, const char *line)
     atomic_fetch_add(&g->lines, 1);
 }
 
-static void slow_response(void *state, const tinker_response *r)
+static void slow_response(const tinker_response *r, void *state)
 {
     struct gate *g = state;
     (void)r;

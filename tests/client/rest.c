@@ -219,7 +219,7 @@ static void test_copies(void)
     say(&w, API "copy_weights", 200, "{\"tinker_path\":\"tinker://n:train:0/weights/step-1\"}", 1);
     tinker_future *f = tinker_rest_copy_checkpoint(r, CKPT, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 300000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "tinker://n:train:0/weights/step-1");
+    CHECK_STR(tinker_future_saved_path(f), "tinker://n:train:0/weights/step-1");
     tinker_future_free(f);
     CHECK_INT(fake_count(w.server, API "copy_weights"), 13);
     CHECK_STR(last(&w)->body, "{\"destination_project_id\":\"mine\",\"source_path\":\"" CKPT "\"}");
@@ -781,7 +781,7 @@ static void test_traces(void) /* R-145 */
     say(&w, path, 200, "{\"status\":\"ready\",\"url\":\"https://t\"}", 1);
     tinker_future *f = tinker_rest_export_trace(r, "s1", NULL);
     CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "https://t");
+    CHECK_STR(tinker_future_file(f), "https://t");
     CHECK_INT(world_at(&w, path, 1) - world_at(&w, path, 0), 5000);
     CHECK_INT(world_at(&w, path, 2) - world_at(&w, path, 1), 5000);
     CHECK_INT(world_log_count(&w, "trace is being exported"), 1);
@@ -828,7 +828,7 @@ static void test_downloads(void) /* R-147 R-179 */
     tinker_error err;
     tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), file);
+    CHECK_STR(tinker_future_file(f), file);
     runtime_drain_callbacks(runtime_current());
     CHECK_INT(told_total, (int64_t)n);
     CHECK_INT(told_done, (int64_t)n);

@@ -235,7 +235,7 @@ static void test_ends(void)
     }
 }
 
-static void count(void *state, const tinker_response *r)
+static void count(const tinker_response *r, void *state)
 {
     (void)r;
     atomic_fetch_add((atomic_int *)state, 1);

@@ -608,7 +608,7 @@ static void test_retries_may_be_off(void) /* R-068 */
     tinker_future *f = sample(s, 2);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 410);
-    CHECK_INT(w.err.retriable, 1);
+    CHECK_INT(w.err.retryable, 1);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
     tinker_future_free(f);
     tinker_sampler_free(s);
@@ -783,7 +783,7 @@ static void test_base_model(void) /* R-134 */
     for (int i = 0; i < 2; i++) {
         tinker_future *f = tinker_sampler_base_model(s, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-        CHECK_STR(tinker_future_path(f), "tiny");
+        CHECK_STR(tinker_future_base_model(f), "tiny");
         tinker_future_free(f);
     }
     CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 2);

@@ -59,7 +59,7 @@ static void note(struct carrier *c, const tinker_http_request *q)
     }
 }
 
-static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
+static void carry(tinker_exchange *x, const tinker_http_request *q, void *state)
 {
     struct carrier *c = state;
     pthread_mutex_lock(&c->lock);
@@ -92,7 +92,7 @@ static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
         answer(c, x, 404, "{}");
 }
 
-static void drop(void *state, tinker_exchange *x)
+static void drop(tinker_exchange *x, void *state)
 {
     struct carrier *c = state;
     pthread_mutex_lock(&c->lock);

@@ -34,11 +34,10 @@ typedef struct tinker_response {
     size_t n_body;
 } tinker_response;
 
-/* Called for every answer to the call, those that are tried again and polls included, on a
- * library thread that does nothing else, one call at a time and in order; it may submit but not
- * wait.  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
+/* Called for every response to the call, those that are tried again and polls included, on the
+ * callback thread (see future.h).  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
  * wait for a slow callback, further ones are dropped. */
-typedef void tinker_response_callback(void *state, const tinker_response *response);
+typedef void tinker_response_fn(const tinker_response *response, void *state);
 
 /* Zero means: as without options.  Thread safety: plain data. */
 typedef struct tinker_call_options {
@@ -62,7 +61,7 @@ typedef struct tinker_call_options {
     const tinker_named_string *metadata;
     size_t n_metadata;
     int keep_response; /* headers and body of the last answer: see tinker_future_response() */
-    tinker_response_callback *on_response;
+    tinker_response_fn *on_response;
     void *on_response_state;
 } tinker_call_options;
 #define TINKER_CALL_OPTIONS_INIT                                                                   \
@@ -99,7 +98,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
 
 /* ---- answers piece by piece -------------------------------------------------------------------- */
 
-/* static tinker_receive_next on_piece(void *state, const tinker_piece *piece)
+/*     static tinker_receive_next on_piece(const tinker_piece *piece, void *state)
  *     {
  *         fwrite(piece->data, 1, piece->n, state);
  *         return TINKER_RECEIVE_MORE;
@@ -107,7 +106,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
  *     tinker_future *f = tinker_service_receive(s, "GET", "/api/v1/log", NULL, 0, NULL, on_piece,
  *                                               stdout, &err);
  *
- * For an answer as a whole see tinker_service_call() in call.h. */
+ * For an answer as a whole see tinker_service_call() above. */
 typedef enum tinker_receive_next {
     TINKER_RECEIVE_MORE = 0,
     TINKER_RECEIVE_PAUSE, /* this piece was taken; none comes until tinker_receive_resume() */
@@ -122,10 +121,9 @@ typedef struct tinker_piece {
     const char *event, *id;      /* with `events`: its name ("message") and id (""); else NULL */
 } tinker_piece;
 
-/* Called for every piece of a 2xx answer, on a library thread that does nothing else, one call at
- * a time and in order; it may submit but not wait.  When it is slow, or pauses, the sender is made
+/* Called for every piece of a 2xx response, on the callback thread (see future.h).  When it is slow, or pauses, the sender is made
  * to wait: at most about 512 KB are kept.  Not after tinker_future_free() has returned. */
-typedef tinker_receive_next tinker_receive_callback(void *state, const tinker_piece *piece);
+typedef tinker_receive_next tinker_receive_fn(const tinker_piece *piece, void *state);
 
 typedef struct tinker_receive_options {
     size_t size;              /* set by TINKER_RECEIVE_OPTIONS_INIT */
@@ -146,7 +144,7 @@ typedef struct tinker_receive_options {
 TINKER_API tinker_future *tinker_service_receive(tinker_service *s, const char *method,
                                                  const char *path, const void *body, size_t n,
                                                  const tinker_receive_options *opts,
-                                                 tinker_receive_callback *on_piece, void *state,
+                                                 tinker_receive_fn *on_piece, void *state,
                                                  tinker_error *err);
 /* Let pieces come again after TINKER_RECEIVE_PAUSE; harmless without, and for futures of other
  * calls.  TINKER_ENOMEM.  Thread safety: any thread, any time. */
@@ -173,14 +171,13 @@ typedef struct tinker_http_request {
     int follow;         /* redirects are to be followed, without credentials to another origin */
 } tinker_http_request;
 
-/* Both functions are called on a library thread that does nothing else, one call at a time; they
- * may submit but not wait.  For every send there must be exactly one tinker_exchange_done() or
+/* Both functions are called on the callback thread (see future.h).  For every send there must be exactly one tinker_exchange_done() or
  * tinker_exchange_fail(), from any thread, now or later: also after a cancel, and after the
  * service was freed. */
 typedef struct tinker_transport {
     size_t size; /* set by TINKER_TRANSPORT_INIT */
-    void (*send)(void *state, tinker_exchange *x, const tinker_http_request *request);
-    void (*cancel)(void *state, tinker_exchange *x); /* nobody waits any more; may be NULL */
+    void (*send)(tinker_exchange *x, const tinker_http_request *request, void *state);
+    void (*cancel)(tinker_exchange *x, void *state); /* nobody waits any more; may be NULL */
     void *state;
 } tinker_transport;
 #define TINKER_TRANSPORT_INIT                      \
@@ -200,7 +197,7 @@ TINKER_API void tinker_exchange_fail(tinker_exchange *x, tinker_status why, cons
 /* ---- multipart bodies -------------------------------------------------------------------------- */
 
 /* No function of this library sends one, because no endpoint of the service takes it today; with
- * tinker_service_call() (call.h) a program can.
+ * tinker_service_call() a program can.
  *
  * Thread safety: one thread at a time. */
 typedef struct tinker_multipart tinker_multipart;

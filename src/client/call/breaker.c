@@ -208,7 +208,7 @@ tinker_status breaker_admit(const char *name, const tinker_breaker_options *opts
     unref_breaker(b);
     err_set(err, TINKER_ECIRCUIT, "circuit breaker \"%s\" is open after repeated failures", name);
     if (err)
-        err->retriable = 1;
+        err->retryable = 1;
     return TINKER_ECIRCUIT;
 }
 
@@ -275,7 +275,7 @@ static int64_t breaker_now_ms(void)
     return clock_now_ms(clock_real());
 }
 
-int tinker_breaker_spare_users(void *state, const tinker_error *outcome)
+int tinker_breaker_spare_users(const tinker_error *outcome, void *state)
 {
     (void)state;
     return outcome->status == TINKER_OK || tinker_error_is_user(outcome);
@@ -294,9 +294,9 @@ tinker_status tinker_breaker_call(const char *name, const tinker_breaker_options
         s = breaker_admit(name, &o, breaker_now_ms(), &ticket, err);
     if (s != TINKER_OK)
         return s;
-    s = fn(state, &outcome);
+    s = fn(&outcome, state);
     outcome.status = s;
-    bool success = o.judge ? o.judge(o.judge_state, &outcome) != 0 : s == TINKER_OK;
+    bool success = o.judge ? o.judge(&outcome, o.judge_state) != 0 : s == TINKER_OK;
     breaker_end(&ticket, success ? BREAKER_SUCCESS : BREAKER_FAILURE, breaker_now_ms());
     if (s != TINKER_OK && err)
         *err = outcome;

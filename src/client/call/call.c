@@ -369,16 +369,16 @@ static void describe_failure(struct call *c)
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
                                  sizeof(c->err.request_id));
-        c->err.retriable = retry_status_is(resp->status, RETRY_ON_TRY) &&
+        c->err.retryable = retry_status_is(resp->status, RETRY_ON_TRY) &&
                            !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
         err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
-        c->err.retriable = 1;
+        c->err.retryable = 1;
         break;
     case CALL_TIMEOUT:
         err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
-        c->err.retriable = 1;
+        c->err.retryable = 1;
         break;
     default:
         if (resp->failure == HTTP_FAIL_TLS) {
@@ -568,7 +568,7 @@ static bool admit_call(struct call *c)
     else
         c->err = refusal;
     c->err.status = refusal.status;
-    c->err.retriable = 1;
+    c->err.retryable = 1;
     return false;
 }
 

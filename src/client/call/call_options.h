@@ -30,7 +30,7 @@ struct call_options {
     tinker_named_string *metadata; /* redacted */
     size_t n_metadata;
     bool keep;
-    tinker_response_callback *on_response;
+    tinker_response_fn *on_response;
     void *on_response_state;
 };
 

@@ -123,7 +123,7 @@ static void handle_failed(struct poll *p, const struct wire_future_answer *a)
     err_set(&err, TINKER_EREQUEST, "%s", a->error);
     err.category = a->category;
     poll_event(p, POLL_EVENT_FAILED, &(struct poll_failure){ .err = &err, .text = a->error });
-    err.retriable = a->category != TINKER_CATEGORY_USER;
+    err.retryable = a->category != TINKER_CATEGORY_USER;
     fail_poll(p, &err);
 }
 
@@ -253,7 +253,7 @@ static void handle_gone(struct poll *p)
 {
     p->gone = true;
     poll_event(p, POLL_EVENT_GONE, NULL);
-    p->call.err.retriable = 1;
+    p->call.err.retryable = 1;
     fail_poll(p, &p->call.err);
 }
 

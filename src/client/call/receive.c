@@ -155,8 +155,8 @@ static bool fill_receive(struct receive_op *o, const char *method, const char *p
 
 /* The method as a static text; NULL: something cannot be sent. */
 static const char *check_receive(const char *method, const char *path, tinker_receive_options *ours,
-                                 const tinker_receive_options *opts,
-                                 tinker_receive_callback *on_piece, tinker_error *err)
+                                 const tinker_receive_options *opts, tinker_receive_fn *on_piece,
+                                 tinker_error *err)
 {
     if (opts_copy(ours, sizeof(*ours), opts, "tinker_receive_options", err) != TINKER_OK)
         return NULL;
@@ -173,8 +173,7 @@ static const char *check_receive(const char *method, const char *path, tinker_re
 tinker_future *tinker_service_receive(tinker_service *s, const char *method, const char *path,
                                       const void *body, size_t n,
                                       const tinker_receive_options *opts,
-                                      tinker_receive_callback *on_piece, void *state,
-                                      tinker_error *err)
+                                      tinker_receive_fn *on_piece, void *state, tinker_error *err)
 {
     tinker_receive_options ours = TINKER_RECEIVE_OPTIONS_INIT;
     const char *known = check_receive(method, path, &ours, opts, on_piece, err);

@@ -13,7 +13,7 @@ enum { WINDOW = 1 << 18, LIMIT = 64 << 20, EVENT_BYTES_MAX = 16 << 20 };
 struct receive_buffer {
     struct callback_job job; /* first */
     const atomic_bool *muted;
-    tinker_receive_callback *call;
+    tinker_receive_fn *call;
     void *state;
     struct callback_guard *guard; /* a reference, NULL: not bound */
     struct response *head;        /* a reference */
@@ -49,7 +49,7 @@ static void call_receiver(struct receive_buffer *i, tinker_piece *piece)
 {
     piece->head = response_public(i->head);
     bool may = !atomic_load(i->muted) && callback_guard_enter(i->guard);
-    tinker_receive_next next = may ? i->call(i->state, piece) : TINKER_RECEIVE_STOP;
+    tinker_receive_next next = may ? i->call(piece, i->state) : TINKER_RECEIVE_STOP;
     if (may)
         callback_guard_leave(i->guard);
     if (next != TINKER_RECEIVE_MORE)
@@ -129,8 +129,8 @@ static const struct callback_job_class deliveries = { .work = deliver_pieces,
                                                       .ended = end_delivery,
                                                       .destroy = destroy_buffer };
 
-struct receive_buffer *receive_buffer_new(struct holder *h, bool events,
-                                          tinker_receive_callback *call, void *state)
+struct receive_buffer *receive_buffer_new(struct holder *h, bool events, tinker_receive_fn *call,
+                                          void *state)
 {
     struct receive_buffer *i = calloc(1, sizeof(*i));
     if (!i)

@@ -25,8 +25,8 @@ enum receive_buffer_state {
 };
 
 /* Any thread.  events: hand out server-sent events.  NULL: no memory. */
-struct receive_buffer *receive_buffer_new(struct holder *h, bool events,
-                                          tinker_receive_callback *call, void *state);
+struct receive_buffer *receive_buffer_new(struct holder *h, bool events, tinker_receive_fn *call,
+                                          void *state);
 /* Before the first piece: who may be told, and whether the user may. */
 void receive_buffer_bind(struct receive_buffer *i, struct receive_buffer_owner *owner,
                          struct callback_guard *guard);

@@ -25,7 +25,7 @@ struct response {
 
 struct callback_guard {
     atomic_int refs; /* the future's, and one per message */
-    tinker_response_callback *call;
+    tinker_response_fn *call;
     void *state;
     pid_t pid;                   /* in a fork nobody calls */
     struct callback_guard *also; /* a reference: closed with it; NULL: none */
@@ -204,7 +204,7 @@ static void deliver_response(void *arg)
     t->waiting--;
     pthread_mutex_unlock(&t->lock);
     if (!atomic_load(m->muted) && callback_guard_enter(t)) {
-        t->call(t->state, &m->response->pub);
+        t->call(&m->response->pub, t->state);
         callback_guard_leave(t);
     }
     response_unref(m->response);

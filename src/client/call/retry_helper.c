@@ -35,7 +35,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
         s = fn(state, k, &mine);
         if (s == TINKER_OK)
             return s;
-        bool last = !mine.retriable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||
+        bool last = !mine.retryable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||
                     (!o.no_stuck_detection && clock_now_ms(clock_real()) - start >= o.progress_ms);
         if (last)
             break;

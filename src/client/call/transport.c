@@ -54,7 +54,7 @@ static void deliver_send(void *arg)
     if (atomic_load(x->muted)) /* the service is being freed: no more callbacks */
         tinker_exchange_fail(x, TINKER_ECANCELED, "the service is being freed");
     else
-        x->transport.send(x->transport.state, x, &x->request);
+        x->transport.send(x, &x->request, x->transport.state);
 }
 
 static void deliver_cancel(void *arg)
@@ -64,7 +64,7 @@ static void deliver_cancel(void *arg)
     bool wanted = !x->answered && !atomic_load(x->muted);
     pthread_mutex_unlock(&x->lock);
     if (wanted)
-        x->transport.cancel(x->transport.state, x);
+        x->transport.cancel(x, x->transport.state);
     unref_exchange(x);
 }
 

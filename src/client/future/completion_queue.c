@@ -199,7 +199,7 @@ int tinker_queue_fd(const tinker_queue *q)
     return q->fd;
 }
 
-static tinker_status add_future(tinker_queue *q, tinker_future *f, tinker_future_callback *callback,
+static tinker_status add_future(tinker_queue *q, tinker_future *f, tinker_future_fn *callback,
                                 void *tag, tinker_error *err)
 {
     pthread_mutex_lock(&future_lock);
@@ -227,8 +227,7 @@ tinker_status tinker_queue_add(tinker_queue *q, tinker_future *f, void *tag, tin
 }
 
 tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
-                                        tinker_future_callback *callback, void *state,
-                                        tinker_error *err)
+                                        tinker_future_fn *callback, void *state, tinker_error *err)
 {
     if (!callback)
         return err_set(err, TINKER_EINVAL, "tinker_queue_add_callback needs a callback");

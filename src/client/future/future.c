@@ -189,11 +189,6 @@ int tinker_error_is_user(const tinker_error *err)
            retry_status_is(err->http_status, RETRY_USER);
 }
 
-int tinker_error_is_retryable(const tinker_error *err)
-{
-    return !tinker_error_is_user(err);
-}
-
 /* ---- public ------------------------------------------------------------------------- */
 
 tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)
@@ -441,9 +436,24 @@ const tinker_loss_report *tinker_future_loss_report(const tinker_future *f)
     return result_of(f, RESULT_FORWARD_BACKWARD) ? f->report : NULL;
 }
 
-const char *tinker_future_path(const tinker_future *f)
+const char *tinker_future_saved_path(const tinker_future *f)
 {
-    return result_of(f, RESULT_PATH);
+    return result_of(f, RESULT_SAVED_PATH);
+}
+
+const char *tinker_future_loaded_path(const tinker_future *f)
+{
+    return result_of(f, RESULT_LOADED_PATH);
+}
+
+const char *tinker_future_base_model(const tinker_future *f)
+{
+    return result_of(f, RESULT_BASE_MODEL);
+}
+
+const char *tinker_future_file(const tinker_future *f)
+{
+    return result_of(f, RESULT_FILE);
 }
 
 static void *take_result(tinker_future *f, enum result_kind kind)

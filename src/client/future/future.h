@@ -21,7 +21,10 @@ enum result_kind {
     RESULT_FORWARD_BACKWARD,
     RESULT_SAMPLE,
     RESULT_METRICS,
-    RESULT_PATH,
+    RESULT_SAVED_PATH,
+    RESULT_LOADED_PATH,
+    RESULT_BASE_MODEL,
+    RESULT_FILE,
     RESULT_TRAINING,
     RESULT_SAMPLER,
     RESULT_TOKENIZER,
@@ -73,7 +76,7 @@ struct tinker_future {
     struct tinker_queue *queue;
     struct tinker_future *next, *prev; /* in the queue's ready or pending list */
     bool ready;                        /* which of the two */
-    tinker_future_callback *callback;
+    tinker_future_fn *callback;
     void *tag;
 };
 

@@ -22,7 +22,7 @@ enum { WAITING_MAX = 10000, NUMBERS_MAX = 8, TEXTS_MAX = 12, TEXT_LEN_MAX = 2048
 struct hook {
     struct hook *next;
     uint64_t serial; /* rising along the list */
-    tinker_hook *call;
+    tinker_hook_fn *call;
     void *state;
     char *prefix;
     char id[];
@@ -52,7 +52,7 @@ static void hook_free(struct hook *k)
 
 struct found {
     uint64_t serial; /* 0: none */
-    tinker_hook *call;
+    tinker_hook_fn *call;
     void *state;
     char id[64];
 };
@@ -119,7 +119,7 @@ static void deliver_event(void *arg)
     atomic_fetch_sub(&h->waiting, 1);
     for (struct found f = next_hook(h, 0, e->pub.name); f.serial;
          f = next_hook(h, f.serial, e->pub.name))
-        if (f.call(f.state, &e->pub) != 0)
+        if (f.call(&e->pub, f.state) != 0)
             detach_failed_hook(h, &f, e->pub.name);
     event_free(e);
 }
@@ -232,7 +232,7 @@ void hooks_clear(struct hooks *h)
     pthread_mutex_destroy(&h->lock);
 }
 
-static tinker_status append_event_field(struct hooks *h, struct hook *k, tinker_error *err)
+static tinker_status add_hook(struct hooks *h, struct hook *k, tinker_error *err)
 {
     struct hook **at = &h->first;
     pthread_mutex_lock(&h->lock);
@@ -250,7 +250,7 @@ static tinker_status append_event_field(struct hooks *h, struct hook *k, tinker_
 }
 
 tinker_status tinker_service_attach(tinker_service *s, const char *id, const char *prefix,
-                                    tinker_hook *hook, void *state, tinker_error *err)
+                                    tinker_hook_fn *hook, void *state, tinker_error *err)
 {
     if (!id || !*id || !hook)
         return err_set(err, TINKER_EINVAL, "a hook needs an id and a function");
@@ -265,7 +265,7 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     k->call = hook;
     k->state = state;
     memcpy(k->id, id, n);
-    tinker_status status = append_event_field(&s->hooks, k, err);
+    tinker_status status = add_hook(&s->hooks, k, err);
     if (status != TINKER_OK)
         hook_free(k);
     return status;
@@ -305,11 +305,4 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
             *c = ' ';
     snprintf(out, n, "%s", b.data ? b.data : event->name);
     buf_clear(&b);
-}
-
-int tinker_event_print(void *state, const tinker_event *event)
-{
-    char line[TEXT_LEN_MAX];
-    tinker_event_line(event, line, sizeof(line));
-    return fprintf(state ? state : stderr, "%s\n", line) < 0;
 }

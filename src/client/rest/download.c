@@ -598,7 +598,7 @@ tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, 
     if (!a)
         return NULL;
     a->trace = true;
-    return submit(a, &trace_class, r, RESULT_PATH, err);
+    return submit(a, &trace_class, r, RESULT_FILE, err);
 }
 
 static tinker_status prepare_file(struct archive_op *a, const char *file, tinker_error *err)
@@ -638,5 +638,5 @@ tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path,
         archive_destroy(&a->op);
         return NULL;
     }
-    return submit(a, &download_class, r, RESULT_PATH, err);
+    return submit(a, &download_class, r, RESULT_FILE, err);
 }

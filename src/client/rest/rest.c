@@ -224,7 +224,7 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
 
 static const struct rest_kind copy_kind = { REST_CLASS("copy_weights"),
                                             REST_SPEC("copy_weights", "POST"),
-                                            RESULT_PATH,
+                                            RESULT_SAVED_PATH,
                                             NULL,
                                             read_copied,
                                             false };
@@ -387,7 +387,7 @@ static const struct rest_kind sampler_kind = { REST_CLASS("get_sampler"),
                                                false };
 static const struct rest_kind base_model_kind = { REST_CLASS("get_base_model"),
                                                   REST_SPEC("get_sampler", "GET"),
-                                                  RESULT_PATH,
+                                                  RESULT_BASE_MODEL,
                                                   NULL,
                                                   read_base_model,
                                                   false };

@@ -119,7 +119,7 @@ static bool is_filled(const struct call *c)
 static bool is_unreachable(const struct call *c)
 {
     return c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-           (c->outcome == CALL_STATUS && c->err.retriable);
+           (c->outcome == CALL_STATUS && c->err.retryable);
 }
 
 static void put_back(struct gap_fill *f, int64_t seq)

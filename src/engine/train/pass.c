@@ -27,7 +27,7 @@ static tinker_status refuse_data(const tinker_engine *e, tinker_error *err)
             "which other passes hold %llu",
             limit, others);
     if (err)
-        err->retriable = 1;
+        err->retryable = 1;
     return TINKER_ENOMEM;
 }
 

@@ -105,7 +105,7 @@ static tinker_status refuse(const tinker_pass *p, uint64_t need, tinker_error *e
             "(longest part: %zu tokens)",
             (unsigned long long)need, limit, others, p->rows_max);
     if (err)
-        err->retriable = need <= limit;
+        err->retryable = need <= limit;
     return TINKER_ENOMEM;
 }
 

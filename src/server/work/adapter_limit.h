@@ -12,7 +12,7 @@
 
 /* Before one more adapter is made: while the limit is reached, what is used by nobody and
  * was used longest ago leaves memory, weights for sampling first, then the training state
- * of models, which goes to disk.  for_model (may be NULL) stays.  TINKER_ENOMEM, retriable:
+ * of models, which goes to disk.  for_model (may be NULL) stays.  TINKER_ENOMEM, retryable:
  * all are in use; otherwise a state could not be written. */
 tinker_status room_make(struct server *s, struct weights_cache *weights,
                         const struct model *for_model, tinker_error *err);

@@ -236,7 +236,7 @@ static bool admit(struct server *s, struct sampling *g, struct weights_cache *we
         return true;
     }
     task_free(weights, t);
-    g->starves = err.status == TINKER_ENOMEM && err.retriable;
+    g->starves = err.status == TINKER_ENOMEM && err.retryable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
         put_back(s, f);
         return false;
