@@ -173,7 +173,7 @@ static void test_calls(void) /* R-204 */
     CHECK_INT(tinker_breaker_call("g", &o, fine, &n, NULL), TINKER_OK);
     CHECK_INT(n, 1);
     tinker_error busy = { .status = TINKER_EHTTP, .http_status = 503 };
-    CHECK_INT(tinker_breaker_spare_users(NULL, &busy), 0);
+    CHECK_INT(tinker_breaker_spare_users(&busy, NULL), 0);
 }
 
 static void test_bad_options(void) /* */

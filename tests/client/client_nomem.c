@@ -158,12 +158,13 @@ static tinker_status call(tinker_service *service)
     o.keep_response = 1;
     o.on_response = ignore;
     tinker_status s = call_any(service);
-    if (s == TINKER_OK)
-        s = tinker_call_options_push(&o, &err);
     if (s != TINKER_OK)
         return s;
-    s = call_any(service);
-    tinker_call_options_pop();
+    tinker_service *derived = tinker_service_with(service, &o, &err);
+    if (!derived)
+        return err.status;
+    s = call_any(derived);
+    tinker_service_free(derived);
     return s;
 }
 

@@ -192,8 +192,9 @@ static bool is_own(const struct fault_case *o)
         return tinker_future_sample(o->f)->sequences[0].tokens[0] == o->number;
     case SAVE:
     case SAVE_SAMPLER:
-    case LOAD:
         return strstr(tinker_future_saved_path(o->f), name) != NULL;
+    case LOAD:
+        return strstr(tinker_future_loaded_path(o->f), name) != NULL;
     case GET_RUN:
         return strtoll(tinker_future_training_run(o->f)->id + 4, NULL, 10) == o->number;
     default:

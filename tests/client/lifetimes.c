@@ -84,10 +84,11 @@ static void test_slow_callbacks_of_a_lender(void)
     tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
     call.on_response = slow_response;
     call.on_response_state = &g;
-    CHECK_INT(tinker_call_options_push(&call, &w.err), TINKER_OK);
+    tinker_service *derived = tinker_service_with(s, &call, &w.err);
+    REQUIRE(derived);
     tinker_future *f =
-        tinker_service_request_from_state(s, "tinker://r:train:0/weights/a", &from, &w.err);
-    tinker_call_options_pop();
+        tinker_service_request_from_state(derived, "tinker://r:train:0/weights/a", &from, &w.err);
+    tinker_service_free(derived);
     REQUIRE(f);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
     CHECK_INT(finish(tinker_service_health(s, &w.err), &w.err), TINKER_OK); /* the lender is gone */

@@ -856,9 +856,10 @@ static void test_downloads(void) /* R-147 R-179 */
                 (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE, .times = 2 });
     tinker_call_options once_more = TINKER_CALL_OPTIONS_INIT;
     once_more.max_retries = 1;
-    CHECK_INT(tinker_call_options_push(&once_more, &err), TINKER_OK);
-    f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
-    tinker_call_options_pop();
+    tinker_rest *derived = tinker_rest_with(r, &once_more, &err);
+    REQUIRE(derived);
+    f = tinker_rest_download_checkpoint(derived, CKPT, file, &o, &err);
+    tinker_rest_free(derived);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
     CHECK_INT(fake_count(w.server, "/blob"), 5);
     CHECK(access(file, F_OK) != 0);

@@ -428,7 +428,7 @@ static void test_load_state(void) /* R-113 */
     const char *path = "tinker://r:train:0/weights/a";
     tinker_future *f = tinker_training_load_state(t, path, 0, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-    CHECK_STR(tinker_future_saved_path(f), "tinker://sess:train:0/weights/named");
+    CHECK_STR(tinker_future_loaded_path(f), "tinker://sess:train:0/weights/named");
     tinker_future_free(f);
     finish_free(&w, tinker_training_load_state(t, path, 1, "tml-foreign-token", NULL), TINKER_OK);
     CHECK(strstr(fake_get(w.server, API "load_weights", 0)->body, "\"optimizer\":false") != NULL);

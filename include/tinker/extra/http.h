@@ -1,16 +1,15 @@
 /* http.h - options of single calls, the responses behind results, requests of any kind,
  * a transport of your own, multipart bodies.
  *
- * Options are given to whatever a thread submits between a push and its pop, so they work
- * for every call of the library alike:
+ * Options belong to a handle: tinker_rest_with() and its kin make a cheap second handle to the
+ * same client, and whatever is submitted through it has the options:
  *
  *     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
  *     o.timeout_ms = 5000;
- *     tinker_call_options_push(&o, &err);
- *     tinker_future *f = tinker_rest_list_sessions(rest, NULL, &err);
- *     tinker_call_options_pop();
- *
- * They cost nothing as long as nobody uses them. */
+ *     tinker_rest *hasty = tinker_rest_with(rest, &o, &err);
+ *     tinker_future *f = tinker_rest_list_sessions(hasty, NULL, &err);
+ *     tinker_rest_free(hasty);
+ */
 #ifndef TINKER_EXTRA_HTTP_H
 #define TINKER_EXTRA_HTTP_H
 
@@ -53,7 +52,7 @@ typedef struct tinker_call_options {
     const tinker_named_string *query; /* added to every request of the call */
     size_t n_query;
     /* Instead of a random one, the same for all attempts.  When a call makes several requests,
-     * or several calls are submitted under these options, all but the first get a suffix:
+     * or several calls are submitted through the same handle, all but the first get a suffix:
      * "-<call>.<request>", both counted from 0. */
     const char *idempotency_key;
     const char *extra_body; /* members of a JSON object, added to JSON requests (not polls) */
@@ -69,15 +68,24 @@ typedef struct tinker_call_options {
         sizeof(tinker_call_options), 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, NULL \
     }
 
-/* Let everything that this thread submits from now on have these options, which are copied, in
- * place of those that were pushed before.  Blocking calls have them too.  Pushes nest, at most
- * 64 deep.  TINKER_EINVAL names the option that makes no sense, TINKER_ENOMEM; nothing is pushed
- * then.
- * Thread safety: any thread, any time; a thread sees its own. */
-TINKER_API tinker_status tinker_call_options_push(const tinker_call_options *opts,
-                                                  tinker_error *err);
-/* Back to what was before the last push; 0: there was none. */
-TINKER_API int tinker_call_options_pop(void);
+/* Another handle to the same service or client, whose calls have these options, in place of those
+ * of the handle it is made from.  Clients made from such a service, and samplers made by such a
+ * training client, have the options, too.  Everything else is shared: order of requests, session,
+ * limits, retry settings.
+ *
+ * opts is copied.  The new handle is yours: free it with the usual function, which leaves the
+ * original alone; futures that were submitted through it live on.  A derived service must be freed
+ * before the original.  Sends nothing, does not block.
+ * NULL with *err set: TINKER_EINVAL names the option that makes no sense, TINKER_ENOMEM.
+ * Thread safety: any thread, any time. */
+TINKER_API tinker_service *tinker_service_with(tinker_service *s, const tinker_call_options *opts,
+                                               tinker_error *err);
+TINKER_API struct tinker_training *
+tinker_training_with(struct tinker_training *t, const tinker_call_options *opts, tinker_error *err);
+TINKER_API struct tinker_sampler *
+tinker_sampler_with(struct tinker_sampler *s, const tinker_call_options *opts, tinker_error *err);
+TINKER_API struct tinker_rest *tinker_rest_with(struct tinker_rest *r,
+                                                const tinker_call_options *opts, tinker_error *err);
 
 /* The last answer to the call, with its result or its failure behind it.  NULL while pending, and
  * when nothing was sent.  Address, headers and body are there after a failure by status, with

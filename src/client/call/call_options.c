@@ -1,10 +1,9 @@
-/* call_options.c - checking and copying options of calls, and which a thread has pushed.
+/* call_options.c - checking and copying options of calls.
  *
- * A thread's stack is its own; the count of all pushes tells threads that never pushed that
- * there is nothing to look for. */
+ * What makes no sense is refused when a handle with options is made, so that no call can fail for
+ * it later. */
 #include "client/call/call_options.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "base/log.h"
 #include "json/json.h"
 
-enum { DEPTH_MAX = 64, LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
+enum { LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
@@ -234,98 +233,20 @@ bool call_options_has_header(const struct call_options *p, const char *name)
     return false;
 }
 
-/* ---- the stack of a thread ------------------------------------------------------------------ */
+/* ---- making and sharing -------------------------------------------------------------------- */
 
-struct stack {
-    size_t n;
-    struct call_options *v[DEPTH_MAX];
-};
-
-static atomic_size_t pushed; /* by all threads, and not popped */
-static pthread_key_t key;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static bool key_made;
-
-static void stack_free(void *arg)
-{
-    struct stack *st = arg;
-    while (st->n > 0) {
-        call_options_unref(st->v[--st->n]);
-        atomic_fetch_sub(&pushed, 1);
-    }
-    free(st);
-}
-
-static void make_stack_key(void)
-{
-    key_made = pthread_key_create(&key, stack_free) == 0;
-}
-
-static struct stack *stack_of_thread(void)
-{
-    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (st || !key_made)
-        return st;
-    st = calloc(1, sizeof(*st));
-    if (st && pthread_setspecific(key, st) != 0) {
-        free(st);
-        st = NULL;
-    }
-    return st;
-}
-
-struct call_options *call_options_current(void)
-{
-    if (atomic_load_explicit(&pushed, memory_order_relaxed) == 0)
-        return NULL;
-    pthread_once(&key_once, make_stack_key);
-    const struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (!st || st->n == 0)
-        return NULL;
-    struct call_options *p = st->v[st->n - 1];
-    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
-    return p;
-}
-
-tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_error *err)
+struct call_options *call_options_make(const tinker_call_options *opts, tinker_error *err)
 {
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
-    tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_call_options", err);
-    if (s == TINKER_OK)
-        s = check_options(&o, err);
-    if (s != TINKER_OK)
-        return s;
-    pthread_once(&key_once, make_stack_key);
-    struct stack *st = stack_of_thread();
-    if (!st)
-        return err_nomem(err, "call options");
-    if (st->n == DEPTH_MAX)
-        return err_set(err, TINKER_EINVAL, "call options are pushed %d deep; is a pop missing?",
-                       DEPTH_MAX);
-    tinker_error why;
-    struct call_options *p = call_options_new(&o, &why);
-    if (!p) {
-        if (err)
-            *err = why;
-        return why.status;
-    }
-    st->v[st->n++] = p;
-    atomic_fetch_add(&pushed, 1);
-    return TINKER_OK;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_call_options", err) != TINKER_OK ||
+        check_options(&o, err) != TINKER_OK)
+        return NULL;
+    return call_options_new(&o, err);
 }
 
-int tinker_call_options_pop(void)
+struct call_options *call_options_ref(struct call_options *p)
 {
-    pthread_once(&key_once, make_stack_key);
-    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (!st || st->n == 0)
-        return 0;
-    call_options_unref(st->v[--st->n]);
-    atomic_fetch_sub(&pushed, 1);
-    if (st->n ==
-        0) { /* nothing is left of it: a program may end without its threads' destructors */
-        pthread_setspecific(key, NULL);
-        free(st);
-    }
-    return 1;
+    if (p)
+        atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
 }

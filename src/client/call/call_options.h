@@ -1,6 +1,6 @@
-/* call_options.h - options of single calls (tinker_call_options), as the operations keep them.
+/* call_options.h - options of calls (tinker_call_options), as handles and operations keep them.
  *
- * Constant once made, and shared by all operations that were submitted under them.
+ * Constant once made, and shared by a handle and all operations that were submitted through it.
  * Thread safety: any thread, any time. */
 #ifndef CLIENT_CALL_OPTIONS_H
 #define CLIENT_CALL_OPTIONS_H
@@ -34,7 +34,9 @@ struct call_options {
     void *on_response_state;
 };
 
-struct call_options *call_options_current(void); /* of this thread, a new reference; NULL: none */
+/* Checked and copied, with one reference.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+struct call_options *call_options_make(const tinker_call_options *opts, tinker_error *err);
+struct call_options *call_options_ref(struct call_options *p); /* NULL stays NULL */
 void call_options_unref(struct call_options *p);
 /* Do they have a header of this name?  p may be NULL. */
 bool call_options_has_header(const struct call_options *p, const char *name);

@@ -111,7 +111,7 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
     }
     tinker_future *f = NULL;
     if (fill_raw_call(r, known, path, body, n, content_type))
-        f = operation_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, err);
+        f = operation_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, s->options, err);
     else
         err_nomem(err, "call");
     if (!f)

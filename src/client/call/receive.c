@@ -185,7 +185,7 @@ tinker_future *tinker_service_receive(tinker_service *s, const char *method, con
     if (o)
         o->in = receive_buffer_new(h, ours.events != 0, on_piece, state);
     if (o && o->in && fill_receive(o, known, path, body, n, &ours))
-        f = operation_submit(&o->op, &receive_class, h, RESULT_NONE, err);
+        f = operation_submit(&o->op, &receive_class, h, RESULT_NONE, s->options, err);
     else
         err_nomem(err, "receive");
     if (!f && o)

@@ -79,12 +79,12 @@ struct asker {
 
 static struct asker of_training(tinker_training *t)
 {
-    return (struct asker){ t, NULL, &t->lock, &t->named };
+    return (struct asker){ t, NULL, &t->base->lock, &t->base->named };
 }
 
 static struct asker of_sampler(tinker_sampler *s)
 {
-    return (struct asker){ NULL, s, &s->lock, &s->named };
+    return (struct asker){ NULL, s, &s->base->lock, &s->base->named };
 }
 
 /* A reference to the one answer, which may be under way still. */

@@ -106,7 +106,7 @@ tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
     }
     r->reader = reader;
     r->request_id = id;
-    tinker_future *f = operation_submit(&r->op, &resume_class, h, reader->kind, err);
+    tinker_future *f = operation_submit(&r->op, &resume_class, h, reader->kind, s->options, err);
     if (!f)
         resume_destroy(&r->op);
     return f;

@@ -45,7 +45,7 @@ static void start_operation(struct loop_task *t)
         op->class->start(op);
 }
 
-/* Options that the thread has pushed; false: no memory. */
+/* p: the options of the handle, taken over; may be NULL.  false: no memory. */
 static bool take_options(struct operation *op, struct tinker_future *f, struct call_options *p)
 {
     bool calls = op->calls_back || (p && p->on_response);
@@ -89,7 +89,8 @@ static struct tinker_future *prepare_operation(struct operation *op,
 }
 
 struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
-                                       struct holder *h, enum result_kind kind, tinker_error *err)
+                                       struct holder *h, enum result_kind kind,
+                                       struct call_options *options, tinker_error *err)
 {
     if (h->rt->pid != getpid()) { /* its threads are the parent's */
         err_set(err, TINKER_ESTATE,
@@ -98,7 +99,7 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
                 class->name);
         return NULL;
     }
-    struct tinker_future *f = prepare_operation(op, class, h, kind, call_options_current(), err);
+    struct tinker_future *f = prepare_operation(op, class, h, kind, call_options_ref(options), err);
     if (!f)
         return NULL;
     int64_t deadline_ms = op->options ? op->options->deadline_ms : 0;

@@ -41,10 +41,12 @@ struct operation {
     char label[128];              /* for messages; "" means the name of the class */
 };
 
-/* Give op (allocated, otherwise set up) its future; the caller's reference is returned by
+/* options: of the handle it is submitted through, borrowed; NULL: none.
+ * Give op (allocated, otherwise set up) its future; the caller's reference is returned by
  * operation_submit.  NULL: out of memory, or in a fork; op is the caller's to destroy. */
 struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
-                                       struct holder *h, enum result_kind kind, tinker_error *err);
+                                       struct holder *h, enum result_kind kind,
+                                       struct call_options *options, tinker_error *err);
 /* For an operation that waits for another, whose future (`source`) is nobody else's: that has the
  * options of the call, so this one has none, and freeing the new future silences both.  source is
  * cancelled when this fails. */

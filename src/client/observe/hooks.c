@@ -265,7 +265,7 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     k->call = hook;
     k->state = state;
     memcpy(k->id, id, n);
-    tinker_status status = add_hook(&s->hooks, k, err);
+    tinker_status status = add_hook(&s->base->hooks, k, err);
     if (status != TINKER_OK)
         hook_free(k);
     return status;
@@ -273,10 +273,10 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
 
 int tinker_service_detach(tinker_service *s, const char *id)
 {
-    struct hook *k = remove_hook(&s->hooks, id, 0);
+    struct hook *k = remove_hook(&s->base->hooks, id, 0);
     hook_free(k);
-    if (s->rt->pid == getpid()) /* a fork has no callback thread */
-        runtime_drain_callbacks(s->rt);
+    if (s->base->rt->pid == getpid()) /* a fork has no callback thread */
+        runtime_drain_callbacks(s->base->rt);
     return k != NULL;
 }
 

@@ -53,7 +53,8 @@ tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, cons
     http_query_escape(&path, a);
     buf_puts(&path, "&ending_before=");
     http_query_escape(&path, b);
-    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 static const struct rest_kind storage_kind = { REST_CLASS("get_checkpoint_storage_usage"),
@@ -72,7 +73,8 @@ tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
         buf_puts(&path, "?project_id=");
         http_query_escape(&path, project_id);
     }
-    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 static bool is_day(const char *s)
@@ -97,7 +99,8 @@ tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkp
     buf_init(&path, 1 << 10);
     buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
                day ? "&day=" : "", day ? day : "");
-    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 /* ---- whoami: an operation without a request ------------------------------------------------------- */
@@ -179,7 +182,8 @@ tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
             err_nomem(err, "whoami");
         return NULL;
     }
-    tinker_future *f = operation_submit(&w->op, &whoami_class, h, RESULT_VALUE, err);
+    tinker_future *f =
+        operation_submit(&w->op, &whoami_class, h, RESULT_VALUE, rest_options(r), err);
     if (!f)
         free(w);
     return f;

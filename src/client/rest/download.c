@@ -579,7 +579,7 @@ static tinker_future *submit(struct archive_op *a, const struct operation_class 
                              tinker_rest *r, enum result_kind kind, tinker_error *err)
 {
     struct holder *h = rest_holder(r, err);
-    tinker_future *f = h ? operation_submit(&a->op, class, h, kind, err) : NULL;
+    tinker_future *f = h ? operation_submit(&a->op, class, h, kind, rest_options(r), err) : NULL;
     if (!f)
         archive_destroy(&a->op);
     return f;

@@ -114,23 +114,26 @@ static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, 
     return NULL;
 }
 
-static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_error *err)
+static struct tinker_future *submit(struct holder *h, struct rest_op *r,
+                                    struct call_options *options, tinker_error *err)
 {
-    struct tinker_future *f = operation_submit(&r->op, &r->kind->class, h, r->kind->result, err);
+    struct tinker_future *f =
+        operation_submit(&r->op, &r->kind->class, h, r->kind->result, options, err);
     if (!f)
         rest_destroy(&r->op);
     return f;
 }
 
 struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
-                                  struct buf *body, tinker_error *err)
+                                  struct buf *body, struct call_options *options, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
-    return r ? submit(h, r, err) : NULL;
+    return r ? submit(h, r, options, err) : NULL;
 }
 
 struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
-                                       struct buf *body, const char *token, tinker_error *err)
+                                       struct buf *body, const char *token,
+                                       struct call_options *options, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
     if (!r)
@@ -142,7 +145,7 @@ struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind 
         err_nomem(err, kind->class.name);
         return NULL;
     }
-    return submit(h, r, err);
+    return submit(h, r, options, err);
 }
 
 void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
@@ -151,5 +154,5 @@ void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struc
     if (!r)
         return;
     r->quiet = true;
-    tinker_future_free(submit(h, r, NULL));
+    tinker_future_free(submit(h, r, NULL, NULL));
 }

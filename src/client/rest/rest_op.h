@@ -54,12 +54,14 @@ void rest_destroy(struct operation *op);
     }
 
 /* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
- * memory.  Any thread. */
+ * memory.  options: of the handle, borrowed; may be NULL.  Any thread. */
 struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
-                                  struct buf *body, tinker_error *err);
+                                  struct buf *body, struct call_options *options,
+                                  tinker_error *err);
 /* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
 struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
-                                       struct buf *body, const char *token, tinker_error *err);
+                                       struct buf *body, const char *token,
+                                       struct call_options *options, tinker_error *err);
 /* Send it and forget it. */
 void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
 

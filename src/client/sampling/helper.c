@@ -351,7 +351,7 @@ static void on_state(struct helper_target *t, uint64_t state, const char *reason
     bool changed = t->state != state || t->reason != hash;
     t->state = state;
     t->reason = hash;
-    queue_state_report(&s->watch, s->holder, QUEUE_STATE_SAMPLING, s->id,
+    queue_state_report(&s->base->watch, s->holder, QUEUE_STATE_SAMPLING, s->id,
                        (enum wire_queue_state)state, reason, changed);
 }
 
@@ -553,8 +553,8 @@ static void target_free(struct helper_target *t)
 static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
 {
     struct runtime *rt = s->holder->rt;
-    if (s->far)
-        return s->far;
+    if (s->base->far)
+        return s->base->far;
     struct helper *x = current;
     if (!x || x->owner != getpid() || x->rt != rt)
         x = helper_new(rt, s->holder->cfg->sampling_helper, err);
@@ -577,7 +577,7 @@ static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
         target_free(t);
         return NULL;
     }
-    s->far = t;
+    s->base->far = t;
     return t;
 }
 
@@ -612,7 +612,7 @@ static void far_abandon(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;
     if (o->sent) {
-        struct helper *x = o->sampler->far->helper;
+        struct helper *x = o->sampler->base->far->helper;
         const struct helper_frame f = { .id = o->id, .kind = HELPER_CANCEL };
         take_pending(x, o->id);
         put(x, f, NULL, 0, NULL, 0);
@@ -647,11 +647,8 @@ static const struct operation_class far_class = { "sample", far_start, far_aband
 bool helper_wanted(const tinker_sampler *s)
 {
     const struct config *c = s->holder->cfg;
-    if (!c->subprocess_sampling || c->has_transport || c->breaker_scope)
-        return false;
-    struct call_options *p = call_options_current();
-    call_options_unref(p);
-    return !p;
+    /* the helper knows nothing of options of calls */
+    return c->subprocess_sampling && !c->has_transport && !c->breaker_scope && !s->options;
 }
 
 tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,
@@ -667,7 +664,8 @@ tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order
     o->order = *order;
     o->body = *body;
     sampler_ref(s);
-    tinker_future *f = operation_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, err);
+    tinker_future *f =
+        operation_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, s->options, err);
     if (!f)
         far_destroy(&o->op);
     return f;

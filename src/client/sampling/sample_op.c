@@ -207,7 +207,7 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
-    queue_state_report(&s->sampler->watch, s->op.holder, QUEUE_STATE_SAMPLING, s->sampler->id,
+    queue_state_report(&s->sampler->base->watch, s->op.holder, QUEUE_STATE_SAMPLING, s->sampler->id,
                        state, reason, changed);
 }
 
@@ -296,7 +296,7 @@ static bool number_body(struct sample_op *s)
     buf_reset(&s->sent);
     buf_append(&s->sent, s->body.data, s->split);
     char number[SHORTEST_MAX];
-    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
+    buf_append(&s->sent, number, shortest_int64(s->sampler->base->next_seq++, number));
     buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
     return buf_ok(&s->sent);
 }
@@ -419,7 +419,8 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     sampler_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
-        f = operation_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+        f = operation_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE,
+                             sampler->options, err);
     if (!f)
         sample_destroy(&s->op);
     return f;
@@ -432,9 +433,9 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
                                   .use_handler =
                                       logprobs_only || !sampler->holder->server.sample_no_retries };
     struct buf body;
-    pthread_mutex_lock(&sampler->lock);
-    order.retry = sampler->retry;
-    pthread_mutex_unlock(&sampler->lock);
+    pthread_mutex_lock(&sampler->base->lock);
+    order.retry = sampler->base->retry;
+    pthread_mutex_unlock(&sampler->base->lock);
     buf_init(&body, SIZE_MAX / 4);
     if (sample_encode(sampler, r, true, &body, err) != TINKER_OK) {
         buf_clear(&body);

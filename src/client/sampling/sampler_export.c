@@ -290,12 +290,12 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
     struct arena scratch;
     struct passport p;
     tinker_sampler *made = NULL;
-    if (!may_ask(service->rt, "tinker_service_import_sampler", err))
+    if (!may_ask(service->base->rt, "tinker_service_import_sampler", err))
         return NULL;
     arena_init(&scratch, 16 << 20);
     if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
-        struct shadow *s = shadow_of(service, &p, err);
-        made = s ? sampler_new(s->holder, p.sampler_id, err) : NULL;
+        struct shadow *s = shadow_of(service->base, &p, err);
+        made = s ? sampler_new(s->holder, p.sampler_id, service->options, err) : NULL;
     }
     if (made) {
         uint64_t r;

@@ -6,13 +6,15 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/call_options.h"
 #include "client/sampling/sample_retry.h"
 #include "client/sampling/helper.h"
 #include "client/session/service.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
+tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_options *options,
+                            tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
     char *copy = strdup(id);
@@ -22,6 +24,8 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
         err_nomem(err, "sampling client");
         return NULL;
     }
+    s->base = s;
+    s->options = call_options_ref(options);
     s->holder = h;
     s->id = copy;
     s->retry = (tinker_retry_options)TINKER_RETRY_OPTIONS_INIT;
@@ -39,9 +43,14 @@ void sampler_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tinker_future_free(s->named);
-    helper_release(s->far);
-    pthread_mutex_destroy(&s->lock);
+    call_options_unref(s->options);
+    if (s->base != s)
+        sampler_unref(s->base);
+    else {
+        tinker_future_free(s->named);
+        helper_release(s->far);
+        pthread_mutex_destroy(&s->lock);
+    }
     free(s->id);
     free(s);
 }
@@ -53,10 +62,32 @@ tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_opt
     if (opts_copy(&ours, sizeof(ours), opts, "tinker_retry_options", err) != TINKER_OK ||
         handler_check(&ours, err) != TINKER_OK)
         return TINKER_EINVAL;
-    pthread_mutex_lock(&s->lock);
-    s->retry = ours;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->base->lock);
+    s->base->retry = ours;
+    pthread_mutex_unlock(&s->base->lock);
     return TINKER_OK;
+}
+
+tinker_sampler *tinker_sampler_with(tinker_sampler *s, const tinker_call_options *opts,
+                                    tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_sampler *made = p ? calloc(1, sizeof(*made)) : NULL;
+    char *id = made ? strdup(s->id) : NULL;
+    if (!id) {
+        if (p)
+            err_nomem(err, "sampling client");
+        call_options_unref(p);
+        free(made);
+        return NULL;
+    }
+    atomic_init(&made->refs, 1);
+    made->base = s->base;
+    made->options = p;
+    made->holder = s->holder;
+    made->id = id;
+    sampler_ref(made->base);
+    return made;
 }
 
 void tinker_sampler_free(tinker_sampler *s)
@@ -116,7 +147,7 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
+        f->value = sampler_new(o->op.holder, res.sampling_session_id, o->op.options, &c->err);
     if (f->value)
         operation_succeed(&o->op);
     else
@@ -197,7 +228,7 @@ tinker_future *tinker_service_request_sampler(tinker_service *s, const char *bas
     if ((base_model && !o->base_model) || (model_path && !o->model_path))
         err_nomem(err, "create_sampling_session");
     else
-        f = operation_submit(&o->op, &open_class, h, RESULT_SAMPLER, err);
+        f = operation_submit(&o->op, &open_class, h, RESULT_SAMPLER, s->options, err);
     if (!f)
         open_destroy(&o->op);
     return f;

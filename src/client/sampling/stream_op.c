@@ -443,9 +443,9 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
     o->use_handler = !s->holder->server.sample_no_retries;
     sampler_ref(s);
-    pthread_mutex_lock(&s->lock);
-    o->retry = s->retry;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->base->lock);
+    o->retry = s->base->retry;
+    pthread_mutex_unlock(&s->base->lock);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
     arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
     buf_init(&o->body, SIZE_MAX / 4);
@@ -490,7 +490,8 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         st->list = o->list;
         stream_list_ref(st->list);
         if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
-            st->future = operation_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
+            st->future =
+                operation_submit(&o->op, &stream_class, s->holder, RESULT_NONE, s->options, err);
         if (st->future)
             return st;
         stream_destroy(&o->op);

@@ -11,6 +11,9 @@
 #include "client/observe/queue_state.h"
 
 struct tinker_service {
+    tinker_service *base;         /* itself, or the service that this one gives options */
+    struct call_options *options; /* of calls and clients made from it, a reference; NULL: none */
+    /* What follows is the base's alone. */
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;

@@ -73,5 +73,5 @@ tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const
         buf_clear(&body);
         return NULL;
     }
-    return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, err);
+    return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, s->options, err);
 }

@@ -124,7 +124,7 @@ static bool is_unreachable(const struct call *c)
 
 static void put_back(struct gap_fill *f, int64_t seq)
 {
-    if (!gaps_add(&f->training->gaps, seq))
+    if (!gaps_add(&f->training->base->gaps, seq))
         log_line(&f->training->holder->log, LOG_WARNING,
                  "model %s: number %lld stays unused, no memory", f->training->model_id,
                  (long long)seq);
@@ -161,7 +161,7 @@ static void fill_next(struct fill_slot *slot)
 {
     struct gap_fill *f = slot->fill;
     tinker_error err;
-    if (!f->stopped && gaps_take(&f->training->gaps, &slot->seq)) {
+    if (!f->stopped && gaps_take(&f->training->base->gaps, &slot->seq)) {
         slot->conflicts = 0;
         buf_reset(&slot->body);
         if (encode_filler(f->training->model_id, slot->seq, &slot->body, &err) == TINKER_OK) {
@@ -197,7 +197,7 @@ static void on_filled(struct call *c)
     }
     fill_next(slot);
     /* The first one has shown that the way is open: the others may go together. */
-    for (size_t i = 0; i < FILL_PARALLEL && !f->stopped && f->training->gaps.n; i++)
+    for (size_t i = 0; i < FILL_PARALLEL && !f->stopped && f->training->base->gaps.n; i++)
         if (!f->slots[i].active)
             fill_next(&f->slots[i]);
 }

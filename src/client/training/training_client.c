@@ -6,13 +6,15 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/call_options.h"
 #include "client/call/poll.h"
 #include "client/session/service.h"
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err)
+tinker_training *trainer_new(struct holder *h, const char *model_id, struct call_options *options,
+                             tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
     char *id = strdup(model_id);
@@ -22,10 +24,12 @@ tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_erro
         err_nomem(err, "training client");
         return NULL;
     }
+    t->base = t;
+    t->options = call_options_ref(options);
     t->holder = h;
     t->model_id = id;
     atomic_init(&t->refs, 1);
-    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->base->lock, NULL);
     return t;
 }
 
@@ -38,9 +42,14 @@ void trainer_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tinker_future_free(t->named);
-    gaps_clear(&t->gaps);
-    pthread_mutex_destroy(&t->lock);
+    call_options_unref(t->options);
+    if (t->base != t)
+        trainer_unref(t->base);
+    else {
+        tinker_future_free(t->named);
+        gaps_clear(&t->gaps);
+        pthread_mutex_destroy(&t->lock);
+    }
     free(t->model_id);
     free(t);
 }
@@ -48,10 +57,10 @@ void trainer_unref(tinker_training *t)
 tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
                                      tinker_error *err)
 {
-    if (t->unloaded)
+    if (t->base->unloaded)
         return err_set(err, TINKER_ESTATE, "model %s was unloaded", t->model_id);
-    *first = t->next_id;
-    t->next_id += (int64_t)n;
+    *first = t->base->next_id;
+    t->base->next_id += (int64_t)n;
     return TINKER_OK;
 }
 
@@ -66,6 +75,28 @@ tinker_status trainer_check_path(const char *path, tinker_error *err)
                        "that path",
                        path);
     return s;
+}
+
+tinker_training *tinker_training_with(tinker_training *t, const tinker_call_options *opts,
+                                      tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_training *made = p ? calloc(1, sizeof(*made)) : NULL;
+    char *id = made ? strdup(t->model_id) : NULL;
+    if (!id) {
+        if (p)
+            err_nomem(err, "training client");
+        call_options_unref(p);
+        free(made);
+        return NULL;
+    }
+    atomic_init(&made->refs, 1);
+    made->base = t->base;
+    made->options = p;
+    made->holder = t->holder;
+    made->model_id = id;
+    trainer_ref(made->base);
+    return made;
 }
 
 void tinker_training_free(tinker_training *t)
@@ -128,7 +159,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     tinker_status s =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
     if (s == TINKER_OK) {
-        c->made = trainer_new(c->op.holder, res.model_id, err);
+        c->made = trainer_new(c->op.holder, res.model_id, c->op.options, err);
         s = c->made ? TINKER_OK : TINKER_ENOMEM;
     }
     arena_clear(&scratch);
@@ -256,9 +287,10 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
             err_nomem(err, "create_model");
         return NULL;
     }
-    tinker_future *f = create_copy(c, base_model, &ours, err)
-                           ? operation_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
-                           : NULL;
+    tinker_future *f =
+        create_copy(c, base_model, &ours, err)
+            ? operation_submit(&c->op, &create_class, h, RESULT_TRAINING, s->options, err)
+            : NULL;
     if (!f) {
         free(c->metadata);
         free(c->base_model);

@@ -197,7 +197,7 @@ static void load_as_new(struct state_op *s)
     tinker_error err;
     s->model_seq = h->model_seq++;
     snprintf(id, sizeof(id), "%s:train:%lld", h->session_id, (long long)s->model_seq);
-    s->made = trainer_new(h, id, &err);
+    s->made = trainer_new(h, id, s->op.options, &err);
     if (!s->made) {
         operation_fail(&s->op, &err);
         return;
@@ -227,7 +227,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
     if (status != TINKER_OK)
         return status;
-    s->made = trainer_new(s->op.holder, res.model_id, err);
+    s->made = trainer_new(s->op.holder, res.model_id, s->op.options, err);
     return s->made ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -409,7 +409,7 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     s->info = rest;
     tinker_future *f = NULL;
     if (fill(s, path, &o, err))
-        f = operation_submit(&s->op, &state_class, h, RESULT_TRAINING, err);
+        f = operation_submit(&s->op, &state_class, h, RESULT_TRAINING, service->options, err);
     if (!f)
         state_destroy(&s->op);
     return f;

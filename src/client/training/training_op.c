@@ -55,10 +55,10 @@ static void leave(struct train_part *p)
     p->turn_state = PART_LEFT;
     budget_give(&p->bytes);
     /* The service would wait for a number that was not accepted.  Unloading has none. */
-    if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->gaps, seq))
+    if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->base->gaps, seq))
         log_line(&t->holder->log, LOG_WARNING, "model %s: number %lld stays unused, no memory",
                  t->model_id, (long long)seq);
-    send_order_leave(&op->training->send_order);
+    send_order_leave(&op->training->base->send_order);
     release(op);
 }
 
@@ -160,7 +160,7 @@ static tinker_status read_sampler(struct train_op *op, const char *body, size_t 
         return s;
     if (!res.sampling_session_id)
         return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
-    f->value = sampler_new(op->op.holder, res.sampling_session_id, err);
+    f->value = sampler_new(op->op.holder, res.sampling_session_id, op->op.options, err);
     return f->value ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -195,7 +195,7 @@ static void on_state(struct poll *poll, enum wire_queue_state state, const char 
 {
     struct train_part *p = container_of(poll, struct train_part, poll);
     tinker_training *t = p->op->training;
-    queue_state_report(&t->watch, t->holder, QUEUE_STATE_TRAINING, t->model_id, state, reason,
+    queue_state_report(&t->base->watch, t->holder, QUEUE_STATE_TRAINING, t->model_id, state, reason,
                        changed);
 }
 
@@ -398,7 +398,7 @@ static void on_gaps_filled(struct gap_fill *fill, void *owner, const struct call
 static bool waits_for_gaps(struct train_op *op)
 {
     tinker_training *t = op->training;
-    if (!op->fill && !op->filled && t->gaps.n && op->kind->result != TRAIN_UNLOAD)
+    if (!op->fill && !op->filled && t->base->gaps.n && op->kind->result != TRAIN_UNLOAD)
         op->fill = gap_fill_start(t, on_gaps_filled, op);
     return op->fill != NULL;
 }
@@ -442,7 +442,7 @@ static void on_turn(struct send_turn *t)
 void train_op_start(struct operation *base)
 {
     struct train_op *op = (struct train_op *)base; /* first member */
-    struct send_order *order = &op->training->send_order;
+    struct send_order *order = &op->training->base->send_order;
     int64_t last = op->first_id + (int64_t)op->n_parts - 1;
     op->started_ns = loop_now_ns(base->holder->rt->loop);
     hold(op);
@@ -515,5 +515,6 @@ tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
              op->training->model_id);
     enum result_kind kind =
         op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER : op->kind->reader->kind;
-    return operation_submit(&op->op, &op->kind->class, op->training->holder, kind, err);
+    return operation_submit(&op->op, &op->kind->class, op->training->holder, kind,
+                            op->training->options, err);
 }
