@@ -30,7 +30,7 @@ static void make(void)
     }
 }
 
-static void count(void *state, const tinker_response *r)
+static void count(const tinker_response *r, void *state)
 {
     int *parts = state;
     *parts += r->operation[0] == 'f'; /* forward_backward; the others are polls */
@@ -44,10 +44,11 @@ static int forward_backward(tinker_training *t)
     tinker_call_options watch = TINKER_CALL_OPTIONS_INIT;
     watch.on_response = count;
     watch.on_response_state = &parts;
-    if (tinker_call_options_push(&watch, &err) != TINKER_OK)
+    tinker_training *watched = tinker_training_with(t, &watch, &err);
+    if (!watched)
         die("call options");
-    tinker_future *pass = tinker_training_forward_backward(t, data, DATUMS, &loss, &err);
-    tinker_call_options_pop();
+    tinker_future *pass = tinker_training_forward_backward(watched, data, DATUMS, &loss, &err);
+    tinker_training_free(watched); /* the future lives on */
     const tinker_forward_backward *r =
         tinker_future_forward_backward(await(pass, "forward_backward"));
     printf("%zu outputs of %d datums, loss %.4f per token\n", r->n_outputs, DATUMS,

@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         snprintf(name, sizeof(name), "part-%d", i);
         tinker_future *save =
             await(tinker_training_save_for_sampler(t, name, NULL, &err), "save for sampler");
-        snprintf(paths[i], sizeof(paths[i]), "%s", tinker_future_path(save));
+        snprintf(paths[i], sizeof(paths[i]), "%s", tinker_future_saved_path(save));
         tinker_future_free(save);
     }
     snprintf(paths[SAVES], sizeof(paths[SAVES]), "tinker://%s/sampler_weights/never-saved", run);

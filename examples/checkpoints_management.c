@@ -43,7 +43,8 @@ int main(int argc, char **argv)
     tinker_future *state = await(tinker_training_save_state(t, "demo", NULL, &err), "save state");
     tinker_future *weights =
         await(tinker_training_save_for_sampler(t, "demo", &day, &err), "save weights");
-    const char *state_path = tinker_future_path(state), *weights_path = tinker_future_path(weights);
+    const char *state_path = tinker_future_saved_path(state),
+               *weights_path = tinker_future_saved_path(weights);
 
     const tinker_checkpoint *s, *w;
     tinker_future *f = list(rest, run, &s, &w);

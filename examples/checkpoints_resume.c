@@ -26,13 +26,14 @@ int main(int argc, char **argv)
     keep.ttl_seconds = 3600;
     keep.overwrite = 1;
     tinker_future *save = await(tinker_training_save_state(first, "step-1", &keep, &err), "save");
-    printf("saved     %s\n", tinker_future_path(save));
+    printf("saved     %s\n", tinker_future_saved_path(save));
 
     tinker_from_state from = TINKER_FROM_STATE_INIT;
     from.optimizer = 1;
-    tinker_training *second = need(
-        tinker_service_create_from_state(service, tinker_future_path(save), &from, MINUTE_MS, &err),
-        "new client");
+    tinker_training *second =
+        need(tinker_service_create_from_state(service, tinker_future_saved_path(save), &from,
+                                              MINUTE_MS, &err),
+             "new client");
     double here = train(first, "first"), there = train(second, "continued");
     expect(here == there, "both take the same step");
 

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
                                  &err),
              "download");
     fputc('\n', stderr);
-    printf("%s\n", tinker_future_path(f));
+    printf("%s\n", tinker_future_file(f));
     if (argc > 3) {
         if (tinker_archive_extract(file, argv[3], &err) != TINKER_OK)
             die("extract");

@@ -15,7 +15,7 @@ struct reader {
 };
 
 /* On a thread of the library that does nothing else. */
-static tinker_receive_next on_event(void *state, const tinker_piece *piece)
+static tinker_receive_next on_event(const tinker_piece *piece, void *state)
 {
     struct reader *r = state;
     const char *text = strstr(piece->data, "\"text\""); /* a real program reads the JSON */

@@ -52,7 +52,7 @@ static void on_failure(void *state, const char *run, const tinker_error *reason)
     atomic_store(&n->failed, 1);
 }
 
-static int on_event(void *state, const tinker_event *event)
+static int on_event(const tinker_event *event, void *state)
 {
     (void)state;
     printf("event %s\n", event->name);
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     policy.state = &news;
     tinker_recovery *r = need(tinker_recovery_new(service, &policy, &err), "recovery");
     snprintf(news.run, sizeof(news.run), "%s", tinker_training_model_id(t));
-    snprintf(news.checkpoint, sizeof(news.checkpoint), "%s", tinker_future_path(save));
+    snprintf(news.checkpoint, sizeof(news.checkpoint), "%s", tinker_future_saved_path(save));
     atomic_store(&news.begin, 1);
     if (tinker_recovery_watch(r, news.run, t, &err) != TINKER_OK)
         die("watch");

@@ -19,7 +19,7 @@ static int refuse_once(void *state, const char *request, char *out, size_t size)
 }
 
 /* A hook sees what is tried again; see events.h for the names. */
-static int on_event(void *state, const tinker_event *event)
+static int on_event(const tinker_event *event, void *state)
 {
     atomic_int *retries = state;
     printf("%s: again in %g ms\n", tinker_event_text(event, "operation"),
@@ -35,7 +35,7 @@ static tinker_status flaky(void *state, int attempt, tinker_error *e)
     ++*calls;
     if (attempt >= 2)
         return TINKER_OK;
-    *e = (tinker_error){ .status = TINKER_EHTTP, .http_status = 500, .retriable = 1 };
+    *e = (tinker_error){ .status = TINKER_EHTTP, .http_status = 500, .retryable = 1 };
     snprintf(e->message, sizeof(e->message), "attempt %d failed", attempt);
     return e->status;
 }

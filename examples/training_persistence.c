@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     tinker_save_options hour = TINKER_SAVE_OPTIONS_INIT;
     hour.ttl_seconds = 3600;
     tinker_future *save = await(tinker_training_save_state(t, "second", &hour, &err), "save");
-    const char *path = tinker_future_path(save);
+    const char *path = tinker_future_saved_path(save);
     double first_time = two_steps(t, "steps 3 and 4");
 
     tinker_from_state from = TINKER_FROM_STATE_INIT;

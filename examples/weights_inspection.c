@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         need(tinker_service_create_lora(service, model, &lora, MINUTE_MS, &err), "training client");
     tinker_future *save =
         await(tinker_training_save_for_sampler(t, "inspect", NULL, &err), "save for sampler");
-    const char *path = tinker_future_path(save);
+    const char *path = tinker_future_saved_path(save);
     tinker_sampler *s =
         need(tinker_service_create_sampler(service, NULL, path, MINUTE_MS, &err), "sampler");
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/session/env.h"
 #include "client/session/jwt.h"
@@ -25,8 +26,8 @@ static void headers(const char *text, size_t n)
     buf_init(&resp.head, 65536);
     buf_append(&resp.head, text, n);
     buf_putc(&resp.head, '\n');
-    double s = call_retry_after(&resp, 1767225600000000000);
-    demand(s >= 0 && s <= 60);
+    int64_t ms = retry_after_ms(&resp, 1767225600000000000);
+    demand(ms >= 0 && ms <= 60000);
     if (http_response_header(&resp, "content-type", value, sizeof value))
         demand(strlen(value) < sizeof value && !strchr(value, '\n'));
     buf_clear(&resp.head);

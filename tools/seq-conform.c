@@ -66,8 +66,10 @@ static bool finish(tinker_future *f)
         say_sample(tinker_future_sample(f));
     else if (ok && tinker_future_forward_backward(f))
         say_pass(tinker_future_forward_backward(f));
-    else if (ok && tinker_future_path(f))
-        say(tinker_future_path(f));
+    else if (ok && tinker_future_saved_path(f))
+        say(tinker_future_saved_path(f));
+    else if (ok && tinker_future_loaded_path(f))
+        say(tinker_future_loaded_path(f));
     tinker_future_free(f);
     return ok;
 }

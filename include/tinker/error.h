@@ -34,10 +34,29 @@ typedef struct tinker_error { /* caller-owned, no free, 512 bytes for ever */
     tinker_status status;
     int http_status;      /* 0 when no response arrived */
     int category;         /* TINKER_CATEGORY_* */
-    int retriable;        /* the same call may succeed later */
+    int retryable;        /* the same call may succeed later, see below */
     char request_id[112]; /* "" when unknown */
     char message[384];    /* one line, no newline, no full stop */
 } tinker_error;
+
+/* Two questions about a failure, with different answers.
+ *
+ * err.retryable: may the very same call succeed later?  1 after connection errors, HTTP timeouts,
+ * 408, 409, 410, 429 and 5xx, for an accepted request that failed with a category other than
+ * user, and for an open circuit breaker; else 0, also for TINKER_OK, TINKER_ECANCELED and
+ * TINKER_ESTATE.  The library has already retried what it may by the time you see it.
+ *
+ * tinker_error_is_user(): is the request itself wrong, so that it must be changed?  1 for
+ * TINKER_EINVAL, category user, and a 4xx other than 408, 410 and 429; else 0.  Both are 1 after a
+ * 409: the name is taken now, and may be free later.
+ *
+ *     if (err.retryable)
+ *         queue_for_later(job);
+ *     else if (tinker_error_is_user(&err))
+ *         reject(job, err.message);
+ *
+ * Does not block.  Thread safety: any thread, any time. */
+TINKER_API int tinker_error_is_user(const tinker_error *err);
 
 /* Name of a status, for example "TINKER_EINVAL".  Borrowed, static, never NULL. */
 TINKER_API const char *tinker_status_name(tinker_status status);

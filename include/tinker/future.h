@@ -3,9 +3,26 @@
  * Every submit function returns a tinker_future at once.  There are three ways to
  * learn its outcome, freely mixed: wait for it, add it to a queue whose descriptor
  * fits any poll loop, or attach a callback that runs inside tinker_queue_dispatch().
- * Nothing of yours ever runs on a hidden thread.
  *
- * The caller owns the future throughout; a queue only refers to it. */
+ * The caller owns the future throughout; a queue only refers to it.
+ *
+ * Which thread runs your code (other headers refer to this as "the callback thread"):
+ *
+ *   - In the thread that calls: callbacks of tinker_queue_dispatch(), of tinker_retry(), of
+ *     tinker_breaker_call(), of tinker_map_run(), of loops such as a recipe's, message renderers
+ *     and tokenizer loaders; and custom losses of the blocking forms.
+ *   - On the callback thread, one for all services of the process: the log callback, queue
+ *     observers, hooks, on_response, on_piece, stream events, progress of downloads, recovery
+ *     callbacks, and a transport's send and cancel.  One at a time and in order, so a slow one
+ *     delays the others but never the network.  It may submit; it must not wait: blocking calls
+ *     fail there with TINKER_ESTATE.
+ *   - On threads of their own: custom losses that were submitted as futures, and regularizers
+ *     that run in parallel.
+ *
+ * Nothing of yours ever runs on the I/O thread, and nothing while a lock of the library is
+ * held.  When the function that ends an interest returns (freeing the future, the service, or
+ * detaching), the callback is not running and will not be called again, unless it is the
+ * callback itself that called. */
 #ifndef TINKER_FUTURE_H
 #define TINKER_FUTURE_H
 
@@ -67,11 +84,6 @@ TINKER_API int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int
 TINKER_API const char *tinker_future_error_body(const tinker_future *f);
 TINKER_API int64_t tinker_future_retry_after_ms(const tinker_future *f);
 
-/* Whose fault is it?  user: the request itself is wrong (category user, or a 4xx other
- * than 408, 410 and 429), so sending it again is no use.  retryable: not user. */
-TINKER_API int tinker_error_is_user(const tinker_error *err);
-TINKER_API int tinker_error_is_retryable(const tinker_error *err);
-
 /* Request id that the service gave, "" while unknown.  Borrowed until free. */
 TINKER_API const char *tinker_future_request_id(const tinker_future *f);
 
@@ -81,8 +93,15 @@ TINKER_API const tinker_forward_backward *tinker_future_forward_backward(const t
 TINKER_API const tinker_sample *tinker_future_sample(const tinker_future *f);
 /* Metrics of an optim_step; *n receives their number. */
 TINKER_API const tinker_named_number *tinker_future_metrics(const tinker_future *f, size_t *n);
-/* tinker:// path of a save_weights, save_weights_for_sampler or load_weights. */
-TINKER_API const char *tinker_future_path(const tinker_future *f);
+/* tinker:// path that was written by save_weights, save_weights_for_sampler, an external save or
+ * copy_checkpoint. */
+TINKER_API const char *tinker_future_saved_path(const tinker_future *f);
+/* tinker:// path that load_weights has read; NULL also when the service does not say. */
+TINKER_API const char *tinker_future_loaded_path(const tinker_future *f);
+/* Name of the base model of a sampler. */
+TINKER_API const char *tinker_future_base_model(const tinker_future *f);
+/* File that a download has written, or the address of an exported trace. */
+TINKER_API const char *tinker_future_file(const tinker_future *f);
 
 /* What kind of request: "ForwardBackward", "Sample", …; "" when it is not one that can be
  * resumed.  Together with the request id it is enough to ask for the result from another
@@ -111,9 +130,9 @@ TINKER_API int tinker_queue_fd(const tinker_queue *q);
 TINKER_API tinker_status tinker_queue_add(tinker_queue *q, tinker_future *f, void *tag,
                                           tinker_error *err);
 
-typedef void tinker_future_callback(tinker_future *f, void *state);
+typedef void tinker_future_fn(tinker_future *f, void *state);
 TINKER_API tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
-                                                   tinker_future_callback *callback, void *state,
+                                                   tinker_future_fn *callback, void *state,
                                                    tinker_error *err);
 
 /* The next completed future added with a tag, or NULL after timeout_ms (-1: for ever).  Neither

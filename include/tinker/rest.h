@@ -108,7 +108,7 @@ typedef struct tinker_copy_options {
 /* Copy training state or weights to sample from, of any account that can be read, into a project.
  * The copy belongs to a training run of its own, which cannot be trained on.  It is made once,
  * however often the request has to be sent.  opts NULL: the project of the service.  Result:
- * tinker_future_path() of the copy.  NULL with *err set: TINKER_EINVAL, also when there is no
+ * tinker_future_saved_path() of the copy.  NULL with *err set: TINKER_EINVAL, also when there is no
  * project; TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
                                                       const tinker_copy_options *opts,
@@ -154,7 +154,7 @@ typedef struct tinker_download_options {
 
 /* Stream the archive of a checkpoint into `file`, in constant memory.  It appears under
  * its name when it is complete; a failure leaves nothing behind.  Result:
- * tinker_future_path(), the name of the file. */
+ * tinker_future_file(). */
 TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path,
                                                           const char *file,
                                                           const tinker_download_options *opts,
@@ -305,7 +305,7 @@ TINKER_API const tinker_session_summaries *tinker_future_session_summaries(const
 TINKER_API tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
                                                      const char *project_id, tinker_error *err);
 /* Address of the trace of a session; the future waits until it is ready.  Result:
- * tinker_future_path(). */
+ * tinker_future_file(). */
 TINKER_API tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id,
                                                    tinker_error *err);
 

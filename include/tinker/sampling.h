@@ -31,7 +31,7 @@ typedef struct tinker_retry_options {
     }
 
 /* Call fn(state, attempt) until it succeeds, and wait between the calls as a sampler does between
- * samples; attempt counts from 0.  It ends with an error that is not retriable, after max_retries,
+ * samples; attempt counts from 0.  It ends with an error that is not retryable, after max_retries,
  * or progress_ms after the first call.  opts NULL: the defaults.  Blocks. */
 typedef tinker_status tinker_retry_fn(void *state, int attempt, tinker_error *err);
 TINKER_API tinker_status tinker_retry(tinker_retry_fn *fn, void *state,
@@ -55,7 +55,7 @@ TINKER_API void tinker_sampler_free(tinker_sampler *s);
 TINKER_API const char *tinker_sampler_id(const tinker_sampler *s);
 
 /* Name of the model that is sampled from; asks the service each time.  Result:
- * tinker_future_path(). */
+ * tinker_future_base_model(). */
 TINKER_API tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err);
 
 /* The tokenizer of that model, from the files of this machine; as tinker_training_tokenizer(). */

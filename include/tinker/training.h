@@ -62,26 +62,26 @@ typedef struct tinker_save_options {
         sizeof(tinker_save_options), 0, 0, NULL, 0, NULL, 0 \
     }
 
-/* Save weights and optimizer under `name`.  Result: tinker_future_path().  Here and below: NULL
+/* Save weights and optimizer under `name`.  Result: tinker_future_saved_path().  Here and below: NULL
  * with *err set: TINKER_EINVAL, also for an option that such a checkpoint does not have,
  * TINKER_ENOMEM, TINKER_ESTATE. */
 TINKER_API tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
                                                      const tinker_save_options *opts,
                                                      tinker_error *err);
-/* Save weights to sample from under `name`.  Result: tinker_future_path(). */
+/* Save weights to sample from under `name`.  Result: tinker_future_saved_path(). */
 TINKER_API tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *name,
                                                            const tinker_save_options *opts,
                                                            tinker_error *err);
 
 /* Save weights in the format of Hugging Face, to be used elsewhere, under `name`; fetch them with
- * tinker_rest_checkpoint_files().  Result: tinker_future_path(). */
+ * tinker_rest_checkpoint_files().  Result: tinker_future_saved_path(). */
 TINKER_API tinker_future *tinker_training_save_external(tinker_training *t, const char *name,
                                                         const tinker_save_options *opts,
                                                         tinker_error *err);
 
 /* Load weights saved by tinker_training_save_state() into this model; optimizer: the state
  * of the optimiser too.  access_token (may be NULL) is the credential of the account that
- * owns them.  Result: tinker_future_path(), or NULL when the service does not say. */
+ * owns them.  Result: tinker_future_loaded_path(), or NULL when the service does not say. */
 TINKER_API tinker_future *tinker_training_load_state(tinker_training *t, const char *path,
                                                      int optimizer, const char *access_token,
                                                      tinker_error *err);

@@ -54,7 +54,7 @@ enum { HTTP_OPENED_MAX = 4 };
 struct http_client;
 struct http_pool;
 /* Sockets that several pools may have open together. */
-struct http_budget;
+struct socket_budget;
 /* Headers that many requests share, kept once in the transport's own form. */
 struct http_common;
 
@@ -111,7 +111,7 @@ struct http_pool_options {
     bool only_http1;     /* even over TLS */
     /* NULL: no bound.  What finds no room waits in order, as long as it takes: those before it
      * have deadlines of their own. */
-    struct http_budget *budget;
+    struct socket_budget *budget;
     /* A request has to wait for the budget, or (none_left) because the process has no descriptor
      * left.  May be NULL.  Must not start or cancel requests. */
     void (*on_wait)(void *state, bool none_left);
@@ -130,8 +130,8 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
 void http_pool_free(struct http_pool *p); /* no request may be under way */
 struct http_pool_stats http_pool_stats(const struct http_pool *p);
 
-struct http_budget *http_budget_new(struct loop *l, int max); /* NULL: no memory */
-void http_budget_free(struct http_budget *b);                 /* after its pools */
+struct socket_budget *socket_budget_new(struct loop *l, int max); /* NULL: no memory */
+void socket_budget_free(struct socket_budget *b);                 /* after its pools */
 
 struct http_common *http_common_new(const struct http_header *headers,
                                     size_t n); /* NULL: no memory */

@@ -216,7 +216,7 @@ void pool_wake(struct http_pool *p, int64_t delay_ms)
 static void wake_waiting(struct http_pool *p)
 {
     if (p->opts.budget)
-        budget_wake(p->opts.budget);
+        socket_budget_wake(p->opts.budget);
     else
         pool_wake(p, 0);
 }
@@ -324,7 +324,7 @@ static bool has_room(struct http_pool *p)
         return true;
     if (find_unused(p))
         return true;
-    return !p->starved && (!p->opts.budget || budget_allows(p->opts.budget, p));
+    return !p->starved && (!p->opts.budget || socket_budget_allows(p->opts.budget, p));
 }
 
 static void tell_waiting(const struct http_pool *p, bool none_left)
@@ -425,7 +425,7 @@ void pool_release(struct http_request *r)
     leave_client(r);
     begin_waiting(r->pool);
     if (r->pool->opts.budget)
-        budget_wake(r->pool->opts.budget);
+        socket_budget_wake(r->pool->opts.budget);
 }
 
 /* Did it fail before it had a connection, because this process has no descriptor left?  Looking up
@@ -619,7 +619,7 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
             p->proxy_headers = list;
     }
     if (p->opts.budget)
-        budget_add(p->opts.budget, p);
+        socket_budget_add(p->opts.budget, p);
     if (!ok) {
         err_nomem(err, "connection pool");
         http_pool_free(p);
@@ -643,7 +643,7 @@ void http_pool_free(struct http_pool *p)
         return; /* client_drain() comes back here */
     loop_disarm_real(p->loop, &p->wake);
     if (p->opts.budget)
-        budget_remove(p->opts.budget, p);
+        socket_budget_remove(p->opts.budget, p);
     for (int i = 0; i < p->n_idle; i++)
         curl_easy_cleanup(p->idle[i]);
     for (int i = 0; i < p->n_addresses; i++) {

@@ -13,7 +13,7 @@ struct http_address {
     CURLU *parsed;
 };
 
-struct http_budget {
+struct socket_budget {
     struct loop *loop;
     int max, max_connecting;
     int sockets, connecting; /* of all pools */
@@ -72,10 +72,11 @@ void pool_socket_connected(struct http_request *r, int local_port);
 void pool_socket_closed(struct http_client *c, int fd);
 
 /* budget.c */
-void budget_add(struct http_budget *b, struct http_pool *p);
-void budget_remove(struct http_budget *b, struct http_pool *p);
-bool budget_allows(struct http_budget *b, struct http_pool *p); /* p: to open another socket */
-void budget_wake(struct http_budget *b);
+void socket_budget_add(struct socket_budget *b, struct http_pool *p);
+void socket_budget_remove(struct socket_budget *b, struct http_pool *p);
+bool socket_budget_allows(struct socket_budget *b,
+                          struct http_pool *p); /* p: to open another socket */
+void socket_budget_wake(struct socket_budget *b);
 
 /* transfer.c */
 bool transfer_begin(struct http_client *c, struct http_request *r); /* false: resp says why */

@@ -27,7 +27,7 @@ static bool same_origin(CURLU *a, CURLU *b)
            same_part(a, b, CURLUPART_PORT);
 }
 
-static bool downgrades(CURLU *from, CURLU *to)
+static bool is_downgrade(CURLU *from, CURLU *to)
 {
     char *a = NULL, *b = NULL;
     bool down = curl_url_get(from, CURLUPART_SCHEME, &a, 0) == CURLUE_OK &&
@@ -39,13 +39,13 @@ static bool downgrades(CURLU *from, CURLU *to)
 }
 
 /* Resolve `to` against `from`; NULL when it is not a usable address. */
-static char *resolve(struct http_request *r, const char *from, const char *to)
+static char *resolve_location(struct http_request *r, const char *from, const char *to)
 {
     CURLU *base = curl_url(), *target = curl_url();
     char *url = NULL, *copy = NULL;
     if (base && target && curl_url_set(base, CURLUPART_URL, from, 0) == CURLUE_OK &&
         curl_url_set(target, CURLUPART_URL, from, 0) == CURLUE_OK &&
-        curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK && !downgrades(base, target) &&
+        curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK && !is_downgrade(base, target) &&
         curl_url_get(target, CURLUPART_URL, &url, 0) == CURLUE_OK) {
         r->cross_origin = r->cross_origin || !same_origin(base, target);
         copy = strdup(url);
@@ -84,7 +84,7 @@ bool transfer_redirect(struct http_request *r)
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "more than %d redirects", MAX_REDIRECTS);
         return false;
     }
-    char *next = resolve(r, r->location ? r->location : r->url, location);
+    char *next = resolve_location(r, r->location ? r->location : r->url, location);
     free(location);
     if (!next) {
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "redirect to an unusable address");

@@ -28,7 +28,7 @@ void sse_clear(struct sse *s)
 
 /* ---- one line ------------------------------------------------------------------------- */
 
-static bool dispatch(struct sse *s)
+static bool dispatch_event(struct sse *s)
 {
     bool go_on = true;
     if (s->has_data) {
@@ -43,7 +43,7 @@ static bool dispatch(struct sse *s)
     return go_on;
 }
 
-static void set(struct buf *b, const char *v, size_t n)
+static void set_field(struct buf *b, const char *v, size_t n)
 {
     buf_reset(b);
     buf_append(b, v, n);
@@ -69,10 +69,10 @@ static void take_field(struct sse *s, const char *name, size_t n, const char *v,
         buf_append(&s->data, v, len);
         s->has_data = true;
     } else if (n == 5 && memcmp(name, "event", 5) == 0) {
-        set(&s->event, v, len);
+        set_field(&s->event, v, len);
     } else if (n == 2 && memcmp(name, "id", 2) == 0) {
         if (!memchr(v, '\0', len))
-            set(&s->id, v, len);
+            set_field(&s->id, v, len);
     } else if (n == 5 && memcmp(name, "retry", 5) == 0) {
         set_retry(s, v, len);
     }
@@ -83,8 +83,9 @@ static tinker_status end_line(struct sse *s, tinker_error *err)
     const char *line = s->line.data ? s->line.data : "";
     size_t n = s->line.len;
     if (n == 0)
-        return dispatch(s) ? TINKER_OK
-                           : err_set(err, TINKER_ECANCELED, "nobody wants more of the stream");
+        return dispatch_event(s)
+                   ? TINKER_OK
+                   : err_set(err, TINKER_ECANCELED, "nobody wants more of the stream");
     const char *colon = memchr(line, ':', n);
     size_t name = colon ? (size_t)(colon - line) : n;
     size_t at = colon ? name + 1 : n;

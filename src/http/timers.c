@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-static bool before(const struct timer *a, const struct timer *b)
+static bool is_before(const struct timer *a, const struct timer *b)
 {
     if (a->due_ns != b->due_ns)
         return a->due_ns < b->due_ns;
@@ -13,13 +13,13 @@ static bool before(const struct timer *a, const struct timer *b)
 }
 
 /* Join two heaps; either may be NULL.  The roots have no siblings. */
-static struct timer *meld(struct timer *a, struct timer *b)
+static struct timer *meld_heaps(struct timer *a, struct timer *b)
 {
     if (!a)
         return b;
     if (!b)
         return a;
-    if (before(b, a)) {
+    if (is_before(b, a)) {
         struct timer *swap = a;
         a = b;
         b = swap;
@@ -49,7 +49,7 @@ static struct timer *meld_siblings(struct timer *list)
     while (list) {
         struct timer *a = detach_first(&list);
         struct timer *b = detach_first(&list);
-        struct timer *pair = meld(a, b);
+        struct timer *pair = meld_heaps(a, b);
         pair->next = pairs;
         pairs = pair;
     }
@@ -58,7 +58,7 @@ static struct timer *meld_siblings(struct timer *list)
         struct timer *pair = pairs;
         pairs = pairs->next;
         pair->next = NULL;
-        root = meld(root, pair);
+        root = meld_heaps(root, pair);
     }
     return root;
 }
@@ -81,7 +81,7 @@ void timers_disarm(struct timers *h, struct timer *t)
     if (t->next)
         t->next->prev = t->prev;
     t->next = t->prev = NULL;
-    h->root = meld(h->root, rest);
+    h->root = meld_heaps(h->root, rest);
 }
 
 void timers_arm(struct timers *h, struct timer *t, int64_t due_ns)
@@ -91,7 +91,7 @@ void timers_arm(struct timers *h, struct timer *t, int64_t due_ns)
     t->order = h->order++;
     t->armed = true;
     t->child = t->next = t->prev = NULL;
-    h->root = meld(h->root, t);
+    h->root = meld_heaps(h->root, t);
 }
 
 int64_t timers_next_ns(const struct timers *h)

@@ -33,7 +33,7 @@ void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt,
     va_end(ap);
 }
 
-static void alive(struct http_request *r)
+static void is_alive(struct http_request *r)
 {
     r->active_ns = loop_now_ns(r->pool->loop);
 }
@@ -56,7 +56,7 @@ static void enter_phase(struct http_request *r, int phase)
     const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms, r->timeouts.write_ms,
                                r->timeouts.read_ms };
     r->phase = phase;
-    alive(r);
+    is_alive(r);
     transfer_arm(r, limits[phase]);
 }
 
@@ -113,7 +113,7 @@ static size_t on_read(char *out, size_t size, size_t count, void *arg)
     r->sent += n;
     if (r->sent == r->body_len)
         r->phase = PHASE_RECEIVE;
-    alive(r);
+    is_alive(r);
     return n;
 }
 
@@ -132,7 +132,7 @@ static bool is_header(const char *line, size_t n, const char *name)
     return n > len && line[len] == ':' && strncasecmp(line, name, len) == 0;
 }
 
-static bool ends_with(const char *line, size_t n, const char *end)
+static bool text_ends_with(const char *line, size_t n, const char *end)
 {
     size_t len = strlen(end);
     return n >= len && strncasecmp(line + n - len, end, len) == 0;
@@ -167,7 +167,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     struct http_request *r = arg;
     struct http_response *resp = &r->resp;
     size_t n = size * count, len = n;
-    alive(r);
+    is_alive(r);
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
     if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
@@ -183,7 +183,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     if (is_header(line, len, "content-length"))
         resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
     if (is_header(line, len, "transfer-encoding"))
-        r->chunked = ends_with(line, len, "chunked");
+        r->chunked = text_ends_with(line, len, "chunked");
     if (buf_ok(&resp->head))
         return n;
     if (resp->head.len + len + 1 > resp->head.max)
@@ -206,7 +206,7 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
 {
     struct http_request *r = arg;
     size_t n = size * count;
-    alive(r);
+    is_alive(r);
     if (r->paused)
         return CURL_WRITEFUNC_PAUSE; /* curl keeps it */
     if (r->on_data && is_success(r)) {
@@ -468,7 +468,7 @@ static bool set_detail(struct http_request *r)
 }
 
 /* Everything that differs between requests, whatever the handle did before. */
-static bool configure(struct http_request *r)
+static bool configure_easy(struct http_request *r)
 {
     CURL *e = r->easy;
     const char *url = r->location ? r->location : r->url;
@@ -498,7 +498,7 @@ static bool configure(struct http_request *r)
 }
 
 /* The name of a header that would not stay one line; NULL: none. */
-static const char *broken_header(const struct http_request *r)
+static const char *find_broken_header(const struct http_request *r)
 {
     for (size_t i = 0; i < r->n_headers; i++)
         if (r->headers[i].value && strpbrk(r->headers[i].value, "\r\n"))
@@ -531,7 +531,7 @@ static void give_easy(struct http_request *r)
 
 bool transfer_begin(struct http_client *c, struct http_request *r)
 {
-    const char *broken = broken_header(r);
+    const char *broken = find_broken_header(r);
     if (broken) {
         transfer_fail(r, HTTP_FAIL_INVALID, "header %s has a line break in it", broken);
         return false;
@@ -541,7 +541,7 @@ bool transfer_begin(struct http_client *c, struct http_request *r)
     r->head_done = false;
     if (r->easy)
         loop_busy(c->pool->loop, 1);
-    if (!r->easy || !configure(r) || curl_multi_add_handle(c->multi, r->easy) != CURLM_OK) {
+    if (!r->easy || !configure_easy(r) || curl_multi_add_handle(c->multi, r->easy) != CURLM_OK) {
         transfer_end(r);
         transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for a request");
         return false;
@@ -572,7 +572,7 @@ void transfer_end(struct http_request *r)
     r->detail = NULL;
 }
 
-static enum http_failure failure_of(CURLcode code)
+static enum http_failure classify_failure(CURLcode code)
 {
     switch (code) {
     case CURLE_OK:
@@ -674,7 +674,7 @@ void transfer_complete(struct http_request *r, CURLcode code)
         /* a connection that somebody on the way has spoilt: another may do */
         transfer_fail(r, HTTP_FAIL_CONNECT, "the answer is not HTTP");
     else if (code != CURLE_OK)
-        transfer_fail(r, failure_of(code), "%s", curl_easy_strerror(code));
+        transfer_fail(r, classify_failure(code), "%s", curl_easy_strerror(code));
     else if (!r->head_done) {
         /* curl calls it a success when the connection closes after the status line, with the
          * headers so far and no body */

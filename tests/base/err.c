@@ -11,7 +11,7 @@ static void test_set(void)
     CHECK_INT(err_set(&err, TINKER_EINVAL, "%s is %d", "x", 5), TINKER_EINVAL);
     CHECK_INT(err.status, TINKER_EINVAL);
     CHECK_STR(err.message, "x is 5");
-    CHECK(err.http_status == 0 && err.category == 0 && err.retriable == 0 && !err.request_id[0]);
+    CHECK(err.http_status == 0 && err.category == 0 && err.retryable == 0 && !err.request_id[0]);
     CHECK_INT(err_set(NULL, TINKER_EHTTP, "ignored"), TINKER_EHTTP);
     /* an argument may be the message itself */
     err_set(&err, TINKER_ESTATE, "again: %s", err.message);

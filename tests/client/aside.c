@@ -72,7 +72,7 @@ static void script_large_sample(struct world *w)
     free(tokens);
 }
 
-static int count_polls(void *state, const tinker_event *e)
+static int count_polls(const tinker_event *e, void *state)
 {
     const char *operation = tinker_event_text(e, "operation");
     if (operation && strcmp(operation, "retrieve_future") == 0)
@@ -94,7 +94,7 @@ static void test_cancel_while_a_result_is_read(void) /* R-081 */
     /* an answer on its way and one that waits for a worker look alike to world_settle() */
     for (int i = 0; i < 100000 && atomic_load(&polls) == 0; i++) {
         nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-        runtime_drain_courier(runtime_current());
+        runtime_drain_callbacks(runtime_current());
     }
     CHECK_INT(atomic_load(&polls), 1);
     w.outside++;

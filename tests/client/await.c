@@ -187,7 +187,7 @@ struct seen {
     tinker_status status;
 };
 
-static void wait_inside(void *state, const tinker_response *response)
+static void wait_inside(const tinker_response *response, void *state)
 {
     struct seen *s = state;
     tinker_error e = { 0 };
@@ -206,9 +206,10 @@ static void test_not_in_callbacks(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.on_response = wait_inside;
     o.on_response_state = &s;
-    REQUIRE(tinker_call_options_push(&o, &err) == TINKER_OK);
-    tinker_future *f = tinker_service_health(w.service, &err);
-    tinker_call_options_pop();
+    tinker_service *derived = tinker_service_with(w.service, &o, &err);
+    REQUIRE(derived);
+    tinker_future *f = tinker_service_health(derived, &err);
+    tinker_service_free(derived);
     while (!atomic_load(&s.done))
         sched_yield();
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &err), TINKER_OK);

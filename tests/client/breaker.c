@@ -44,7 +44,7 @@ static void test_five_failures_open_it(void) /* R-204 */
     struct breaker_ticket t;
     CHECK_INT(breaker_admit("a", &dflt, 1000, &t, &err), TINKER_ECIRCUIT);
     CHECK_INT(err.status, TINKER_ECIRCUIT);
-    CHECK_INT(err.retriable, 1);
+    CHECK_INT(err.retryable, 1);
     CHECK(strstr(err.message, "\"a\""));
     CHECK(t.breaker == NULL);
     breaker_end(&t, BREAKER_FAILURE, 1000); /* harmless */
@@ -138,7 +138,7 @@ static void test_several_probes(void) /* R-204 */
 
 static int n_run;
 
-static tinker_status not_found(void *state, tinker_error *err)
+static tinker_status not_found(tinker_error *err, void *state)
 {
     (void)state;
     n_run++;
@@ -146,7 +146,7 @@ static tinker_status not_found(void *state, tinker_error *err)
     return TINKER_EHTTP;
 }
 
-static tinker_status fine(void *state, tinker_error *err)
+static tinker_status fine(tinker_error *err, void *state)
 {
     (void)err;
     ++*(int *)state;
@@ -173,7 +173,7 @@ static void test_calls(void) /* R-204 */
     CHECK_INT(tinker_breaker_call("g", &o, fine, &n, NULL), TINKER_OK);
     CHECK_INT(n, 1);
     tinker_error busy = { .status = TINKER_EHTTP, .http_status = 503 };
-    CHECK_INT(tinker_breaker_spare_users(NULL, &busy), 0);
+    CHECK_INT(tinker_breaker_spare_users(&busy, NULL), 0);
 }
 
 static void test_bad_options(void) /* */
@@ -287,7 +287,7 @@ static void test_concurrent_probes(void) /* R-205 */
 
 static atomic_int n_open;
 
-static tinker_status fail_or_not(void *state, tinker_error *err)
+static tinker_status fail_or_not(tinker_error *err, void *state)
 {
     (void)err;
     return *(unsigned *)state % 3 ? TINKER_ECONNECT : TINKER_OK;

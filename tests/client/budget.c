@@ -3,80 +3,80 @@
 #include "support/tap.h"
 
 struct waiter {
-    struct sem_wait w;
+    struct budget_wait w;
     int granted, give_at_once;
 };
 
-static void on_grant(struct sem_wait *w)
+static void on_grant(struct budget_wait *w)
 {
     struct waiter *x = (struct waiter *)w;
     x->granted++;
     if (x->give_at_once)
-        sem_give(w);
+        budget_give(w);
 }
 
 static void test_bytes(void) /* */
 {
-    struct sem s;
+    struct budget s;
     struct waiter a = { .w.granted = on_grant }, b = a, c = a;
-    sem_init_bytes(&s, 10);
-    CHECK(sem_take(&s, &a.w, 100)); /* one oversized request is admitted */
-    CHECK(!sem_take(&s, &b.w, 5));
-    CHECK(!sem_take(&s, &c.w, 1));
+    budget_init_bytes(&s, 10);
+    CHECK(budget_take(&s, &a.w, 100)); /* one oversized request is admitted */
+    CHECK(!budget_take(&s, &b.w, 5));
+    CHECK(!budget_take(&s, &c.w, 1));
     CHECK_INT(s.free, -90);
-    sem_give(&b.w); /* stopping to wait leaks nothing */
-    sem_give(&b.w);
-    sem_give(&a.w);
+    budget_give(&b.w); /* stopping to wait leaks nothing */
+    budget_give(&b.w);
+    budget_give(&a.w);
     CHECK_INT(b.granted, 0);
     CHECK_INT(c.granted, 1);
     CHECK_INT(s.free, 9);
-    sem_give(&c.w);
+    budget_give(&c.w);
     CHECK_INT(s.free, 10);
 }
 
 static void test_what_is_used_up_is_no_debt(void) /* */
 {
-    struct sem s;
+    struct budget s;
     struct waiter a = { .w.granted = on_grant }, b = a, c = a;
-    sem_init_bytes(&s, 10);
-    CHECK(sem_take(&s, &a.w, 10));
-    CHECK(sem_take(&s, &b.w, 1)); /* only a counter below zero makes wait */
-    CHECK(!sem_take(&s, &c.w, 1));
-    sem_give(&b.w);
+    budget_init_bytes(&s, 10);
+    CHECK(budget_take(&s, &a.w, 10));
+    CHECK(budget_take(&s, &b.w, 1)); /* only a counter below zero makes wait */
+    CHECK(!budget_take(&s, &c.w, 1));
+    budget_give(&b.w);
     CHECK_INT(c.granted, 1);
-    sem_give(&c.w);
-    sem_give(&a.w);
+    budget_give(&c.w);
+    budget_give(&a.w);
     CHECK_INT(s.free, 10);
 }
 
 static void test_first_come_first_served(void) /* R-078 R-062 */
 {
-    struct sem s;
+    struct budget s;
     struct waiter a = { .w.granted = on_grant }, b = a, c = a;
-    sem_init_permits(&s, 1);
-    CHECK(sem_take(&s, &a.w, 1));
-    CHECK(!sem_take(&s, &b.w, 1));
-    CHECK(!sem_take(&s, &c.w, 1));
-    sem_give(&a.w);
+    budget_init_permits(&s, 1);
+    CHECK(budget_take(&s, &a.w, 1));
+    CHECK(!budget_take(&s, &b.w, 1));
+    CHECK(!budget_take(&s, &c.w, 1));
+    budget_give(&a.w);
     CHECK(b.granted == 1 && c.granted == 0);
-    CHECK(!sem_take(&s, &a.w, 1)); /* behind c */
-    sem_give(&b.w);
+    CHECK(!budget_take(&s, &a.w, 1)); /* behind c */
+    budget_give(&b.w);
     CHECK(c.granted == 1 && a.granted == 0);
 }
 
 static void test_long_lines_do_not_recurse(void)
 {
     enum { N = 200000 };
-    struct sem s;
+    struct budget s;
     static struct waiter w[N];
     struct waiter first = { .w.granted = on_grant };
-    sem_init_permits(&s, 1);
-    CHECK(sem_take(&s, &first.w, 1));
+    budget_init_permits(&s, 1);
+    CHECK(budget_take(&s, &first.w, 1));
     for (int i = 0; i < N; i++) {
         w[i] = (struct waiter){ .w.granted = on_grant, .give_at_once = 1 };
-        sem_take(&s, &w[i].w, 1);
+        budget_take(&s, &w[i].w, 1);
     }
-    sem_give(&first.w);
+    budget_give(&first.w);
     CHECK_INT(w[N - 1].granted, 1);
     CHECK_INT(s.free, 1);
 }

@@ -1,4 +1,4 @@
-/* Options of single calls, and the answers behind results: see <tinker/call.h>. */
+/* Options of single calls, and the answers behind results: see <tinker/extra/http.h>. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <tinker/extra/events.h>
@@ -9,10 +9,21 @@
 #define HEALTH   API "healthz"
 #define SESSIONS API "sessions"
 
-static void push(struct world *w, const tinker_call_options *o)
+/* Let w->service be a handle with options, until without_options(). */
+static tinker_service *plain;
+
+static void with_options(struct world *w, const tinker_call_options *o)
 {
-    if (tinker_call_options_push(o, &w->err) != TINKER_OK)
-        TAP_FAIL("push: %s", w->err.message);
+    plain = w->service;
+    w->service = tinker_service_with(plain, o, &w->err);
+    if (!w->service)
+        TAP_FAIL("tinker_service_with: %s", w->err.message);
+}
+
+static void without_options(struct world *w)
+{
+    tinker_service_free(w->service);
+    w->service = plain;
 }
 
 static tinker_status ask(struct world *w)
@@ -28,18 +39,23 @@ static const struct fake_request *last(struct world *w, const char *path)
     return fake_get(w->server, path, fake_count(w->server, path) - 1);
 }
 
-/* ---- what may be pushed ----------------------------------------------------------------- */
+/* ---- what is refused -------------------------------------------------------------------- */
 
-static tinker_status refusal(tinker_error *err, const char *name, const char *value)
+static tinker_status check(tinker_service *s, const tinker_call_options *o, tinker_error *err)
+{
+    tinker_service *derived = tinker_service_with(s, o, err);
+    tinker_service_free(derived);
+    return derived ? TINKER_OK : err->status;
+}
+
+static tinker_status refusal(tinker_service *s, tinker_error *err, const char *name,
+                             const char *value)
 {
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     tinker_named_string h = { name, value };
     o.headers = &h;
     o.n_headers = 1;
-    tinker_status s = tinker_call_options_push(&o, err);
-    if (s == TINKER_OK)
-        tinker_call_options_pop();
-    return s;
+    return check(s, &o, err);
 }
 
 static void test_headers_are_checked(void)
@@ -53,61 +69,60 @@ static void test_headers_are_checked(void)
     static const char *const bad_values[] = { "a\r\nX-API-Key: mine", "a\nb", "a\rb", "\x01",
                                               "\x7f" };
     tinker_error err;
+    struct world w;
+    world_open(&w, NULL, NULL);
     for (size_t i = 0; i < sizeof(bad_names) / sizeof(*bad_names); i++)
-        if (refusal(&err, bad_names[i], "1") != TINKER_EINVAL)
+        if (refusal(w.service, &err, bad_names[i], "1") != TINKER_EINVAL)
             TAP_FAIL("header \"%s\" is taken", bad_names[i]);
     for (size_t i = 0; i < sizeof(bad_values) / sizeof(*bad_values); i++) {
-        CHECK_INT(refusal(&err, "X-Mine", bad_values[i]), TINKER_EINVAL);
+        CHECK_INT(refusal(w.service, &err, "X-Mine", bad_values[i]), TINKER_EINVAL);
         CHECK(strstr(err.message, "X-Mine") && !strstr(err.message, "mine"));
     }
-    CHECK_INT(refusal(&err, "X-Idempotency-Key", "k"), TINKER_EINVAL);
+    CHECK_INT(refusal(w.service, &err, "X-Idempotency-Key", "k"), TINKER_EINVAL);
     CHECK(strstr(err.message, "idempotency_key") != NULL);
-    CHECK_INT(refusal(&err, "X-Mine", NULL), TINKER_EINVAL);
-    CHECK_INT(refusal(&err, "X-Mine", ""), TINKER_OK);
-    CHECK_INT(refusal(&err, "traceparent", "00-\t-"), TINKER_OK);
-    CHECK_INT(refusal(&err, "Authorization", "Bearer x"), TINKER_OK);
-    CHECK_INT(tinker_call_options_pop(), 0);
+    CHECK_INT(refusal(w.service, &err, "X-Mine", NULL), TINKER_EINVAL);
+    CHECK_INT(refusal(w.service, &err, "X-Mine", ""), TINKER_OK);
+    CHECK_INT(refusal(w.service, &err, "traceparent", "00-\t-"), TINKER_OK);
+    CHECK_INT(refusal(w.service, &err, "Authorization", "Bearer x"), TINKER_OK);
+    world_close(&w);
 }
 
 static void test_other_options_are_checked(void)
 {
     tinker_error err;
+    struct world w;
+    world_open(&w, NULL, NULL);
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     tinker_named_string two[] = { { "X-A", "1" }, { "x-a", "2" } }, nameless = { "", "v" };
     o.headers = two;
     o.n_headers = 2;
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "twice") != NULL);
     static const char *const bodies[] = { "", "[1]", "{\"a\":1", "{\"a\":1}}", "{a:1}", "1" };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
         o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
         o.extra_body = bodies[i];
-        CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+        CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     }
     o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
     o.query = &nameless;
     o.n_query = 1;
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     o.query = NULL;
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "query is NULL") != NULL);
     o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
     o.timeout_ms = -1;
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     o.timeout_ms = 0;
     o.idempotency_key = "a\nb";
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     o.idempotency_key = "";
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
     o.size = 0;
-    CHECK_INT(tinker_call_options_push(&o, &err), TINKER_EINVAL);
-    CHECK_INT(tinker_call_options_pop(), 0);
-    for (int i = 0; i < 64; i++)
-        CHECK_INT(tinker_call_options_push(NULL, &err), TINKER_OK);
-    CHECK_INT(tinker_call_options_push(NULL, &err), TINKER_EINVAL);
-    for (int i = 0; i < 64; i++)
-        CHECK_INT(tinker_call_options_pop(), 1);
-    CHECK_INT(tinker_call_options_pop(), 0);
+    CHECK_INT(check(w.service, &o, &err), TINKER_EINVAL);
+    CHECK_INT(check(w.service, NULL, &err), TINKER_OK);
+    world_close(&w);
 }
 
 /* ---- what is sent ------------------------------------------------------------------------ */
@@ -131,7 +146,7 @@ static void test_headers_and_query(void)
     o.n_headers = 1;
     o.query = query;
     o.n_query = 2;
-    push(&w, &o);
+    with_options(&w, &o);
     memset(name, 'z', sizeof(name) - 1); /* they were copied */
     memset(value, 'z', sizeof(value) - 1);
     CHECK_INT(ask(&w), TINKER_OK);
@@ -140,55 +155,82 @@ static void test_headers_and_query(void)
     CHECK_STR(fake_header(last(&w, HEALTH), "x-tenant", v), "call");
     CHECK_STR(fake_header(last(&w, HEALTH), "x-kept", v), "service");
     CHECK(!strstr(strstr(last(&w, HEALTH)->headers, "service") + 1, "service"));
-    push(&w, NULL); /* the innermost holds, alone */
+    tinker_service *derived = w.service;
+    w.service = tinker_service_with(derived, NULL, &w.err); /* these options hold, alone */
     CHECK_INT(ask(&w), TINKER_OK);
     CHECK_STR(last(&w, HEALTH)->path, HEALTH "?a=1");
     CHECK_STR(fake_header(last(&w, HEALTH), "x-tenant", v), "service");
-    CHECK_INT(tinker_call_options_pop(), 1);
+    tinker_service_free(w.service);
+    w.service = derived;
     CHECK_INT(ask(&w), TINKER_OK);
     CHECK_STR(fake_header(last(&w, HEALTH), "x-tenant", v), "call");
-    CHECK_INT(tinker_call_options_pop(), 1);
+    without_options(&w);
     CHECK_INT(ask(&w), TINKER_OK);
     CHECK_STR(last(&w, HEALTH)->path, HEALTH "?a=1");
     CHECK_STR(fake_header(last(&w, HEALTH), "x-tenant", v), "service");
     world_close(&w);
 }
 
-static void *ask_elsewhere(void *arg)
-{
-    struct world *w = arg;
-    return tinker_service_health(w->service, NULL);
-}
-
-/* What one thread pushes is nothing to another; what it leaves behind is freed with it. */
-static void *push_and_leave(void *arg)
-{
-    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
-    o.idempotency_key = "forgotten";
-    push(arg, &o);
-    return NULL;
-}
-
-static void test_threads_have_their_own(void)
+/* Clients made from a derived service have its options; the original service has not, and does not
+ * notice that the derived one is freed. */
+static void test_clients_carry_options(void)
 {
     struct world w;
+    char v[512];
     world_open(&w, NULL, NULL);
     tinker_named_string mine = { "X-Mine", "1" };
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.headers = &mine;
     o.n_headers = 1;
-    pthread_t thread;
-    pthread_create(&thread, NULL, push_and_leave, &w);
-    pthread_join(thread, NULL);
-    push(&w, &o);
-    void *f;
-    pthread_create(&thread, NULL, ask_elsewhere, &w);
-    pthread_join(thread, &f);
-    tinker_call_options_pop();
-    CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
-    char v[512];
+    with_options(&w, &o);
+    tinker_training *t = world_training(&w);
+    tinker_sampler *s = world_sampler(&w);
+    tinker_rest *r = tinker_service_create_rest(w.service, &w.err);
+    without_options(&w);
+    REQUIRE(t && s);
+    tinker_future *f[2] = { tinker_training_optim_step(t, NULL, &w.err),
+                            tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &w.err) };
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(world_finish(&w, f[i], 100000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    static const char *const paths[] = { API "create_model", API "optim_step", API "asample" };
+    for (size_t i = 0; i < 3; i++)
+        CHECK_STR(fake_header(last(&w, paths[i]), "X-Mine", v), "1");
+    CHECK_INT(ask(&w), TINKER_OK);
     CHECK(fake_header(last(&w, HEALTH), "X-Mine", v) == NULL);
-    tinker_future_free(f);
+    tinker_rest_free(r);
+    tinker_sampler_free(s);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
+/* A derived client shares the numbers of its original, and may go first or last. */
+static void test_derived_clients_share_state(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_training *t = world_training(&w), *derived = tinker_training_with(t, NULL, &w.err);
+    tinker_sampler *s = world_sampler(&w), *other = tinker_sampler_with(s, NULL, &w.err);
+    REQUIRE(derived && other);
+    CHECK_STR(tinker_training_model_id(derived), tinker_training_model_id(t));
+    CHECK_STR(tinker_sampler_id(other), tinker_sampler_id(s));
+    tinker_future *f[4] = { tinker_training_optim_step(t, NULL, &w.err),
+                            tinker_training_optim_step(derived, NULL, &w.err),
+                            tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &w.err),
+                            tinker_sampler_sample(other, fake_prompt(3), NULL, NULL, &w.err) };
+    tinker_training_free(t); /* the derived ones keep what they share */
+    tinker_sampler_free(s);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(world_finish(&w, f[i], 100000), TINKER_OK);
+        tinker_future_free(f[i]);
+    }
+    CHECK(strstr(fake_get(w.server, API "optim_step", 0)->body, "\"seq_id\":1") != NULL);
+    CHECK(strstr(fake_get(w.server, API "optim_step", 1)->body, "\"seq_id\":2") != NULL);
+    CHECK(strcmp(fake_get(w.server, API "asample", 0)->body,
+                 fake_get(w.server, API "asample", 1)->body) != 0);
+    tinker_training_free(derived);
+    tinker_sampler_free(other);
     world_close(&w);
 }
 
@@ -200,11 +242,11 @@ static void test_keys_and_bodies(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.idempotency_key = "mine";
     o.extra_body = " {\"note\":[1,{\"x\":2}]} ";
-    push(&w, &o);
+    tinker_training *derived = tinker_training_with(t, &o, &w.err);
     tinker_datum *data = fake_data(2, 3);
-    tinker_future *f[2] = { tinker_training_forward_backward(t, data, 2, &fake_loss, &w.err),
-                            tinker_training_optim_step(t, NULL, &w.err) };
-    tinker_call_options_pop();
+    tinker_future *f[2] = { tinker_training_forward_backward(derived, data, 2, &fake_loss, &w.err),
+                            tinker_training_optim_step(derived, NULL, &w.err) };
+    tinker_training_free(derived);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(world_finish(&w, f[i], 10000), TINKER_OK);
         tinker_future_free(f[i]);
@@ -238,7 +280,7 @@ static void test_bodies_with_blanks(void)
     world_open(&w, NULL, NULL);
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.extra_body = "{\"b\":2}";
-    push(&w, &o);
+    with_options(&w, &o);
     for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
         tinker_future *f = tinker_service_call(w.service, "POST", HEALTH, bodies[i][0],
                                                strlen(bodies[i][0]), NULL, &w.err);
@@ -246,7 +288,7 @@ static void test_bodies_with_blanks(void)
         CHECK_STR(last(&w, HEALTH)->body, bodies[i][1]);
         tinker_future_free(f);
     }
-    tinker_call_options_pop();
+    without_options(&w);
     world_close(&w);
 }
 
@@ -263,12 +305,14 @@ static void test_max_retries(void)
         tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
         o.max_retries = max;
         int want = max < 0 ? 1 : max + 1;
-        push(&w, &o);
+        with_options(&w, &o);
         CHECK_INT(ask(&w), TINKER_EHTTP);
         CHECK_INT(w.err.http_status, 503);
         CHECK_INT(fake_count(w.server, HEALTH), want);
-        tinker_future *f = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &w.err);
-        tinker_call_options_pop();
+        without_options(&w);
+        tinker_sampler *derived = tinker_sampler_with(s, &o, &w.err);
+        tinker_future *f = tinker_sampler_sample(derived, fake_prompt(3), NULL, NULL, &w.err);
+        tinker_sampler_free(derived);
         CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
         CHECK_INT(fake_count(w.server, API "asample"), want);
         tinker_future_free(f);
@@ -290,13 +334,15 @@ static void test_max_retries_in_pauses(void)
         say(&w, HEALTH, statuses[i], "{}", -1);
         say(&w, API "asample", statuses[i], "{}", -1);
         say(&w, API "stream_sample", statuses[i], "{}", -1);
-        push(&w, &o);
+        with_options(&w, &o);
         tinker_future *f = tinker_service_call(w.service, "GET", HEALTH, NULL, 0, NULL, &w.err);
         CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
         tinker_future_free(f);
-        f = tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &w.err);
-        tinker_stream *st = tinker_sampler_stream(s, fake_prompt(3), NULL, NULL, &w.err);
-        tinker_call_options_pop();
+        without_options(&w);
+        tinker_sampler *derived = tinker_sampler_with(s, &o, &w.err);
+        f = tinker_sampler_sample(derived, fake_prompt(3), NULL, NULL, &w.err);
+        tinker_stream *st = tinker_sampler_stream(derived, fake_prompt(3), NULL, NULL, &w.err);
+        tinker_sampler_free(derived);
         CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
         CHECK_INT(w.err.http_status, statuses[i]);
         CHECK_INT(world_finish(&w, tinker_stream_future(st), 1000000), TINKER_EHTTP);
@@ -320,9 +366,9 @@ static void test_max_retries_of_an_archive(void)
     say(&w, path, 503, "{}", -1);
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = -1;
-    push(&w, &o);
-    tinker_future *f = tinker_rest_checkpoint_archive(r, "tinker://r/weights/c", &w.err);
-    tinker_call_options_pop();
+    tinker_rest *once = tinker_rest_with(r, &o, &w.err);
+    tinker_future *f = tinker_rest_checkpoint_archive(once, "tinker://r/weights/c", &w.err);
+    tinker_rest_free(once);
     CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
     CHECK_INT(fake_count(w.server, path), 1);
     tinker_future_free(f);
@@ -340,20 +386,20 @@ static void test_timeout_and_deadline(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.timeout_ms = 2500;
     o.max_retries = -1;
-    push(&w, &o);
+    with_options(&w, &o);
     int64_t start = world_ms(&w);
     CHECK_INT(ask(&w), TINKER_ETIMEDOUT);
     CHECK_INT(world_ms(&w) - start, 2500);
     CHECK_STR(fake_header(last(&w, HEALTH), "x-stainless-read-timeout", v), "2.5");
-    tinker_call_options_pop();
+    without_options(&w);
     o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
     o.deadline_ms = 1500;
-    push(&w, &o);
+    with_options(&w, &o);
     start = world_ms(&w);
     CHECK_INT(ask(&w), TINKER_ETIMEDOUT);
     CHECK_INT(world_ms(&w) - start, 1500);
     CHECK(strstr(w.err.message, "deadline") != NULL);
-    tinker_call_options_pop();
+    without_options(&w);
     world_close(&w);
 }
 
@@ -364,7 +410,7 @@ struct tally {
     char clash[64];
 };
 
-static int count_tags(void *state, const tinker_event *e)
+static int count_tags(const tinker_event *e, void *state)
 {
     struct tally *t = state;
     const char *tag = tinker_event_text(e, "experiment");
@@ -389,9 +435,9 @@ static void test_metadata_of_events(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.metadata = tags;
     o.n_metadata = 2;
-    push(&w, &o);
-    tinker_future *f = tinker_training_optim_step(training, NULL, &w.err);
-    tinker_call_options_pop();
+    tinker_training *derived = tinker_training_with(training, &o, &w.err);
+    tinker_future *f = tinker_training_optim_step(derived, NULL, &w.err);
+    tinker_training_free(derived);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     CHECK_INT(ask(&w), TINKER_OK);
     world_settle(&w);
@@ -455,9 +501,9 @@ static void test_failures_keep_their_answer(void)
     fake_script(w.server, HEALTH, (struct fake_reply){ .fault = FAKE_DROP, .times = -1 });
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = 1;
-    push(&w, &o);
+    with_options(&w, &o);
     f = tinker_service_health(w.service, NULL);
-    tinker_call_options_pop();
+    without_options(&w);
     CHECK_INT(world_finish(&w, f, 1000000), TINKER_ECONNECT);
     r = tinker_future_response(f);
     REQUIRE(r);
@@ -485,9 +531,9 @@ static void test_address_of_answers(void)
         o.keep_response = i == 0;
         if (i == 2)
             say(&w, HEALTH, 404, "{}", 1);
-        push(&w, &o);
+        with_options(&w, &o);
         tinker_future *f = tinker_service_call(w.service, "GET", HEALTH, NULL, 0, NULL, &w.err);
-        tinker_call_options_pop();
+        without_options(&w);
         CHECK_INT(world_finish(&w, f, 10000), i == 2 ? TINKER_EHTTP : TINKER_OK);
         const tinker_response *r = tinker_future_response(f);
         REQUIRE(r && r->url);
@@ -503,7 +549,7 @@ struct seen {
     atomic_bool stop, in;
 };
 
-static void see(void *state, const tinker_response *r)
+static void see(const tinker_response *r, void *state)
 {
     struct seen *s = state;
     size_t at = strlen(s->bodies);
@@ -530,9 +576,9 @@ static void test_raw_answers(void)
     o.keep_response = 1;
     o.on_response = see;
     o.on_response_state = &s;
-    push(&w, &o);
-    tinker_future *f = tinker_training_optim_step(t, NULL, &w.err);
-    tinker_call_options_pop();
+    tinker_training *derived = tinker_training_with(t, &o, &w.err);
+    tinker_future *f = tinker_training_optim_step(derived, NULL, &w.err);
+    tinker_training_free(derived);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
     world_settle(&w);
     const tinker_response *r = tinker_future_response(f);
@@ -553,7 +599,7 @@ static void test_raw_answers(void)
     world_close(&w);
 }
 
-static void block(void *state, const tinker_response *r)
+static void block(const tinker_response *r, void *state)
 {
     struct seen *s = state;
     (void)r;
@@ -581,9 +627,9 @@ static void test_no_callback_after_free(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.on_response = block;
     o.on_response_state = &s;
-    push(&w, &o);
+    with_options(&w, &o);
     tinker_future *f = tinker_service_health(w.service, &w.err);
-    tinker_call_options_pop();
+    without_options(&w);
     REQUIRE(f);
     while (!atomic_load(&s.in))
         sched_yield();
@@ -636,9 +682,9 @@ static void test_any_call(void)
                 (struct fake_reply){ .fault = FAKE_DROP, .times = -1 });
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = -1;
-    push(&w, &o);
+    with_options(&w, &o);
     f = tinker_service_call(w.service, "GET", API "future_feature", NULL, 0, NULL, &w.err);
-    tinker_call_options_pop();
+    without_options(&w);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_ECONNECT);
     CHECK_STR(tinker_future_response(f)->method, "GET");
     tinker_future_free(f);
@@ -657,7 +703,8 @@ int main(void)
     RUN(test_headers_are_checked);
     RUN(test_other_options_are_checked);
     RUN(test_headers_and_query);
-    RUN(test_threads_have_their_own);
+    RUN(test_clients_carry_options);
+    RUN(test_derived_clients_share_state);
     RUN(test_keys_and_bodies);
     RUN(test_bodies_with_blanks);
     RUN(test_max_retries);

@@ -129,7 +129,7 @@ static tinker_status manage(tinker_service *service)
     return s;
 }
 
-static void ignore(void *state, const tinker_response *response)
+static void ignore(const tinker_response *response, void *state)
 {
     (void)state, (void)response;
 }
@@ -158,16 +158,17 @@ static tinker_status call(tinker_service *service)
     o.keep_response = 1;
     o.on_response = ignore;
     tinker_status s = call_any(service);
-    if (s == TINKER_OK)
-        s = tinker_call_options_push(&o, &err);
     if (s != TINKER_OK)
         return s;
-    s = call_any(service);
-    tinker_call_options_pop();
+    tinker_service *derived = tinker_service_with(service, &o, &err);
+    if (!derived)
+        return err.status;
+    s = call_any(derived);
+    tinker_service_free(derived);
     return s;
 }
 
-static tinker_receive_next take(void *state, const tinker_piece *piece)
+static tinker_receive_next take(const tinker_piece *piece, void *state)
 {
     *(size_t *)state += piece->n;
     return TINKER_RECEIVE_MORE;
@@ -204,7 +205,7 @@ static tinker_status tell(tinker_service *service)
 }
 
 /* A transport that answers at once. */
-static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
+static void carry(tinker_exchange *x, const tinker_http_request *q, void *state)
 {
     static const tinker_named_string json = { "Content-Type", "application/json" };
     const char *body = strstr(q->url, "healthz") ? "{\"status\":\"ok\"}" : "{}";

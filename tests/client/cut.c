@@ -161,7 +161,7 @@ static bool run_save(struct test *t)
     char name[32];
     snprintf(name, sizeof(name), "op-%lld", (long long)++t->number);
     tinker_future *f = tinker_training_save_state(t->trainers[0], name, NULL, &t->w.err);
-    bool ok = finish(t, f) && strstr(tinker_future_path(f), name) != NULL;
+    bool ok = finish(t, f) && strstr(tinker_future_saved_path(f), name) != NULL;
     tinker_future_free(f);
     return ok;
 }

@@ -37,7 +37,7 @@ enum kind {
     CAPABILITIES
 };
 
-struct operation {
+struct fault_case {
     enum kind kind;
     tinker_future *f;
     int64_t number, submitted_ms;
@@ -171,7 +171,7 @@ static enum kind choose(struct run *r)
 }
 
 /* Is the result that of the operation it is given for? */
-static bool is_own(const struct operation *o)
+static bool is_own(const struct fault_case *o)
 {
     const tinker_forward_backward *p = tinker_future_forward_backward(o->f);
     size_t n = 0;
@@ -192,8 +192,9 @@ static bool is_own(const struct operation *o)
         return tinker_future_sample(o->f)->sequences[0].tokens[0] == o->number;
     case SAVE:
     case SAVE_SAMPLER:
+        return strstr(tinker_future_saved_path(o->f), name) != NULL;
     case LOAD:
-        return strstr(tinker_future_path(o->f), name) != NULL;
+        return strstr(tinker_future_loaded_path(o->f), name) != NULL;
     case GET_RUN:
         return strtoll(tinker_future_training_run(o->f)->id + 4, NULL, 10) == o->number;
     default:
@@ -203,7 +204,7 @@ static bool is_own(const struct operation *o)
 
 static void begin(struct run *r)
 {
-    struct operation *o = calloc(1, sizeof(*o));
+    struct fault_case *o = calloc(1, sizeof(*o));
     o->kind = choose(r);
     o->number = ++r->submitted;
     o->submitted_ms = world_ms(&r->w);
@@ -215,7 +216,7 @@ static void begin(struct run *r)
         tinker_future_cancel(o->f);
 }
 
-static void end(struct run *r, struct operation *o)
+static void end(struct run *r, struct fault_case *o)
 {
     tinker_status s = tinker_future_wait(o->f, 0, &r->w.err);
     r->ended++;

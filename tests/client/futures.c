@@ -73,7 +73,7 @@ static void test_queue(void)
 }
 
 static int called;
-struct turn {
+struct send_turn {
     tinker_queue *queues[2];
     tinker_future *futures[2];
 };
@@ -81,7 +81,7 @@ struct turn {
 /* The owner of the first queue has found its future already, and freed the queue. */
 static void complete_both(void *arg)
 {
-    struct turn *t = arg;
+    struct send_turn *t = arg;
     future_complete(t->futures[0], NULL);
     tinker_queue_free(t->queues[0]);
     future_complete(t->futures[1], NULL);
@@ -93,7 +93,7 @@ static void test_a_queue_freed_within_a_turn(void)
     struct world w;
     world_open(&w, NULL, NULL);
     struct runtime *rt = runtime_current();
-    struct turn t;
+    struct send_turn t;
     for (int i = 0; i < 2; i++) {
         t.queues[i] = tinker_queue_new(NULL);
         t.futures[i] = future_new(rt, RESULT_NONE, NULL);
@@ -189,8 +189,8 @@ static void test_library_threads_never_wait(void) /* R-007 R-176 R-179 */
     the_future = tinker_training_optim_step(t, NULL, NULL);
     runtime_sync(runtime_current(), try_blocking, NULL); /* on the I/O thread */
     check_refusals();
-    runtime_deliver(runtime_current(), try_blocking, NULL); /* where callbacks run */
-    runtime_drain_courier(runtime_current());
+    runtime_post_callback(runtime_current(), try_blocking, NULL); /* where callbacks run */
+    runtime_drain_callbacks(runtime_current());
     check_refusals();
     tinker_future_free(the_future);
     tinker_training_free(t);
@@ -217,7 +217,7 @@ static void test_slow_callbacks_delay_nothing(void) /* R-036 R-179 R-218 */
     CHECK_INT(tinker_future_wait(f, 5000, NULL), TINKER_OK);
     CHECK(clock_now_ms(clock_real()) - before < 250);
     tinker_future_free(f);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     tinker_service_observe(w.service, NULL, 0, NULL);
     CHECK_INT(calls, 1);
     tinker_training_free(t);

@@ -309,7 +309,7 @@ static tinker_status attempt(void *state, int k, tinker_error *err)
     t->n++;
     if (k == t->good_at)
         return TINKER_OK;
-    *err = (tinker_error){ .status = TINKER_ECONNECT, .retriable = k != t->final_at };
+    *err = (tinker_error){ .status = TINKER_ECONNECT, .retryable = k != t->final_at };
     snprintf(err->message, sizeof(err->message), "attempt %d", k);
     return TINKER_ECONNECT;
 }

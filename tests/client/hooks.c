@@ -20,7 +20,7 @@ struct tape {
     bool on_loop;
 };
 
-static int keep(void *state, const tinker_event *e)
+static int keep(const tinker_event *e, void *state)
 {
     struct tape *t = state;
     char line[1024];
@@ -339,7 +339,7 @@ static void test_custom_losses(void) /* R-196 */
     tinker_service_attach(w.service, "losses", "custom_loss", keep, &t, NULL);
     tinker_service_attach(w.service, "terms", "regularizer.", keep, &t, NULL);
     train_custom(tr, NULL, TINKER_OK);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     REQUIRE(t.n == 4);
     CHECK(strstr(t.line[0], "custom_loss.start system_time_ms="));
     CHECK(strstr(t.line[1], "regularizer.compute.start ") && !strstr(t.line[1], "value="));
@@ -349,7 +349,7 @@ static void test_custom_losses(void) /* R-196 */
     CHECK(strstr(t.line[3], " loss_total=-4.5 regularizer_total=-1.5"));
     tape_clear(&t);
     train_custom(tr, tr, TINKER_EINVAL);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     REQUIRE(t.n == 2);
     CHECK(strstr(t.line[1], "custom_loss.exception ") && strstr(t.line[1], "no loss today"));
     tape_clear(&t);
@@ -402,7 +402,7 @@ struct changing {
 };
 
 /* Detaches the other and itself, and submits: all of it is allowed. */
-static int change(void *state, const tinker_event *e)
+static int change(const tinker_event *e, void *state)
 {
     struct changing *c = state;
     tinker_error err;
@@ -432,7 +432,7 @@ static void test_hooks_change_in_a_hook(void) /* R-196 */
     world_close(&w);
 }
 
-static int crawl(void *state, const tinker_event *e)
+static int crawl(const tinker_event *e, void *state)
 {
     (void)e;
     ++*(int *)state;

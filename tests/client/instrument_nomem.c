@@ -9,14 +9,14 @@
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 
-static tinker_status fine(void *state, tinker_error *err)
+static tinker_status fine(tinker_error *err, void *state)
 {
     (void)state;
     (void)err;
     return TINKER_OK;
 }
 
-static int see(void *state, const tinker_event *e)
+static int see(const tinker_event *e, void *state)
 {
     (void)e;
     ++*(int *)state;

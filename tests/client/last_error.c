@@ -71,7 +71,7 @@ static tinker_future *download(struct world *w, struct clients *c)
     return tinker_rest_download_checkpoint(c->rest, CKPT, file, NULL, &w->err);
 }
 
-static tinker_receive_next on_piece(void *state, const tinker_piece *piece)
+static tinker_receive_next on_piece(const tinker_piece *piece, void *state)
 {
     (void)state;
     (void)piece;

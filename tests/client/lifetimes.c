@@ -49,7 +49,7 @@ static void slow_log(void *state, tinker_log_level level, const char *line)
     atomic_fetch_add(&g->lines, 1);
 }
 
-static void slow_response(void *state, const tinker_response *r)
+static void slow_response(const tinker_response *r, void *state)
 {
     struct gate *g = state;
     (void)r;
@@ -84,10 +84,11 @@ static void test_slow_callbacks_of_a_lender(void)
     tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
     call.on_response = slow_response;
     call.on_response_state = &g;
-    CHECK_INT(tinker_call_options_push(&call, &w.err), TINKER_OK);
+    tinker_service *derived = tinker_service_with(s, &call, &w.err);
+    REQUIRE(derived);
     tinker_future *f =
-        tinker_service_request_from_state(s, "tinker://r:train:0/weights/a", &from, &w.err);
-    tinker_call_options_pop();
+        tinker_service_request_from_state(derived, "tinker://r:train:0/weights/a", &from, &w.err);
+    tinker_service_free(derived);
     REQUIRE(f);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
     CHECK_INT(finish(tinker_service_health(s, &w.err), &w.err), TINKER_OK); /* the lender is gone */
@@ -122,11 +123,11 @@ static void test_lines_are_bounded(void) /* R-180 */
         queued += tinker_service_log_event(s, "test", NULL, TINKER_SEVERITY_INFO);
     CHECK(queued <= QUEUE);
     atomic_store(&g.open, 1);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     int lines = atomic_load(&g.lines);
     CHECK(lines >= QUEUE && lines <= QUEUE + 1); /* one may have been under way */
     CHECK(!tinker_service_log_event(s, "test", NULL, TINKER_SEVERITY_INFO));
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(atomic_load(&g.lines), lines + 1); /* there is room again */
     tinker_service_free(s);
     world_close(&w);
@@ -324,7 +325,7 @@ static int in_child(struct world *w)
 static void split(void *arg)
 {
     struct split *x = arg;
-    op_cancel(x->future->op);
+    operation_cancel(x->future->op);
     x->pid = fork();
     if (x->pid == 0)
         _exit(in_child(x->world));

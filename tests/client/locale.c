@@ -46,9 +46,10 @@ static void test_headers_and_delays(void)
     CHECK_STR(fake_header(fake_get(w.server, HEALTH, 0), "x-stainless-read-timeout", v), "1.5");
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.timeout_ms = 1234567250; /* two weeks: no exponent */
-    CHECK_INT(tinker_call_options_push(&o, &w.err), TINKER_OK);
-    f = tinker_service_health(w.service, &w.err);
-    tinker_call_options_pop();
+    tinker_service *derived = tinker_service_with(w.service, &o, &w.err);
+    REQUIRE(derived);
+    f = tinker_service_health(derived, &w.err);
+    tinker_service_free(derived);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
     tinker_future_free(f);
     CHECK_STR(fake_header(fake_get(w.server, HEALTH, 2), "x-stainless-read-timeout", v),

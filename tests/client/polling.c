@@ -417,9 +417,10 @@ struct many_states {
 static void tell_many_states(void *arg)
 {
     struct many_states *m = arg;
-    struct observe watch = { 0 };
+    struct queue_state watch = { 0 };
     for (int i = 0; i < m->n; i++)
-        observe_state(&watch, m->holder, OBSERVE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r", false);
+        queue_state_report(&watch, m->holder, QUEUE_STATE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r",
+                           false);
 }
 
 static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
@@ -432,12 +433,12 @@ static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
     pthread_mutex_lock(&slow.busy);
     runtime_sync(runtime_current(), tell_many_states, &many);
     pthread_mutex_unlock(&slow.busy);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK(slow.calls == 10000 || slow.calls == 10001); /* one of them was under way already */
     many.n = 5;                                        /* and there is room again */
     int before = slow.calls;
     runtime_sync(runtime_current(), tell_many_states, &many);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(slow.calls, before + 5);
     tinker_service_observe(w.service, NULL, 0, NULL);
     tinker_training_free(t);
@@ -487,12 +488,12 @@ static void test_pauses_are_logged_once_a_minute(void) /* R-086 R-087 */
                                   "running short on capacity, please wait."),
               1);
     tinker_future_free(f);
-    CHECK_STR(observe_reason(OBSERVE_TRAINING, WIRE_QUEUE_PAUSED_RATE_LIMIT, ""),
+    CHECK_STR(queue_state_reason(QUEUE_STATE_TRAINING, WIRE_QUEUE_PAUSED_RATE_LIMIT, ""),
               "concurrent training clients rate limit hit");
-    CHECK_STR(observe_reason(OBSERVE_SAMPLING, WIRE_QUEUE_PAUSED_RATE_LIMIT, NULL),
+    CHECK_STR(queue_state_reason(QUEUE_STATE_SAMPLING, WIRE_QUEUE_PAUSED_RATE_LIMIT, NULL),
               "concurrent sampler weights limit hit");
-    CHECK_STR(observe_reason(OBSERVE_SAMPLING, WIRE_QUEUE_UNKNOWN, NULL), "unknown");
-    CHECK_STR(observe_reason(OBSERVE_SAMPLING, WIRE_QUEUE_PAUSED_CAPACITY, "mine"), "mine");
+    CHECK_STR(queue_state_reason(QUEUE_STATE_SAMPLING, WIRE_QUEUE_UNKNOWN, NULL), "unknown");
+    CHECK_STR(queue_state_reason(QUEUE_STATE_SAMPLING, WIRE_QUEUE_PAUSED_CAPACITY, "mine"), "mine");
     tinker_training_free(t);
     world_close(&w);
 }

@@ -21,7 +21,7 @@ struct reader {
     char url[256], kind[64], events[256];
 };
 
-static tinker_receive_next on_piece(void *state, const tinker_piece *p)
+static tinker_receive_next on_piece(const tinker_piece *p, void *state)
 {
     struct reader *r = state;
     if (r->n + p->n <= LARGE)
@@ -248,7 +248,7 @@ static void test_events(void)
     world_close(&w);
 }
 
-static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
+static void carry(tinker_exchange *x, const tinker_http_request *q, void *state)
 {
     static const tinker_named_string plain = { "Content-Type", "text/plain" };
     bool log = strstr(q->url, LOG) != NULL;

@@ -36,7 +36,7 @@ static void add(struct story *s, const char *word, const char *more)
     snprintf(s->text + n, sizeof(s->text) - n, "%s%s%s\n", word, *more ? " " : "", more);
 }
 
-static int on_event(void *state, const tinker_event *e)
+static int on_event(const tinker_event *e, void *state)
 {
     struct story *s = state;
     char attempt[16];
@@ -337,7 +337,7 @@ static void test_specific_checkpoint(void) /* R-207 R-209 */
     close_story(&w, &s, r);
 }
 
-static int count_started(void *state, const tinker_event *e)
+static int count_started(const tinker_event *e, void *state)
 {
     (void)e;
     ++*(int *)state;

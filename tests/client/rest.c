@@ -219,7 +219,7 @@ static void test_copies(void)
     say(&w, API "copy_weights", 200, "{\"tinker_path\":\"tinker://n:train:0/weights/step-1\"}", 1);
     tinker_future *f = tinker_rest_copy_checkpoint(r, CKPT, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 300000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "tinker://n:train:0/weights/step-1");
+    CHECK_STR(tinker_future_saved_path(f), "tinker://n:train:0/weights/step-1");
     tinker_future_free(f);
     CHECK_INT(fake_count(w.server, API "copy_weights"), 13);
     CHECK_STR(last(&w)->body, "{\"destination_project_id\":\"mine\",\"source_path\":\"" CKPT "\"}");
@@ -781,7 +781,7 @@ static void test_traces(void) /* R-145 */
     say(&w, path, 200, "{\"status\":\"ready\",\"url\":\"https://t\"}", 1);
     tinker_future *f = tinker_rest_export_trace(r, "s1", NULL);
     CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "https://t");
+    CHECK_STR(tinker_future_file(f), "https://t");
     CHECK_INT(world_at(&w, path, 1) - world_at(&w, path, 0), 5000);
     CHECK_INT(world_at(&w, path, 2) - world_at(&w, path, 1), 5000);
     CHECK_INT(world_log_count(&w, "trace is being exported"), 1);
@@ -828,8 +828,8 @@ static void test_downloads(void) /* R-147 R-179 */
     tinker_error err;
     tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), file);
-    runtime_drain_courier(runtime_current());
+    CHECK_STR(tinker_future_file(f), file);
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(told_total, (int64_t)n);
     CHECK_INT(told_done, (int64_t)n);
     struct stat st;
@@ -856,9 +856,10 @@ static void test_downloads(void) /* R-147 R-179 */
                 (struct fake_reply){ .body = blob, .len = n, .fault = FAKE_TRUNCATE, .times = 2 });
     tinker_call_options once_more = TINKER_CALL_OPTIONS_INIT;
     once_more.max_retries = 1;
-    CHECK_INT(tinker_call_options_push(&once_more, &err), TINKER_OK);
-    f = tinker_rest_download_checkpoint(r, CKPT, file, &o, &err);
-    tinker_call_options_pop();
+    tinker_rest *derived = tinker_rest_with(r, &once_more, &err);
+    REQUIRE(derived);
+    f = tinker_rest_download_checkpoint(derived, CKPT, file, &o, &err);
+    tinker_rest_free(derived);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
     CHECK_INT(fake_count(w.server, "/blob"), 5);
     CHECK(access(file, F_OK) != 0);
@@ -1046,7 +1047,7 @@ static void test_progress_ends_with_the_future(void)
     CHECK_INT(atomic_load(&x.returned), 1);
     int calls = atomic_load(&x.calls);
     pthread_join(thread, NULL);
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     CHECK_INT(atomic_load(&x.calls), calls);
     unlink(file);
     tinker_rest_free(r);

@@ -1,4 +1,5 @@
 /* The two retry layers around every call, and the pause for an unpaid bill. */
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"
@@ -38,7 +39,7 @@ static void test_layer_1_attempts_and_delays(void) /* R-048 R-050 R-058 */
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 503);
-    CHECK_INT(w.err.retriable, 1);
+    CHECK_INT(w.err.retryable, 1);
     CHECK_INT(fake_count(w.server, API "create_model"), 11); /* not wrapped in layer 2 */
     static const int64_t want[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000 };
     for (size_t i = 0; i < 7; i++)
@@ -49,10 +50,10 @@ static void test_layer_1_attempts_and_delays(void) /* R-048 R-050 R-058 */
 
 static void test_layer_1_jitter_shortens(void) /* R-050 R-182 */
 {
-    CHECK_NEAR(call_backoff(1, 0), 0.5, 0);
-    CHECK_NEAR(call_backoff(1, 1), 0.375, 0);
-    CHECK_NEAR(call_backoff(6, 0), 10, 0);
-    CHECK_NEAR(call_backoff(5000, 1), 7.5, 0);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 1, 0), 500);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 1, 1), 375);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 6, 0), 10000);
+    CHECK_INT(retry_delay_ms(RETRY_DELAY_ATTEMPT, 5000, 1), 7500);
     struct world w;
     tinker_training *t = open_training(&w);
     runtime_current()->uniform = almost_one;
@@ -231,7 +232,7 @@ static void test_409(void) /* R-059 R-112 */
     CHECK(strstr(w.err.message, "exists") != NULL);
     CHECK_STR(tinker_future_error_body(f), "{\"detail\":\"exists\"}");
     CHECK_INT(fake_count(w.server, API "save_weights"), 1);
-    CHECK(tinker_future_path(f) == NULL);
+    CHECK(tinker_future_saved_path(f) == NULL);
     tinker_future_free(f);
     say(&w, API "optim_step", 409, "{}", 2); /* elsewhere it is retried */
     f = tinker_training_optim_step(t, NULL, NULL);
@@ -289,7 +290,7 @@ static void test_401_is_final(void) /* R-030 */
     tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 401);
-    CHECK_INT(w.err.retriable, 0);
+    CHECK_INT(w.err.retryable, 0);
     CHECK_INT(fake_count(w.server, API "optim_step"), 1);
     tinker_future_free(f);
     tinker_training_free(t);
@@ -376,7 +377,7 @@ static void test_timeouts_by_phase(void) /* R-011 R-048 R-170 */
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_ETIMEDOUT);
     CHECK_INT(world_ms(&w), 60000);
-    CHECK_INT(w.err.retriable, 1);
+    CHECK_INT(w.err.retryable, 1);
     CHECK(strstr(w.err.message, "waiting for the answer") != NULL);
     tinker_future_free(f);
     world_close(&w);

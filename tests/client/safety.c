@@ -159,7 +159,7 @@ static void test_numbers_without_entries(void)
 
 /* ---- answers ----------------------------------------------------------------------------------- */
 
-static void test_final_conflict_is_not_retriable(void) /* */
+static void test_final_conflict_is_not_retryable(void) /* */
 {
     struct world w;
     world_open_real(&w, NULL);
@@ -168,7 +168,7 @@ static void test_final_conflict_is_not_retriable(void) /* R-059 */
     tinker_future *f = tinker_training_save_state(t, "name", NULL, &w.err);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 409);
-    CHECK_INT(w.err.retriable, 0);
+    CHECK_INT(w.err.retryable, 0);
     CHECK_INT(fake_count(w.server, API "save_weights"), 1);
     CHECK(strstr(w.err.message, "was lost") == NULL);
     tinker_future_free(f);
@@ -316,7 +316,7 @@ int main(void)
     RUN(test_clients_in_a_fork);
     RUN(test_numbers_without_entries);
     RUN(test_creation_out_of_time);
-    RUN(test_final_conflict_is_not_retriable);
+    RUN(test_final_conflict_is_not_retryable);
     RUN(test_fewer_connections);
     RUN(test_lines);
     RUN(test_large_results);

@@ -235,7 +235,7 @@ static void test_ends(void)
     }
 }
 
-static void count(void *state, const tinker_response *r)
+static void count(const tinker_response *r, void *state)
 {
     (void)r;
     atomic_fetch_add((atomic_int *)state, 1);
@@ -255,10 +255,10 @@ static void test_options(void)
     o.on_response_state = &answers;
     o.keep_response = 1;
     script(&w, events, true);
-    CHECK_INT(tinker_call_options_push(&o, &w.err), TINKER_OK);
-    tinker_future *f = ask(&w, s, &l, 2);
-    CHECK_INT(tinker_call_options_pop(), 1);
-    CHECK_INT(tinker_call_options_pop(), 0);
+    tinker_sampler *derived = tinker_sampler_with(s, &o, &w.err);
+    REQUIRE(derived);
+    tinker_future *f = ask(&w, derived, &l, 2);
+    tinker_sampler_free(derived);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
     CHECK_STR(fake_header(fake_get(w.server, STREAM, 0), "X-Idempotency-Key", v), "mine");
     CHECK(strstr(tinker_future_response(f)->url, STREAM) != NULL);
@@ -267,9 +267,10 @@ static void test_options(void)
     o.deadline_ms = 50;
     o.on_response = NULL;
     fake_script(w.server, STREAM, (struct fake_reply){ .fault = FAKE_HANG });
-    CHECK_INT(tinker_call_options_push(&o, &w.err), TINKER_OK);
-    f = ask(&w, s, &l, 2);
-    tinker_call_options_pop();
+    derived = tinker_sampler_with(s, &o, &w.err);
+    REQUIRE(derived);
+    f = ask(&w, derived, &l, 2);
+    tinker_sampler_free(derived);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_ETIMEDOUT);
     CHECK(strstr(w.err.message, "deadline") != NULL);
     tinker_future_free(f);

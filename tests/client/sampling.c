@@ -1,5 +1,6 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
+#include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"
 #include "client/sampling/rate_limits.h"
@@ -61,12 +62,12 @@ static void test_retry_options(void) /* R-061 */
 static void test_delays_of_layer_3(void) /* */
 {
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    CHECK_INT(handler_delay_ms(&o, 1, 0), 375);
-    CHECK_INT(handler_delay_ms(&o, 1, 0.5), 500);
-    CHECK_INT(handler_delay_ms(&o, 1, 1), 625);
-    CHECK_INT(handler_delay_ms(&o, 2, 0.5), 1000);
-    CHECK_INT(handler_delay_ms(&o, 9, 1), 10000);
-    CHECK_INT(handler_delay_ms(&o, 100000, 0), 7500);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 0), 375);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 0.5), 500);
+    CHECK_INT(retry_sample_delay_ms(&o, 1, 1), 625);
+    CHECK_INT(retry_sample_delay_ms(&o, 2, 0.5), 1000);
+    CHECK_INT(retry_sample_delay_ms(&o, 9, 1), 10000);
+    CHECK_INT(retry_sample_delay_ms(&o, 100000, 0), 7500);
 }
 
 static void test_request(void) /* R-127 R-128 R-130 R-133 */
@@ -546,7 +547,7 @@ static void test_clients_of_one_session_share(void) /* R-066 */
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
     char *text = tinker_sampler_export(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL);
+    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
@@ -579,7 +580,7 @@ static void test_strangers_do_not_share(void) /* R-062 R-066 */
     tinker_sampler *twin[9];
     tinker_future *f[10] = { NULL };
     for (size_t i = 0; i < 9; i++) {
-        twin[i] = sampler_new(s->holder, s->id, NULL);
+        twin[i] = sampler_new(s->holder, s->id, NULL, NULL);
         CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
         f[i] = sample(twin[i], 2);
         world_settle(&w);
@@ -607,7 +608,7 @@ static void test_retries_may_be_off(void) /* R-068 */
     tinker_future *f = sample(s, 2);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 410);
-    CHECK_INT(w.err.retriable, 1);
+    CHECK_INT(w.err.retryable, 1);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
     tinker_future_free(f);
     tinker_sampler_free(s);
@@ -782,7 +783,7 @@ static void test_base_model(void) /* R-134 */
     for (int i = 0; i < 2; i++) {
         tinker_future *f = tinker_sampler_base_model(s, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-        CHECK_STR(tinker_future_path(f), "tiny");
+        CHECK_STR(tinker_future_base_model(f), "tiny");
         tinker_future_free(f);
     }
     CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 2);

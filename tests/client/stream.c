@@ -298,9 +298,10 @@ static void test_bounded_retries(void)
     tinker_stream_free(st);
     tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
     call.max_retries = -1;
-    tinker_call_options_push(&call, &w.err);
-    st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
-    tinker_call_options_pop();
+    tinker_sampler *derived = tinker_sampler_with(s, &call, &w.err);
+    REQUIRE(derived);
+    st = tinker_sampler_stream(derived, fake_prompt(5), NULL, NULL, &w.err);
+    tinker_sampler_free(derived);
     CHECK_INT(read_all(&w, st, &n), TINKER_EHTTP);
     CHECK_INT(fake_count(w.server, STREAM), 4);
     close_stream(&w, st, s);

@@ -252,13 +252,13 @@ static void test_user_errors(void) /* R-162 R-172 */
     tinker_error e = { .status = TINKER_EHTTP, .http_status = 429 };
     CHECK(!tinker_error_is_user(&e)); /* the callers' predicate differs */
     e.http_status = 404;
-    CHECK(tinker_error_is_user(&e) && !tinker_error_is_retryable(&e));
+    CHECK(tinker_error_is_user(&e));
     e.http_status = 410;
     CHECK(!tinker_error_is_user(&e));
     e = (tinker_error){ .status = TINKER_EREQUEST, .category = TINKER_CATEGORY_USER };
     CHECK(tinker_error_is_user(&e));
     e = (tinker_error){ .status = TINKER_ECONNECT };
-    CHECK(tinker_error_is_retryable(&e));
+    CHECK(!tinker_error_is_user(&e));
 }
 
 static void test_names_of_errors(void) /* R-161 R-170 */

@@ -37,14 +37,14 @@ static void test_thin_path(void)
 
     tinker_future *save = tinker_training_save_state(t, "named", NULL, &err);
     CHECK_INT(tinker_future_wait(save, 5000, &err), TINKER_OK);
-    CHECK_STR(tinker_future_path(save), "tinker://sess:train:0/weights/named");
+    CHECK_STR(tinker_future_saved_path(save), "tinker://sess:train:0/weights/named");
     tinker_future_free(save);
     save = tinker_training_save_for_sampler(t, "named", NULL, &err);
     CHECK_INT(tinker_future_wait(save, 5000, &err), TINKER_OK);
-    CHECK_STR(tinker_future_path(save), "tinker://sess:train:0/sampler_weights/named");
+    CHECK_STR(tinker_future_saved_path(save), "tinker://sess:train:0/sampler_weights/named");
 
     tinker_sampler *s =
-        tinker_service_create_sampler(w.service, NULL, tinker_future_path(save), 5000, &err);
+        tinker_service_create_sampler(w.service, NULL, tinker_future_saved_path(save), 5000, &err);
     tinker_future_free(save);
     REQUIRE(s != NULL);
     CHECK_STR(tinker_sampler_id(s), "sess:sample:0");

@@ -20,7 +20,7 @@ static void test_refused_at_once(void)
     /* tried again, it would be for 300 s */
     CHECK(!tinker_service_create_sampler(w.service, "tiny", NULL, 60000, &w.err));
     CHECK_INT(w.err.status, TINKER_ECONNECT);
-    CHECK_INT(w.err.retriable, 0);
+    CHECK_INT(w.err.retryable, 0);
     CHECK(strstr(w.err.message, "the certificate of a-b.localhost") != NULL);
     CHECK(strstr(w.err.message, "SSL_CERT_FILE") != NULL);
     tinker_rest *r = tinker_service_create_rest(w.service, &w.err);

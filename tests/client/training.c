@@ -98,11 +98,11 @@ static void test_one_submission_at_a_time(void) /* R-090 R-091 */
 }
 
 struct arrival {
-    struct turn turn;
+    struct send_turn turn;
     int *order, *n, id;
 };
 
-static void on_turn(struct turn *t)
+static void on_turn(struct send_turn *t)
 {
     struct arrival *a = (struct arrival *)t;
     a->order[(*a->n)++] = a->id;
@@ -110,7 +110,7 @@ static void on_turn(struct turn *t)
 
 static void test_turn_machine(void) /* */
 {
-    struct turns turns = { 0 };
+    struct send_order turns = { 0 };
     int order[8], n = 0;
     struct arrival a[5] = { { .id = 0 }, { .id = 1 }, { .id = 2 }, { .id = 3 }, { .id = 4 } };
     for (int i = 0; i < 5; i++) {
@@ -118,17 +118,17 @@ static void test_turn_machine(void) /* R-092 */
         a[i].order = order;
         a[i].n = &n;
     }
-    CHECK(!turns_enter(&turns, &a[4].turn, 4, 4));
-    CHECK(!turns_enter(&turns, &a[2].turn, 1, 3));
-    CHECK(!turns_enter(&turns, &a[1].turn, 1, 3));
-    CHECK(turns_enter(&turns, &a[0].turn, 0, 0));
-    turns_leave(&turns);
+    CHECK(!send_order_enter(&turns, &a[4].turn, 4, 4));
+    CHECK(!send_order_enter(&turns, &a[2].turn, 1, 3));
+    CHECK(!send_order_enter(&turns, &a[1].turn, 1, 3));
+    CHECK(send_order_enter(&turns, &a[0].turn, 0, 0));
+    send_order_leave(&turns);
     CHECK_INT(n, 2); /* both of the range are in */
-    CHECK(turns_enter(&turns, &a[3].turn, 1, 3));
-    turns_leave(&turns);
-    turns_leave(&turns);
+    CHECK(send_order_enter(&turns, &a[3].turn, 1, 3));
+    send_order_leave(&turns);
+    send_order_leave(&turns);
     CHECK_INT(n, 2);
-    turns_leave(&turns);
+    send_order_leave(&turns);
     CHECK_INT(n, 3);
     CHECK_INT(order[2], 4);
 }
@@ -367,7 +367,7 @@ static void test_external_saves(void)
     const char *recipients[11] = { "age1abc", "ssh-ed25519 AAAA" };
     tinker_future *f = tinker_training_save_external(t, "hf", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "tinker://sess:train:0/external_weights/x");
+    CHECK_STR(tinker_future_saved_path(f), "tinker://sess:train:0/external_weights/x");
     CHECK_STR(tinker_future_request_type(f), "SaveWeightsExternal");
     tinker_future_free(f);
     CHECK_STR(fake_get(w.server, API "save_weights_external", 0)->body,
@@ -428,7 +428,7 @@ static void test_load_state(void) /* R-113 */
     const char *path = "tinker://r:train:0/weights/a";
     tinker_future *f = tinker_training_load_state(t, path, 0, NULL, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
-    CHECK_STR(tinker_future_path(f), "tinker://sess:train:0/weights/named");
+    CHECK_STR(tinker_future_loaded_path(f), "tinker://sess:train:0/weights/named");
     tinker_future_free(f);
     finish_free(&w, tinker_training_load_state(t, path, 1, "tml-foreign-token", NULL), TINKER_OK);
     CHECK(strstr(fake_get(w.server, API "load_weights", 0)->body, "\"optimizer\":false") != NULL);

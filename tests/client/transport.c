@@ -59,7 +59,7 @@ static void note(struct carrier *c, const tinker_http_request *q)
     }
 }
 
-static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
+static void carry(tinker_exchange *x, const tinker_http_request *q, void *state)
 {
     struct carrier *c = state;
     pthread_mutex_lock(&c->lock);
@@ -92,7 +92,7 @@ static void carry(void *state, tinker_exchange *x, const tinker_http_request *q)
         answer(c, x, 404, "{}");
 }
 
-static void drop(void *state, tinker_exchange *x)
+static void drop(tinker_exchange *x, void *state)
 {
     struct carrier *c = state;
     pthread_mutex_lock(&c->lock);
@@ -165,22 +165,24 @@ static void test_failures(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = -1;
     o.timeout_ms = 50;
-    tinker_call_options_push(&o, &err);
-    f = tinker_service_health(s, &err);
+    tinker_service *derived = tinker_service_with(s, &o, &err);
+    REQUIRE(derived);
+    f = tinker_service_health(derived, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
     CHECK(strstr(err.message, "the pigeon got lost") != NULL);
     tinker_future_free(f);
     c.hold = true; /* the library gives up by itself */
-    f = tinker_service_health(s, &err);
+    f = tinker_service_health(derived, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ETIMEDOUT);
-    tinker_call_options_pop();
+    tinker_service_free(derived);
     tinker_future_free(f);
     o = (tinker_call_options)TINKER_CALL_OPTIONS_INIT;
     o.keep_response = 1;
-    tinker_call_options_push(&o, &err);
+    derived = tinker_service_with(s, &o, &err);
+    REQUIRE(derived);
     c.hold = false;
-    f = tinker_service_call(s, "GET", "/api/v1/nothing", NULL, 0, NULL, &err);
-    tinker_call_options_pop();
+    f = tinker_service_call(derived, "GET", "/api/v1/nothing", NULL, 0, NULL, &err);
+    tinker_service_free(derived);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_EHTTP);
     CHECK_INT(tinker_future_response(f)->n_headers, 2); /* not the malformed one */
     CHECK_STR(tinker_response_header(tinker_future_response(f), "x-request-id"), "r1");

@@ -12,9 +12,9 @@ static bool is_cut(const char *type, const void *body, size_t n, int status, boo
     if (type)
         buf_printf(&resp.head, "Content-Type: %s\n", type);
     buf_append(&resp.body, body, n);
-    bool cut = unframed_is_cut(&resp, empty_ok);
+    bool cut = truncated_body_is_cut(&resp, empty_ok);
     resp.until_close = false; /* a promised length was kept */
-    CHECK(!unframed_is_cut(&resp, empty_ok));
+    CHECK(!truncated_body_is_cut(&resp, empty_ok));
     buf_clear(&resp.head);
     buf_clear(&resp.body);
     return cut;

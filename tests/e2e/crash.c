@@ -63,7 +63,7 @@ static void save_and_sample(tinker_service *s, tinker_training *t, int step)
     tinker_future *weights =
         done(tinker_training_save_for_sampler(t, name, NULL, &err), "save_for_sampler", &err);
     tinker_sampler *m =
-        tinker_service_create_sampler(s, NULL, tinker_future_path(weights), TIMEOUT_MS, &err);
+        tinker_service_create_sampler(s, NULL, tinker_future_saved_path(weights), TIMEOUT_MS, &err);
     require(m != NULL, "create_sampler", &err);
     int32_t prompt[] = { 20, 21, 22 };
     tinker_chunk text = { .tokens = prompt, .n_tokens = 3 };

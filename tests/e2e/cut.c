@@ -113,12 +113,12 @@ int main(int argc, char **argv)
     tinker_future *weights =
         done(tinker_training_save_for_sampler(t, "end", NULL, &err), "save_for_sampler", &err);
     done(state, "save_state", &err);
-    sample(service, tinker_future_path(weights));
+    sample(service, tinker_future_saved_path(weights));
     tinker_rest *rest = tinker_service_create_rest(service, &err);
     require(rest != NULL, "rest", &err);
-    tinker_future *saved = done(
-        tinker_rest_download_checkpoint(rest, tinker_future_path(weights), argv[2], NULL, &err),
-        "download", &err);
+    tinker_future *saved = done(tinker_rest_download_checkpoint(
+                                    rest, tinker_future_saved_path(weights), argv[2], NULL, &err),
+                                "download", &err);
     tinker_future_free(saved);
     tinker_future_free(weights);
     tinker_future_free(state);

@@ -99,9 +99,9 @@ static void save_and_sample(tinker_training *t, int step)
     char name[32];
     snprintf(name, sizeof(name), "at-%d", step);
     tinker_future *w = done(tinker_training_save_for_sampler(t, name, NULL, &err), "save", &err);
-    tinker_sampler *m =
-        w ? tinker_service_create_sampler(service, NULL, tinker_future_path(w), TIMEOUT_MS, &err)
-          : NULL;
+    tinker_sampler *m = w ? tinker_service_create_sampler(
+                                service, NULL, tinker_future_saved_path(w), TIMEOUT_MS, &err)
+                          : NULL;
     if (m)
         sample_some(m, 3);
     else

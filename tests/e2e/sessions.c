@@ -26,7 +26,7 @@ static tinker_future *await(tinker_future *f)
 static void keep(tinker_future *f, char path[512])
 {
     f = await(f);
-    snprintf(path, 512, "%s", f && tinker_future_path(f) ? tinker_future_path(f) : "");
+    snprintf(path, 512, "%s", f && tinker_future_saved_path(f) ? tinker_future_saved_path(f) : "");
     tinker_future_free(f);
 }
 

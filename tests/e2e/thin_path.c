@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 
     tinker_future *save = tinker_training_save_for_sampler(t, "thin", NULL, &err);
     require(save && tinker_future_wait(save, TIMEOUT_MS, &err) == TINKER_OK, "save", &err);
-    const char *path = tinker_future_path(save);
+    const char *path = tinker_future_saved_path(save);
     require(path && strncmp(path, "tinker://", 9) == 0, "path of the saved weights", NULL);
     tinker_sampler *sampler = tinker_service_create_sampler(service, NULL, path, TIMEOUT_MS, &err);
     require(sampler != NULL, "create_sampler", &err);

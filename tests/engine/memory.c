@@ -89,7 +89,7 @@ static void test_sparse_targets_cannot_exhaust_memory(void)
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     CHECK(!tinker_pass_new(e, NULL, d->data, 1, &loss, 1, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
-    CHECK(strstr(err.message, "67108864") != NULL && !err.retriable);
+    CHECK(strstr(err.message, "67108864") != NULL && !err.retryable);
     free(d);
     tinker_engine_close(e);
 }
@@ -130,7 +130,7 @@ static void test_live_passes_share_the_limit(void)
     /* The second is refused with its need, the limit and what the first holds. */
     CHECK(!tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
-    CHECK(err.retriable);
+    CHECK(err.retryable);
     snprintf(number, sizeof(number), "hold %llu", (unsigned long long)e->pass_bytes);
     CHECK(strstr(err.message, number) != NULL);
     snprintf(number, sizeof(number), "limit of %llu", (unsigned long long)e->memory_limit);
@@ -142,7 +142,7 @@ static void test_live_passes_share_the_limit(void)
     e->memory_limit = e->pass_bytes + 100;
     CHECK(!tinker_pass_new(e, b, d->data, d->n, &cross_entropy, 0, &full));
     CHECK_INT(full.status, TINKER_ENOMEM);
-    CHECK(full.retriable);
+    CHECK(full.retryable);
     snprintf(number, sizeof(number), "hold %llu", (unsigned long long)e->pass_bytes);
     CHECK(strstr(full.message, number) != NULL);
     snprintf(number, sizeof(number), "limit of %llu", (unsigned long long)e->memory_limit);

@@ -472,7 +472,7 @@ static int count_sockets(void)
     return n;
 }
 
-static struct http_budget *budget;
+static struct socket_budget *budget;
 static struct {
     int sockets, counted, connecting, left;
 } at_end;
@@ -503,7 +503,7 @@ int main(void)
     struct http_pool_options o = { .per_client = 2 };
     http_global_init(NULL);
     loop = loop_new(clock_real(), NULL);
-    budget = o.budget = http_budget_new(loop, 100);
+    budget = o.budget = socket_budget_new(loop, 100);
     pool = http_pool_new(loop, &o, NULL);
     loop_start(loop, NULL);
     RUN(test_answers_and_reuse);
@@ -519,6 +519,6 @@ int main(void)
     loop_post(loop, &last);
     loop_free(loop);
     RUN(test_sockets_are_counted);
-    http_budget_free(budget);
+    socket_budget_free(budget);
     return tap_done();
 }

@@ -314,7 +314,7 @@ static struct look settle(struct world *w)
                fake_held(w->server));
         exit(2);
     }
-    runtime_drain_courier(k.rt);
+    runtime_drain_callbacks(k.rt);
     return k;
 }
 
@@ -393,7 +393,7 @@ tinker_sampler *world_sampler(struct world *w)
 
 int world_log_count(struct world *w, const char *part)
 {
-    runtime_drain_courier(runtime_current());
+    runtime_drain_callbacks(runtime_current());
     int n = 0;
     for (int i = 0; i < w->n_log; i++)
         n += strstr(w->log[i], part) != NULL;

@@ -23,14 +23,14 @@ extern "C" {
 #endif
 
 /* Was it a success?  outcome->status is TINKER_OK when the call said so. */
-typedef int tinker_breaker_judge(void *state, const tinker_error *outcome);
+typedef int tinker_breaker_judge_fn(const tinker_error *outcome, void *state);
 
 typedef struct tinker_breaker_options {
     size_t size;           /* set by TINKER_BREAKER_OPTIONS_INIT */
     int failure_threshold; /* failures in a row that open it; 1 to 4000 */
     int64_t open_ms;
-    int half_open_calls;         /* 1 to 4000 */
-    tinker_breaker_judge *judge; /* NULL: TINKER_OK is success, all else is failure */
+    int half_open_calls;            /* 1 to 4000 */
+    tinker_breaker_judge_fn *judge; /* NULL: TINKER_OK is success, all else is failure */
     void *judge_state;
 } tinker_breaker_options;
 #define TINKER_BREAKER_OPTIONS_INIT                             \
@@ -38,7 +38,7 @@ typedef struct tinker_breaker_options {
         sizeof(tinker_breaker_options), 5, 30000, 1, NULL, NULL \
     }
 
-typedef tinker_status tinker_breaker_fn(void *state, tinker_error *err);
+typedef tinker_status tinker_breaker_fn(tinker_error *err, void *state);
 
 /* Run fn(state, err) through the breaker `name`, in the calling thread, and return what it
  * returned.  TINKER_ECIRCUIT: the breaker is open and fn was not run; TINKER_EINVAL;
@@ -48,7 +48,7 @@ TINKER_API tinker_status tinker_breaker_call(const char *name, const tinker_brea
                                              tinker_breaker_fn *fn, void *state, tinker_error *err);
 /* For a judge: errors that the request itself is guilty of (tinker_error_is_user()) count
  * as success, because the service is well. */
-TINKER_API int tinker_breaker_spare_users(void *state, const tinker_error *outcome);
+TINKER_API int tinker_breaker_spare_users(const tinker_error *outcome, void *state);
 
 typedef enum tinker_breaker_state {
     TINKER_BREAKER_CLOSED = 0,

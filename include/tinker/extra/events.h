@@ -31,27 +31,33 @@ typedef struct tinker_event {
     size_t n_metadata;
 } tinker_event;
 
-/* Called on a library thread that does nothing else, one call at a time, in the order of
- * the events; it may submit but not wait.  What it does, and how long it takes, cannot
- * change the operation that the event is about; when 10 000 events wait for slow hooks,
+/* Called on the callback thread (see future.h), in the order of the events.  What it does, and
+ * how long it takes, cannot change the operation that the event is about; when 10 000 events wait for slow hooks,
  * further ones are dropped.  Non-zero means that the hook failed: a warning is logged
  * and it is detached. */
-typedef int tinker_hook(void *state, const tinker_event *event);
+typedef int tinker_hook_fn(const tinker_event *event, void *state);
 
 /* Call `hook` for every event of the service whose name begins with `prefix` (NULL or "":
  * all).  TINKER_EINVAL when a hook with this id is attached, TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_service_attach(tinker_service *s, const char *id,
-                                               const char *prefix, tinker_hook *hook, void *state,
-                                               tinker_error *err);
+                                               const char *prefix, tinker_hook_fn *hook,
+                                               void *state, tinker_error *err);
 /* 1: it was attached.  When this returns the hook is not running and will not be called
  * again, except when called from a hook: then from its return on. */
 TINKER_API int tinker_service_detach(tinker_service *s, const char *id);
 
 /* Text of one name in the metadata, NULL when there is none.  Borrowed from the event. */
 TINKER_API const char *tinker_event_text(const tinker_event *event, const char *name);
-/* A hook that writes tinker_event_line() and a newline to state, a FILE * (NULL: stderr). */
-TINKER_API int tinker_event_print(void *state, const tinker_event *event);
-/* One line for a log, without newline: the name, then "name=value" for all the rest. */
+/* One line for a log, without newline: the name, then "name=value" for all the rest.  A hook that
+ * prints:
+ *
+ *     static int print_event(const tinker_event *event, void *state)
+ *     {
+ *         char line[2048];
+ *         tinker_event_line(event, line, sizeof(line));
+ *         return fprintf(state, "%s\n", line) < 0;
+ *     }
+ */
 TINKER_API void tinker_event_line(const tinker_event *event, char *out, size_t n);
 
 #ifdef __cplusplus

@@ -1,16 +1,15 @@
 /* http.h - options of single calls, the responses behind results, requests of any kind,
  * a transport of your own, multipart bodies.
  *
- * Options are given to whatever a thread submits between a push and its pop, so they work
- * for every call of the library alike:
+ * Options belong to a handle: tinker_rest_with() and its kin make a cheap second handle to the
+ * same client, and whatever is submitted through it has the options:
  *
  *     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
  *     o.timeout_ms = 5000;
- *     tinker_call_options_push(&o, &err);
- *     tinker_future *f = tinker_rest_list_sessions(rest, NULL, &err);
- *     tinker_call_options_pop();
- *
- * They cost nothing as long as nobody uses them. */
+ *     tinker_rest *hasty = tinker_rest_with(rest, &o, &err);
+ *     tinker_future *f = tinker_rest_list_sessions(hasty, NULL, &err);
+ *     tinker_rest_free(hasty);
+ */
 #ifndef TINKER_EXTRA_HTTP_H
 #define TINKER_EXTRA_HTTP_H
 
@@ -34,11 +33,10 @@ typedef struct tinker_response {
     size_t n_body;
 } tinker_response;
 
-/* Called for every answer to the call, those that are tried again and polls included, on a
- * library thread that does nothing else, one call at a time and in order; it may submit but not
- * wait.  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
+/* Called for every response to the call, those that are tried again and polls included, on the
+ * callback thread (see future.h).  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
  * wait for a slow callback, further ones are dropped. */
-typedef void tinker_response_callback(void *state, const tinker_response *response);
+typedef void tinker_response_fn(const tinker_response *response, void *state);
 
 /* Zero means: as without options.  Thread safety: plain data. */
 typedef struct tinker_call_options {
@@ -54,7 +52,7 @@ typedef struct tinker_call_options {
     const tinker_named_string *query; /* added to every request of the call */
     size_t n_query;
     /* Instead of a random one, the same for all attempts.  When a call makes several requests,
-     * or several calls are submitted under these options, all but the first get a suffix:
+     * or several calls are submitted through the same handle, all but the first get a suffix:
      * "-<call>.<request>", both counted from 0. */
     const char *idempotency_key;
     const char *extra_body; /* members of a JSON object, added to JSON requests (not polls) */
@@ -62,7 +60,7 @@ typedef struct tinker_call_options {
     const tinker_named_string *metadata;
     size_t n_metadata;
     int keep_response; /* headers and body of the last answer: see tinker_future_response() */
-    tinker_response_callback *on_response;
+    tinker_response_fn *on_response;
     void *on_response_state;
 } tinker_call_options;
 #define TINKER_CALL_OPTIONS_INIT                                                                   \
@@ -70,15 +68,24 @@ typedef struct tinker_call_options {
         sizeof(tinker_call_options), 0, 0, 0, NULL, 0, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, NULL \
     }
 
-/* Let everything that this thread submits from now on have these options, which are copied, in
- * place of those that were pushed before.  Blocking calls have them too.  Pushes nest, at most
- * 64 deep.  TINKER_EINVAL names the option that makes no sense, TINKER_ENOMEM; nothing is pushed
- * then.
- * Thread safety: any thread, any time; a thread sees its own. */
-TINKER_API tinker_status tinker_call_options_push(const tinker_call_options *opts,
-                                                  tinker_error *err);
-/* Back to what was before the last push; 0: there was none. */
-TINKER_API int tinker_call_options_pop(void);
+/* Another handle to the same service or client, whose calls have these options, in place of those
+ * of the handle it is made from.  Clients made from such a service, and samplers made by such a
+ * training client, have the options, too.  Everything else is shared: order of requests, session,
+ * limits, retry settings.
+ *
+ * opts is copied.  The new handle is yours: free it with the usual function, which leaves the
+ * original alone; futures that were submitted through it live on.  A derived service must be freed
+ * before the original.  Sends nothing, does not block.
+ * NULL with *err set: TINKER_EINVAL names the option that makes no sense, TINKER_ENOMEM.
+ * Thread safety: any thread, any time. */
+TINKER_API tinker_service *tinker_service_with(tinker_service *s, const tinker_call_options *opts,
+                                               tinker_error *err);
+TINKER_API struct tinker_training *
+tinker_training_with(struct tinker_training *t, const tinker_call_options *opts, tinker_error *err);
+TINKER_API struct tinker_sampler *
+tinker_sampler_with(struct tinker_sampler *s, const tinker_call_options *opts, tinker_error *err);
+TINKER_API struct tinker_rest *tinker_rest_with(struct tinker_rest *r,
+                                                const tinker_call_options *opts, tinker_error *err);
 
 /* The last answer to the call, with its result or its failure behind it.  NULL while pending, and
  * when nothing was sent.  Address, headers and body are there after a failure by status, with
@@ -99,7 +106,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
 
 /* ---- answers piece by piece -------------------------------------------------------------------- */
 
-/* static tinker_receive_next on_piece(void *state, const tinker_piece *piece)
+/*     static tinker_receive_next on_piece(const tinker_piece *piece, void *state)
  *     {
  *         fwrite(piece->data, 1, piece->n, state);
  *         return TINKER_RECEIVE_MORE;
@@ -107,7 +114,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
  *     tinker_future *f = tinker_service_receive(s, "GET", "/api/v1/log", NULL, 0, NULL, on_piece,
  *                                               stdout, &err);
  *
- * For an answer as a whole see tinker_service_call() in call.h. */
+ * For an answer as a whole see tinker_service_call() above. */
 typedef enum tinker_receive_next {
     TINKER_RECEIVE_MORE = 0,
     TINKER_RECEIVE_PAUSE, /* this piece was taken; none comes until tinker_receive_resume() */
@@ -122,10 +129,9 @@ typedef struct tinker_piece {
     const char *event, *id;      /* with `events`: its name ("message") and id (""); else NULL */
 } tinker_piece;
 
-/* Called for every piece of a 2xx answer, on a library thread that does nothing else, one call at
- * a time and in order; it may submit but not wait.  When it is slow, or pauses, the sender is made
+/* Called for every piece of a 2xx response, on the callback thread (see future.h).  When it is slow, or pauses, the sender is made
  * to wait: at most about 512 KB are kept.  Not after tinker_future_free() has returned. */
-typedef tinker_receive_next tinker_receive_callback(void *state, const tinker_piece *piece);
+typedef tinker_receive_next tinker_receive_fn(const tinker_piece *piece, void *state);
 
 typedef struct tinker_receive_options {
     size_t size;              /* set by TINKER_RECEIVE_OPTIONS_INIT */
@@ -146,7 +152,7 @@ typedef struct tinker_receive_options {
 TINKER_API tinker_future *tinker_service_receive(tinker_service *s, const char *method,
                                                  const char *path, const void *body, size_t n,
                                                  const tinker_receive_options *opts,
-                                                 tinker_receive_callback *on_piece, void *state,
+                                                 tinker_receive_fn *on_piece, void *state,
                                                  tinker_error *err);
 /* Let pieces come again after TINKER_RECEIVE_PAUSE; harmless without, and for futures of other
  * calls.  TINKER_ENOMEM.  Thread safety: any thread, any time. */
@@ -173,14 +179,13 @@ typedef struct tinker_http_request {
     int follow;         /* redirects are to be followed, without credentials to another origin */
 } tinker_http_request;
 
-/* Both functions are called on a library thread that does nothing else, one call at a time; they
- * may submit but not wait.  For every send there must be exactly one tinker_exchange_done() or
+/* Both functions are called on the callback thread (see future.h).  For every send there must be exactly one tinker_exchange_done() or
  * tinker_exchange_fail(), from any thread, now or later: also after a cancel, and after the
  * service was freed. */
 typedef struct tinker_transport {
     size_t size; /* set by TINKER_TRANSPORT_INIT */
-    void (*send)(void *state, tinker_exchange *x, const tinker_http_request *request);
-    void (*cancel)(void *state, tinker_exchange *x); /* nobody waits any more; may be NULL */
+    void (*send)(tinker_exchange *x, const tinker_http_request *request, void *state);
+    void (*cancel)(tinker_exchange *x, void *state); /* nobody waits any more; may be NULL */
     void *state;
 } tinker_transport;
 #define TINKER_TRANSPORT_INIT                      \
@@ -200,7 +205,7 @@ TINKER_API void tinker_exchange_fail(tinker_exchange *x, tinker_status why, cons
 /* ---- multipart bodies -------------------------------------------------------------------------- */
 
 /* No function of this library sends one, because no endpoint of the service takes it today; with
- * tinker_service_call() (call.h) a program can.
+ * tinker_service_call() a program can.
  *
  * Thread safety: one thread at a time. */
 typedef struct tinker_multipart tinker_multipart;

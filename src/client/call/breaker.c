@@ -41,29 +41,30 @@ static struct map names; /* lock; name to struct breaker */
 static bool ready;       /* lock: names is initialised */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static uint64_t pack(struct view v)
+static uint64_t pack_state(struct view v)
 {
     return (uint64_t)v.state << 62 | (uint64_t)(v.generation & count_mask) << 50 |
            (uint64_t)(v.count & count_mask) << TIME_BITS | (v.time & time_mask);
 }
 
-static struct view unpack(uint64_t w)
+static struct view unpack_state(uint64_t w)
 {
     return (struct view){ (tinker_breaker_state)(w >> 62), (unsigned)(w >> 50) & count_mask,
                           (unsigned)(w >> TIME_BITS) & count_mask, w & time_mask };
 }
 
-static bool swap(struct breaker *b, uint64_t *old, struct view v)
+static bool swap_state(struct breaker *b, uint64_t *old, struct view v)
 {
-    return atomic_compare_exchange_weak(&b->word, old, pack(v));
+    return atomic_compare_exchange_weak(&b->word, old, pack_state(v));
 }
 
-static struct view turn(struct view v, tinker_breaker_state state, unsigned count, int64_t now_ms)
+static struct view change_state(struct view v, tinker_breaker_state state, unsigned count,
+                                int64_t now_ms)
 {
     return (struct view){ state, v.generation + 1, count, (uint64_t)now_ms };
 }
 
-static bool waited(const struct breaker *b, const struct view *v, int64_t now_ms)
+static bool has_waited(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
     return (int64_t)(((uint64_t)now_ms - v->time) & time_mask) >= b->open_ms;
 }
@@ -88,9 +89,9 @@ static void forget_probes(void)
     void *value;
     while (ready && map_next(&names, &it, &name, &len, &value)) {
         struct breaker *b = value;
-        struct view v = unpack(atomic_load(&b->word));
+        struct view v = unpack_state(atomic_load(&b->word));
         if (v.state == TINKER_BREAKER_HALF_OPEN)
-            atomic_store(&b->word, pack(turn(v, v.state, 0, 0)));
+            atomic_store(&b->word, pack_state(change_state(v, v.state, 0, 0)));
     }
     pthread_mutex_unlock(&lock);
 }
@@ -102,25 +103,25 @@ static void guard_forks(void)
 
 /* ---- the registry ------------------------------------------------------------------------- */
 
-static void unref(struct breaker *b)
+static void unref_breaker(struct breaker *b)
 {
     if (b && atomic_fetch_sub(&b->refs, 1) == 1)
         free(b);
 }
 
-static struct breaker *ref(struct breaker *b)
+static struct breaker *ref_breaker(struct breaker *b)
 {
     if (b)
         atomic_fetch_add(&b->refs, 1);
     return b;
 }
 
-static struct breaker *find_locked(const char *name)
+static struct breaker *find_breaker_locked(const char *name)
 {
     return ready ? map_get(&names, name, strlen(name)) : NULL;
 }
 
-static struct breaker *make_locked(const char *name, const tinker_breaker_options *o)
+static struct breaker *make_breaker_locked(const char *name, const tinker_breaker_options *o)
 {
     if (!ready)
         map_init(&names);
@@ -139,14 +140,14 @@ static struct breaker *make_locked(const char *name, const tinker_breaker_option
 }
 
 /* A new reference; opts NULL: do not make it. */
-static struct breaker *get(const char *name, const tinker_breaker_options *opts)
+static struct breaker *get_breaker(const char *name, const tinker_breaker_options *opts)
 {
     pthread_once(&fork_once, guard_forks);
     pthread_mutex_lock(&lock);
-    struct breaker *b = find_locked(name);
+    struct breaker *b = find_breaker_locked(name);
     if (!b && opts)
-        b = make_locked(name, opts);
-    ref(b);
+        b = make_breaker_locked(name, opts);
+    ref_breaker(b);
     pthread_mutex_unlock(&lock);
     return b;
 }
@@ -172,22 +173,22 @@ tinker_status breaker_options(tinker_breaker_options *ours, const tinker_breaker
 }
 
 /* The generation in which the call was admitted, -1: refused. */
-static int admit(struct breaker *b, int64_t now_ms)
+static int admit_try(struct breaker *b, int64_t now_ms)
 {
     uint64_t w = atomic_load(&b->word);
     for (;;) {
-        struct view v = unpack(w), next = v;
+        struct view v = unpack_state(w), next = v;
         if (v.state == TINKER_BREAKER_CLOSED)
             return (int)v.generation;
         if (v.state == TINKER_BREAKER_OPEN) {
-            if (!waited(b, &v, now_ms))
+            if (!has_waited(b, &v, now_ms))
                 return -1;
-            next = turn(v, TINKER_BREAKER_HALF_OPEN, 1, 0);
+            next = change_state(v, TINKER_BREAKER_HALF_OPEN, 1, 0);
         } else if (v.count >= (unsigned)b->half_open)
             return -1;
         else
             next.count++;
-        if (swap(b, &w, next))
+        if (swap_state(b, &w, next))
             return (int)(next.generation & count_mask);
     }
 }
@@ -195,19 +196,19 @@ static int admit(struct breaker *b, int64_t now_ms)
 tinker_status breaker_admit(const char *name, const tinker_breaker_options *opts, int64_t now_ms,
                             struct breaker_ticket *ticket, tinker_error *err)
 {
-    struct breaker *b = get(name, opts);
+    struct breaker *b = get_breaker(name, opts);
     *ticket = (struct breaker_ticket){ 0 };
     if (!b)
         return err_nomem(err, "circuit breaker");
-    int generation = admit(b, now_ms);
+    int generation = admit_try(b, now_ms);
     if (generation >= 0) {
         *ticket = (struct breaker_ticket){ b, (unsigned)generation };
         return TINKER_OK;
     }
-    unref(b);
+    unref_breaker(b);
     err_set(err, TINKER_ECIRCUIT, "circuit breaker \"%s\" is open after repeated failures", name);
     if (err)
-        err->retriable = 1;
+        err->retryable = 1;
     return TINKER_ECIRCUIT;
 }
 
@@ -217,16 +218,16 @@ static struct view judge_closed(const struct breaker *b, struct view v,
     if (verdict == BREAKER_SUCCESS)
         v.count = 0;
     else if (verdict == BREAKER_FAILURE && ++v.count >= (unsigned)b->threshold)
-        v = turn(v, TINKER_BREAKER_OPEN, 0, now_ms);
+        v = change_state(v, TINKER_BREAKER_OPEN, 0, now_ms);
     return v;
 }
 
 static struct view judge_probe(struct view v, enum breaker_verdict verdict, int64_t now_ms)
 {
     if (verdict == BREAKER_SUCCESS)
-        return turn(v, TINKER_BREAKER_CLOSED, 0, 0);
+        return change_state(v, TINKER_BREAKER_CLOSED, 0, 0);
     if (verdict == BREAKER_FAILURE)
-        return turn(v, TINKER_BREAKER_OPEN, 0, now_ms);
+        return change_state(v, TINKER_BREAKER_OPEN, 0, now_ms);
     v.count--;
     return v;
 }
@@ -238,43 +239,43 @@ void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, in
         return;
     uint64_t w = atomic_load(&b->word);
     for (;;) {
-        struct view v = unpack(w);
+        struct view v = unpack_state(w);
         if (v.generation != ticket->generation) /* it has changed since */
             break;
         struct view next = v.state == TINKER_BREAKER_CLOSED ? judge_closed(b, v, verdict, now_ms)
                                                             : judge_probe(v, verdict, now_ms);
-        if (pack(next) == w || swap(b, &w, next))
+        if (pack_state(next) == w || swap_state(b, &w, next))
             break;
     }
     *ticket = (struct breaker_ticket){ 0 };
-    unref(b);
+    unref_breaker(b);
 }
 
 static tinker_breaker_state state_at(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
-    return v->state == TINKER_BREAKER_OPEN && waited(b, v, now_ms) ? TINKER_BREAKER_HALF_OPEN
-                                                                   : v->state;
+    return v->state == TINKER_BREAKER_OPEN && has_waited(b, v, now_ms) ? TINKER_BREAKER_HALF_OPEN
+                                                                       : v->state;
 }
 
 tinker_breaker_state breaker_state(const char *name, int64_t now_ms)
 {
-    struct breaker *b = get(name, NULL);
+    struct breaker *b = get_breaker(name, NULL);
     if (!b)
         return TINKER_BREAKER_CLOSED;
-    struct view v = unpack(atomic_load(&b->word));
+    struct view v = unpack_state(atomic_load(&b->word));
     tinker_breaker_state state = state_at(b, &v, now_ms);
-    unref(b);
+    unref_breaker(b);
     return state;
 }
 
 /* ---- public --------------------------------------------------------------------------------- */
 
-static int64_t now(void)
+static int64_t breaker_now_ms(void)
 {
     return clock_now_ms(clock_real());
 }
 
-int tinker_breaker_spare_users(void *state, const tinker_error *outcome)
+int tinker_breaker_spare_users(const tinker_error *outcome, void *state)
 {
     (void)state;
     return outcome->status == TINKER_OK || tinker_error_is_user(outcome);
@@ -290,13 +291,13 @@ tinker_status tinker_breaker_call(const char *name, const tinker_breaker_options
         return err_set(err, TINKER_EINVAL, "a circuit breaker needs a name and a function");
     tinker_status s = breaker_options(&o, opts, err);
     if (s == TINKER_OK)
-        s = breaker_admit(name, &o, now(), &ticket, err);
+        s = breaker_admit(name, &o, breaker_now_ms(), &ticket, err);
     if (s != TINKER_OK)
         return s;
-    s = fn(state, &outcome);
+    s = fn(&outcome, state);
     outcome.status = s;
-    bool success = o.judge ? o.judge(o.judge_state, &outcome) != 0 : s == TINKER_OK;
-    breaker_end(&ticket, success ? BREAKER_SUCCESS : BREAKER_FAILURE, now());
+    bool success = o.judge ? o.judge(&outcome, o.judge_state) != 0 : s == TINKER_OK;
+    breaker_end(&ticket, success ? BREAKER_SUCCESS : BREAKER_FAILURE, breaker_now_ms());
     if (s != TINKER_OK && err)
         *err = outcome;
     return s;
@@ -304,18 +305,18 @@ tinker_status tinker_breaker_call(const char *name, const tinker_breaker_options
 
 tinker_breaker_state tinker_breaker_state_of(const char *name)
 {
-    return breaker_state(name, now());
+    return breaker_state(name, breaker_now_ms());
 }
 
 void tinker_breaker_reset(const char *name)
 {
-    struct breaker *b = get(name, NULL);
+    struct breaker *b = get_breaker(name, NULL);
     if (!b)
         return;
     uint64_t w = atomic_load(&b->word);
-    while (!swap(b, &w, turn(unpack(w), TINKER_BREAKER_CLOSED, 0, 0))) {
+    while (!swap_state(b, &w, change_state(unpack_state(w), TINKER_BREAKER_CLOSED, 0, 0))) {
     }
-    unref(b);
+    unref_breaker(b);
 }
 
 void tinker_breaker_delete(const char *name)
@@ -323,7 +324,7 @@ void tinker_breaker_delete(const char *name)
     pthread_mutex_lock(&lock);
     struct breaker *b = ready ? map_remove(&names, name, strlen(name)) : NULL;
     pthread_mutex_unlock(&lock);
-    unref(b); /* calls under way keep theirs until they end */
+    unref_breaker(b); /* calls under way keep theirs until they end */
 }
 
 struct list {
@@ -331,12 +332,12 @@ struct list {
     struct arena arena;
 };
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const tinker_breaker_info *)a)->name, ((const tinker_breaker_info *)b)->name);
 }
 
-static bool fill_locked(struct list *l)
+static bool fill_status_locked(struct list *l)
 {
     size_t it = 0, len, n = ready ? names.len : 0;
     tinker_breaker_info *v = arena_array(&l->arena, n + 1, sizeof(*v));
@@ -344,17 +345,17 @@ static bool fill_locked(struct list *l)
     void *value;
     while (v && ready && l->pub.n < n && map_next(&names, &it, &name, &len, &value)) {
         const struct breaker *b = value;
-        struct view view = unpack(atomic_load(&b->word));
+        struct view view = unpack_state(atomic_load(&b->word));
         tinker_breaker_info *i = &v[l->pub.n++];
         i->name = arena_strndup(&l->arena, name, len);
-        i->state = state_at(b, &view, now());
+        i->state = state_at(b, &view, breaker_now_ms());
         i->failures = view.state == TINKER_BREAKER_CLOSED ? (int)view.count : 0;
         if (!i->name)
             return false;
     }
     l->pub.breakers = v;
     if (v)
-        qsort(v, l->pub.n, sizeof(*v), by_name);
+        qsort(v, l->pub.n, sizeof(*v), compare_names);
     return v != NULL;
 }
 
@@ -364,7 +365,7 @@ tinker_breakers *tinker_breaker_list(tinker_error *err)
     if (l) {
         arena_init(&l->arena, SIZE_MAX);
         pthread_mutex_lock(&lock);
-        bool ok = fill_locked(l);
+        bool ok = fill_status_locked(l);
         pthread_mutex_unlock(&lock);
         if (ok)
             return &l->pub;

@@ -5,82 +5,53 @@
 #include "client/call/call.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "base/number.h"
 #include "base/rand.h"
 #include "client/session/user_agent.h"
 #include "client/observe/instrument.h"
 #include "client/call/call_options.h"
-#include "client/observe/report.h"
+#include "client/call/retry_policy.h"
 #include "client/call/transport.h"
 #include "client/call/last_error.h"
 #include "client/call/truncated_body.h"
 #include "wire/future.h"
-#include "wire/timestamp.h"
 
-enum { OUTER_BUDGET_MS = 300000, OUTER_CAP_MS = 30000, BILLING_MS = 5000 };
 static const size_t max_response_default = (size_t)1 << 30;
 
 static void begin_try(struct call *c);
 static void begin_attempt(struct call *c);
 
-bool call_status_retryable(int status)
-{
-    return status == 408 || status == 409 || status == 429 || (status >= 500 && status < 600);
-}
-
-double call_backoff(int k, double u)
-{
-    double bound = 0.5 * exp2(k - 1 < 1000 ? k - 1 : 1000);
-    return (bound < 10.0 ? bound : 10.0) * (1 - 0.25 * u);
-}
-
-double call_retry_after(const struct http_response *resp, int64_t wall_ns)
-{
-    char text[64];
-    double s = 0;
-    struct wire_time date;
-    if (http_response_header(resp, "retry-after-ms", text, sizeof(text)) && number_read(text, &s))
-        s /= 1000;
-    else if (http_response_header(resp, "retry-after", text, sizeof(text))) {
-        if (!number_read(text, &s))
-            s = wire_time_parse_http(text, &date) ? (double)(date.us - wall_ns / 1000) / 1e6 : 0;
-    }
-    return s > 0 && s <= 60 ? s : 0;
-}
-
 /* ---- options of the call -------------------------------------------------------------- */
 
 /* NULL: none. */
-static const struct prefs *prefs_of(const struct call *c)
+static const struct call_options *operation_options(const struct call *c)
 {
-    return c->op ? c->op->prefs : NULL;
+    return c->op ? c->op->options : NULL;
 }
 
 /* Those that a poll does not share: it has its own time and its own ways to go on. */
-static const struct prefs *submit_prefs(const struct call *c)
+static const struct call_options *submit_options(const struct call *c)
 {
-    return c->spec->pool == POOL_RETRIEVE ? NULL : prefs_of(c);
+    return c->spec->pool == POOL_RETRIEVE ? NULL : operation_options(c);
 }
 
 /* Are all attempts spent that the caller allows? */
-static bool is_spent(const struct call *c)
+static bool attempts_spent(const struct call *c)
 {
     if (c->last)
         return true;
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
     return p && p->max_retries >= 0 && sent > p->max_retries;
 }
 
 /* Where the last of json[0..n) that is no blank is; 0 when there is none before. */
-static size_t last_byte(const char *json, size_t n)
+static size_t find_last_byte(const char *json, size_t n)
 {
     while (n > 1 && strchr(" \t\r\n", json[n - 1]))
         n--;
@@ -90,11 +61,11 @@ static size_t last_byte(const char *json, size_t n)
 /* The body with the members that the caller adds. */
 static bool extend_body(struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (!p || !p->extra_body || c->content_type || c->body_len < 2)
         return true;
     const char *json = c->body;
-    size_t n = last_byte(json, c->body_len); /* the closing brace */
+    size_t n = find_last_byte(json, c->body_len); /* the closing brace */
     if (n == 0 || json[n] != '}')
         return true;
     c->own_body = malloc(n + p->n_extra_body + 2);
@@ -102,7 +73,7 @@ static bool extend_body(struct call *c)
         return false;
     memcpy(c->own_body, json, n);
     size_t at = n;
-    if (json[last_byte(json, n)] != '{')
+    if (json[find_last_byte(json, n)] != '{')
         c->own_body[at++] = ',';
     memcpy(c->own_body + at, p->extra_body, p->n_extra_body);
     at += p->n_extra_body;
@@ -114,7 +85,7 @@ static bool extend_body(struct call *c)
 
 /* ---- one attempt -------------------------------------------------------------------- */
 
-static bool has_header(const struct config *cfg, const char *name)
+static bool has_default_header(const struct config *cfg, const char *name)
 {
     for (size_t i = 0; i < cfg->n_default_headers; i++)
         if (strcasecmp(cfg->default_headers[i].name, name) == 0)
@@ -126,47 +97,47 @@ struct header_list {
     struct http_header v[24 + CALL_EXTRA_HEADERS];
     size_t n;
     const struct config *cfg;
-    const struct prefs *prefs; /* may be NULL */
+    const struct call_options *options; /* may be NULL */
 };
 
-static void put(struct header_list *l, const char *name, const char *value, bool secret)
+static void put_header(struct header_list *l, const char *name, const char *value, bool secret)
 {
-    if (value && !has_header(l->cfg, name) && !prefs_has_header(l->prefs, name))
+    if (value && !has_default_header(l->cfg, name) && !call_options_has_header(l->options, name))
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
 /* A line break in a value would let it become another header. */
-static tinker_status check_values(const struct http_header *v, size_t n, tinker_error *err)
+static tinker_status check_header_values(const struct http_header *v, size_t n, tinker_error *err)
 {
     tinker_status s = TINKER_OK;
     for (size_t i = 0; s == TINKER_OK && i < n; i++)
-        s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
+        s = call_options_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
     return s;
 }
 
 /* What does not change from request to request. */
-static tinker_status make_common(struct holder *h, tinker_error *err)
+static tinker_status make_common_headers(struct holder *h, tinker_error *err)
 {
     const struct config *cfg = h->cfg;
     const struct identity *id = identity_of_machine();
     struct header_list l = { .cfg = cfg };
-    put(&l, "User-Agent", id->user_agent, false);
-    put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
-    put(&l, "X-Stainless-OS", id->os, false);
-    put(&l, "X-Stainless-Arch", id->arch, false);
-    put(&l, "X-Stainless-Runtime", "C", false);
-    put(&l, "X-Stainless-Runtime-Version", "11", false);
-    put(&l, "X-Stainless-Async", "async:epoll", false);
-    tinker_status s = check_values(l.v, l.n, err);
+    put_header(&l, "User-Agent", id->user_agent, false);
+    put_header(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
+    put_header(&l, "X-Stainless-OS", id->os, false);
+    put_header(&l, "X-Stainless-Arch", id->arch, false);
+    put_header(&l, "X-Stainless-Runtime", "C", false);
+    put_header(&l, "X-Stainless-Runtime-Version", "11", false);
+    put_header(&l, "X-Stainless-Async", "async:epoll", false);
+    tinker_status s = check_header_values(l.v, l.n, err);
     if (s != TINKER_OK)
         return s;
     h->common = http_common_new(l.v, l.n);
     return h->common ? TINKER_OK : err_nomem(err, "headers");
 }
 
-static const char *timeout_text(const struct call *c)
+static const char *call_timeout_text(const struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (p && p->timeout_ms)
         return p->timeout_text;
     return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
@@ -176,26 +147,27 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
 {
     const struct config *cfg = c->holder->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
-    const struct prefs *p = prefs_of(c);
-    struct header_list l = { .cfg = cfg, .prefs = p };
-    tinker_status s = c->holder->common ? TINKER_OK : make_common(c->holder, err);
+    const struct call_options *p = operation_options(c);
+    struct header_list l = { .cfg = cfg, .options = p };
+    tinker_status s = c->holder->common ? TINKER_OK : make_common_headers(c->holder, err);
     if (s != TINKER_OK)
         return s;
     c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
-    put(&l, "Accept", c->accept ? c->accept : "application/json", false);
+    put_header(&l, "Accept", c->accept ? c->accept : "application/json", false);
     if (!get)
-        put(&l, "Content-Type", c->content_type ? c->content_type : "application/json", false);
-    put(&l, "Content-Encoding", c->encoding, false);
+        put_header(&l, "Content-Type", c->content_type ? c->content_type : "application/json",
+                   false);
+    put_header(&l, "Content-Encoding", c->encoding, false);
     if (!get)
-        put(&l, "X-Idempotency-Key", c->key, false);
-    put(&l, "x-stainless-retry-count", c->retry_count, false);
-    put(&l, "x-stainless-read-timeout", timeout_text(c), false);
+        put_header(&l, "X-Idempotency-Key", c->key, false);
+    put_header(&l, "x-stainless-retry-count", c->retry_count, false);
+    put_header(&l, "x-stainless-read-timeout", call_timeout_text(c), false);
     for (size_t i = 0; i < c->n_extra; i++)
-        put(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
+        put_header(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
     const struct http_header key = { "X-API-Key", c->token, true };
-    s = check_values(l.v, l.n, err); /* the others were checked where they were given */
+    s = check_header_values(l.v, l.n, err); /* the others were checked where they were given */
     if (s == TINKER_OK)
-        s = check_values(&key, c->token ? 1 : 0, err);
+        s = check_header_values(&key, c->token ? 1 : 0, err);
     if (s != TINKER_OK)
         return s;
     size_t n_own = p ? p->n_headers : 0;
@@ -206,7 +178,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
         if ((!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0) &&
-            !prefs_has_header(p, cfg->default_headers[i].name))
+            !call_options_has_header(p, cfg->default_headers[i].name))
             c->headers[n++] = cfg->default_headers[i];
     for (size_t i = 0; i < n_own; i++)
         c->headers[n++] = p->headers[i];
@@ -221,7 +193,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
 char *call_url(const struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
-    const struct prefs *p = prefs_of(c);
+    const struct call_options *p = operation_options(c);
     const char *own = p && p->query ? p->query : "";
     bool asked = strchr(c->path, '?') != NULL;
     const char *sep = !*cfg->default_query ? "" : asked ? "&" : "?";
@@ -246,7 +218,7 @@ static void free_attempt(struct call *c)
     c->url = c->token = c->own_body = NULL;
 }
 
-static void finish(struct call *c)
+static void finish_call(struct call *c)
 {
     c->active = false;
     free_attempt(c);
@@ -254,7 +226,7 @@ static void finish(struct call *c)
 }
 
 /* Of the circuit breaker: is the endpoint well? */
-static enum breaker_verdict verdict(const struct call *c)
+static enum breaker_verdict judge_endpoint(const struct call *c)
 {
     if (c->outcome == CALL_LOCAL)
         return BREAKER_NEITHER;
@@ -262,7 +234,7 @@ static enum breaker_verdict verdict(const struct call *c)
     return well ? BREAKER_SUCCESS : BREAKER_FAILURE;
 }
 
-static int64_t now_ms(const struct call *c)
+static int64_t call_now_ms(const struct call *c)
 {
     return loop_now_ns(c->holder->rt->loop) / 1000000;
 }
@@ -272,31 +244,30 @@ static void end_try(struct call *c)
     if (!c->trying)
         return;
     c->trying = false;
-    breaker_end(&c->ticket, verdict(c), now_ms(c));
-    local_try_ended(c);
+    breaker_end(&c->ticket, judge_endpoint(c), call_now_ms(c));
+    call_event(c, CALL_EVENT_TRY_END, 0);
 }
 
 /* The outcome of the last try is the outcome of the call. */
-static void conclude(struct call *c)
+static void conclude_call(struct call *c)
 {
     end_try(c);
-    if (c->spec->outer)
-        local_try_decided(c, -1);
-    finish(c);
+    call_event(c, CALL_EVENT_FINAL, -1);
+    finish_call(c);
 }
 
 static void fail_local(struct call *c, const tinker_error *err)
 {
     c->outcome = CALL_LOCAL;
     c->err = *err;
-    conclude(c);
+    conclude_call(c);
 }
 
 static void on_http(struct http_request *r);
 
 /* What keeps a session going has small responses, so it need not wait for one that trickles in; what
  * connecting and one silence may take is enough for all of it.  0: no limit. */
-static int64_t total_ms(const struct call *c, const struct http_timeouts *t)
+static int64_t exchange_limit_ms(const struct call *c, const struct http_timeouts *t)
 {
     enum pool_kind pool = c->spec->pool;
     bool small =
@@ -305,7 +276,7 @@ static int64_t total_ms(const struct call *c, const struct http_timeouts *t)
     return small && !endless ? t->connect_ms + t->read_ms : 0;
 }
 
-static void send(struct call *c)
+static void send_attempt(struct call *c)
 {
     const struct call_spec *spec = c->spec;
     const struct config *cfg = c->holder->cfg;
@@ -323,13 +294,13 @@ static void send(struct call *c)
         fail_local(c, &err);
         return;
     }
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     int64_t own_ms = p && p->timeout_ms ? p->timeout_ms : spec->timeout_ms;
     int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
     r->method = spec->method;
     r->url = c->url;
     r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
-    r->total_ms = total_ms(c, &r->timeouts);
+    r->total_ms = exchange_limit_ms(c, &r->timeouts);
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
@@ -337,7 +308,7 @@ static void send(struct call *c)
     c->sent_ns = loop_now_ns(c->holder->rt->loop);
     if (c->op && spec->pool != POOL_RETRIEVE)
         c->op->sent++;
-    report_attempt(c);
+    call_event(c, CALL_EVENT_SEND, 0);
     if (pool) {
         http_start(pool, r);
         return;
@@ -363,7 +334,7 @@ static void on_token(struct auth_wait *w, const char *token, const tinker_error 
         fail_local(c, &nomem);
         return;
     }
-    send(c);
+    send_attempt(c);
 }
 
 static void begin_attempt(struct call *c)
@@ -384,7 +355,7 @@ static const char *repeat_hint(const struct call *c)
     return refused && c->maybe_done ? " (an attempt whose response was lost may have done it)" : "";
 }
 
-static void describe(struct call *c)
+static void describe_failure(struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     char text[320];
@@ -398,16 +369,16 @@ static void describe(struct call *c)
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
                                  sizeof(c->err.request_id));
-        c->err.retriable =
-            call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
+        c->err.retryable = retry_status_is(resp->status, RETRY_ON_TRY) &&
+                           !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
         err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
-        c->err.retriable = 1;
+        c->err.retryable = 1;
         break;
     case CALL_TIMEOUT:
         err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
-        c->err.retriable = 1;
+        c->err.retryable = 1;
         break;
     default:
         if (resp->failure == HTTP_FAIL_TLS) {
@@ -419,7 +390,7 @@ static void describe(struct call *c)
     }
 }
 
-static enum call_outcome outcome_of(const struct http_response *resp)
+static enum call_outcome classify_outcome(const struct http_response *resp)
 {
     switch (resp->failure) {
     case HTTP_OK:
@@ -441,7 +412,7 @@ static bool attempt_again(const struct call *c)
     const struct http_response *resp = &c->http.resp;
     int max =
         c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
-    if (c->attempt >= max || is_spent(c))
+    if (c->attempt >= max || attempts_spent(c))
         return false;
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
         return true;
@@ -456,7 +427,7 @@ static bool attempt_again(const struct call *c)
     }
     if (resp->status == 409 && c->conflict_final)
         return false;
-    return resp->status == 408 || resp->status == 409 || resp->status == 429 || resp->status >= 500;
+    return retry_status_is(resp->status, RETRY_ON_ATTEMPT);
 }
 
 static void next_attempt(struct timer *t)
@@ -469,13 +440,13 @@ static void next_attempt(struct timer *t)
 static void wait_attempt(struct call *c)
 {
     struct runtime *rt = c->holder->rt;
-    double s =
-        c->outcome == CALL_STATUS ? call_retry_after(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
-    if (s == 0)
-        s = call_backoff(c->attempt + 1, rt->uniform(rt));
+    int64_t ms =
+        c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
+    if (ms == 0)
+        ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, c->attempt + 1, rt->uniform(rt));
     c->timer.fire = next_attempt;
-    metric_add(c->holder->cfg->metrics.attempt_retries, 1);
-    loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
+    call_event(c, CALL_EVENT_AGAIN, ms);
+    loop_arm(rt->loop, &c->timer, ms);
 }
 
 static void next_try(struct timer *t)
@@ -490,7 +461,7 @@ static bool try_retryable(const struct call *c)
 {
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
         return true;
-    return c->outcome == CALL_STATUS && call_status_retryable(c->http.resp.status) &&
+    return c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_ON_TRY) &&
            !(c->conflict_final && c->http.resp.status == 409);
 }
 
@@ -499,40 +470,39 @@ static bool try_again(struct call *c)
 {
     struct loop *l = c->holder->rt->loop;
     c->timer.fire = next_try;
-    if (c->outcome == CALL_STATUS && c->http.resp.status == 402 && !is_spent(c) &&
-        holder_billing_pause(c->holder, c->err.message)) {
-        local_try_decided(c, BILLING_MS);
-        loop_arm(l, &c->timer, BILLING_MS);
+    if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_BILLING) &&
+        !attempts_spent(c) && holder_billing_pause(c->holder, c->err.message)) {
+        call_event(c, CALL_EVENT_RETRY, RETRY_BILLING_MS);
+        loop_arm(l, &c->timer, RETRY_BILLING_MS);
         return true;
     }
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
-    bool retryable = try_retryable(c) && !is_spent(c);
-    report_try(c, retryable);
-    if (!retryable || elapsed_ms >= OUTER_BUDGET_MS)
+    bool retryable = try_retryable(c) && !attempts_spent(c);
+    call_event(c, CALL_EVENT_TRY_FAILED, retryable ? 0 : -1);
+    if (!retryable || elapsed_ms >= RETRY_TRY_BUDGET_MS)
         return false;
-    int64_t delay = c->tries < 5 ? (int64_t)1000 << c->tries : OUTER_CAP_MS;
-    if (delay > OUTER_BUDGET_MS - elapsed_ms)
-        delay = OUTER_BUDGET_MS - elapsed_ms;
-    local_try_decided(c, delay);
+    int64_t delay = retry_delay_ms(RETRY_DELAY_TRY, c->tries + 1, 0);
+    if (delay > RETRY_TRY_BUDGET_MS - elapsed_ms)
+        delay = RETRY_TRY_BUDGET_MS - elapsed_ms;
+    call_event(c, CALL_EVENT_RETRY, delay);
     c->tries++;
     loop_arm(l, &c->timer, delay);
     return true;
 }
 
 /* Some attempt was sent, and what the service made of it is not known. */
-static bool is_unsure(const struct call *c)
+static bool response_was_lost(const struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     bool lost = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-                (c->outcome == CALL_STATUS &&
-                 (resp->status == 500 || resp->status == 502 || resp->status == 504));
+                (c->outcome == CALL_STATUS && retry_status_is(resp->status, RETRY_LOST));
     return resp->sends > 1 || (lost && resp->sends > 0);
 }
 
 /* A body that was cut is as good as none: the usual retry of a lost connection. */
-static void refuse_cut(const struct call *c, struct http_response *resp)
+static void refuse_truncated_body(const struct call *c, struct http_response *resp)
 {
-    if (resp->failure != HTTP_OK || c->http.on_data || !unframed_is_cut(resp, c->empty_ok))
+    if (resp->failure != HTTP_OK || c->http.on_data || !truncated_body_is_cut(resp, c->empty_ok))
         return;
     resp->failure = HTTP_FAIL_CONNECT;
     snprintf(resp->reason, sizeof(resp->reason),
@@ -544,21 +514,20 @@ static void on_http(struct http_request *r)
     struct call *c = container_of(r, struct call, http);
     c->exchange = NULL;
     if (!c->trying) { /* settled before */
-        finish(c);
+        finish_call(c);
         return;
     }
-    refuse_cut(c, &r->resp);
-    c->outcome = outcome_of(&r->resp);
-    c->maybe_done = c->maybe_done || is_unsure(c);
+    refuse_truncated_body(c, &r->resp);
+    c->outcome = classify_outcome(&r->resp);
+    c->maybe_done = c->maybe_done || response_was_lost(c);
     if (c->op)
-        answer_note(c);
-    if (c->outcome == CALL_STATUS && r->resp.status == 429)
-        metric_add(c->holder->cfg->metrics.rate_limited, 1);
+        response_record(c);
+    call_event(c, CALL_EVENT_RESPONSE, 0);
     if (c->outcome != CALL_OK)
-        describe(c);
-    trouble_note(c);
+        describe_failure(c);
+    last_error_record(c);
     if (c->outcome == CALL_OK) {
-        conclude(c);
+        conclude_call(c);
         return;
     }
     if (attempt_again(c)) {
@@ -567,39 +536,39 @@ static void on_http(struct http_request *r)
     }
     if (c->outcome == CALL_STATUS && c->catch && c->catch (c, r->resp.status)) {
         c->outcome = CALL_CAUGHT;
-        conclude(c);
+        conclude_call(c);
         return;
     }
     end_try(c);
     if (c->spec->outer && c->outcome != CALL_LOCAL && try_again(c))
         return;
-    conclude(c);
+    conclude_call(c);
 }
 
 /* ---- tries --------------------------------------------------------------------------- */
 
 /* Heartbeats, polls, telemetry and what they need are never stopped. */
-static bool guarded(const struct call *c)
+static bool has_breaker(const struct call *c)
 {
     enum pool_kind pool = c->spec->pool;
     return c->holder->cfg->breaker_scope &&
            (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
 }
 
-static bool admitted(struct call *c)
+static bool admit_call(struct call *c)
 {
     const struct config *cfg = c->holder->cfg;
     char name[512];
     tinker_error refusal;
     snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
-    if (breaker_admit(name, &cfg->breaker, now_ms(c), &c->ticket, &refusal) == TINKER_OK)
+    if (breaker_admit(name, &cfg->breaker, call_now_ms(c), &c->ticket, &refusal) == TINKER_OK)
         return true;
     if (c->tries > 0) /* the last failure of this very call says more */
         err_prefix(&c->err, "%s", refusal.message);
     else
         c->err = refusal;
     c->err.status = refusal.status;
-    c->err.retriable = 1;
+    c->err.retryable = 1;
     return false;
 }
 
@@ -608,13 +577,13 @@ static void on_refused(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
     c->outcome = CALL_LOCAL;
-    metric_add(c->holder->cfg->metrics.circuit_refused, 1);
-    finish(c);
+    call_event(c, CALL_EVENT_REFUSED, 0);
+    finish_call(c);
 }
 
-static void make_key(struct call *c)
+static void make_idempotency_key(struct call *c)
 {
-    const struct prefs *p = submit_prefs(c);
+    const struct call_options *p = submit_options(c);
     if (c->one_key && c->tries > 0)
         return;
     if (!p || !p->key)
@@ -627,15 +596,15 @@ static void make_key(struct call *c)
 
 static void begin_try(struct call *c)
 {
-    if (guarded(c) && !admitted(c)) {
+    if (has_breaker(c) && !admit_call(c)) {
         c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
         loop_arm(c->holder->rt->loop, &c->timer, 0);
         return;
     }
     c->trying = true;
     c->try_ns = loop_now_ns(c->holder->rt->loop);
-    local_try_started(c);
-    make_key(c);
+    call_event(c, CALL_EVENT_TRY, 0);
+    make_idempotency_key(c);
     c->attempt = 0;
     begin_attempt(c);
 }
@@ -655,11 +624,10 @@ void call_settle(struct call *c)
 {
     c->outcome = CALL_OK;
     if (c->op)
-        answer_note(c);
-    trouble_note(c);
+        response_record(c);
+    last_error_record(c);
     end_try(c);
-    if (c->spec->outer)
-        local_try_decided(c, -1);
+    call_event(c, CALL_EVENT_FINAL, -1);
 }
 
 void call_cancel(struct call *c)
@@ -669,8 +637,8 @@ void call_cancel(struct call *c)
     c->active = false;
     if (c->trying) {
         c->trying = false;
-        breaker_end(&c->ticket, BREAKER_NEITHER, now_ms(c));
-        local_try_cancelled(c);
+        breaker_end(&c->ticket, BREAKER_NEITHER, call_now_ms(c));
+        call_event(c, CALL_EVENT_CANCELED, 0);
     }
     auth_forget(&c->auth);
     http_cancel(&c->http);

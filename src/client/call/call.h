@@ -44,8 +44,8 @@ enum call_outcome {
 struct call {
     /* set by the owner, who keeps everything alive until done */
     struct holder *holder;
-    struct op *op; /* whose options hold, and who hears of answers; may be NULL */
-    int part;      /* among the requests of op, for its idempotency key */
+    struct operation *op; /* whose options hold, and who hears of answers; may be NULL */
+    int part;             /* among the requests of op, for its idempotency key */
     const struct call_spec *spec;
     const char *path; /* "api/v1/…", with query */
     const void *body;
@@ -98,12 +98,5 @@ void call_settle(struct call *c);
 void call_clear(struct call *c); /* free what is left of a finished call */
 /* Where it goes, with all queries; the caller frees it.  NULL: no memory. */
 char *call_url(const struct call *c);
-
-/* Status classes of layer 1 and 2. */
-bool call_status_retryable(int status); /* 408, 409, 429, 5xx */
-/* Seconds of a Retry-After within (0, 60], else 0. */
-double call_retry_after(const struct http_response *resp, int64_t wall_ns);
-/* Delay before the k-th retry of layer 1 (k from 1), u in [0, 1). */
-double call_backoff(int k, double u);
 
 #endif

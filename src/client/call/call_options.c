@@ -1,10 +1,9 @@
-/* call_options.c - checking and copying options of calls, and which a thread has pushed.
+/* call_options.c - checking and copying options of calls.
  *
- * A thread's stack is its own; the count of all pushes tells threads that never pushed that
- * there is nothing to look for. */
+ * What makes no sense is refused when a handle with options is made, so that no call can fail for
+ * it later. */
 #include "client/call/call_options.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "base/log.h"
 #include "json/json.h"
 
-enum { DEPTH_MAX = 64, LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
+enum { LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
@@ -39,7 +38,7 @@ static bool is_field_value(const char *s)
     return true;
 }
 
-tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err)
+tinker_status call_options_check_header(const tinker_named_string *h, tinker_error *err)
 {
     if (!h->name || !is_token(h->name))
         return err_set(err, TINKER_EINVAL, "a header has a name that HTTP does not allow");
@@ -69,7 +68,7 @@ static tinker_status check_headers(const tinker_call_options *o, tinker_error *e
 {
     for (size_t i = 0; i < o->n_headers; i++) {
         const tinker_named_string *h = &o->headers[i];
-        tinker_status s = prefs_check_header(h, err);
+        tinker_status s = call_options_check_header(h, err);
         if (s != TINKER_OK)
             return s;
         if (is_reserved(h->name))
@@ -111,7 +110,7 @@ static tinker_status check_key(const char *key, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status check(const tinker_call_options *o, tinker_error *err)
+static tinker_status check_options(const tinker_call_options *o, tinker_error *err)
 {
     if (o->timeout_ms < 0 || o->deadline_ms < 0 || o->max_retries < -1)
         return err_set(err, TINKER_EINVAL,
@@ -129,7 +128,7 @@ static tinker_status check(const tinker_call_options *o, tinker_error *err)
 
 /* ---- copying -------------------------------------------------------------------------------- */
 
-static void copy_headers(struct prefs *p, const tinker_call_options *o)
+static void copy_option_headers(struct call_options *p, const tinker_call_options *o)
 {
     p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
     for (size_t i = 0; p->headers && i < o->n_headers; i++)
@@ -138,7 +137,7 @@ static void copy_headers(struct prefs *p, const tinker_call_options *o)
                                   arena_strdup(&p->arena, o->headers[i].value), true };
 }
 
-static void copy_query(struct prefs *p, const tinker_call_options *o)
+static void copy_option_query(struct call_options *p, const tinker_call_options *o)
 {
     struct buf q;
     buf_init(&q, SIZE_MAX / 4);
@@ -156,7 +155,7 @@ static void copy_query(struct prefs *p, const tinker_call_options *o)
     buf_clear(&q);
 }
 
-static void copy_metadata(struct prefs *p, const tinker_call_options *o)
+static void copy_option_metadata(struct call_options *p, const tinker_call_options *o)
 {
     p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
     for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
@@ -170,7 +169,7 @@ static void copy_metadata(struct prefs *p, const tinker_call_options *o)
 }
 
 /* The members of the object, without its braces. */
-static tinker_status copy_body(struct prefs *p, const char *json, tinker_error *err)
+static tinker_status copy_extra_body(struct call_options *p, const char *json, tinker_error *err)
 {
     struct json_reader r;
     if (!json)
@@ -189,9 +188,9 @@ static tinker_status copy_body(struct prefs *p, const char *json, tinker_error *
     return TINKER_OK;
 }
 
-static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
+static struct call_options *call_options_new(const tinker_call_options *o, tinker_error *err)
 {
-    struct prefs *p = calloc(1, sizeof(*p));
+    struct call_options *p = calloc(1, sizeof(*p));
     if (!p) {
         err_nomem(err, "call options");
         return NULL;
@@ -206,19 +205,19 @@ static struct prefs *prefs_new(const tinker_call_options *o, tinker_error *err)
     p->keep = o->keep_response != 0;
     p->on_response = o->on_response;
     p->on_response_state = o->on_response_state;
-    copy_headers(p, o);
-    copy_query(p, o);
-    copy_metadata(p, o);
-    tinker_status s = copy_body(p, o->extra_body, err);
+    copy_option_headers(p, o);
+    copy_option_query(p, o);
+    copy_option_metadata(p, o);
+    tinker_status s = copy_extra_body(p, o->extra_body, err);
     if (s == TINKER_OK && p->arena.failed)
         s = err_nomem(err, "call options");
     if (s == TINKER_OK)
         return p;
-    prefs_unref(p);
+    call_options_unref(p);
     return NULL;
 }
 
-void prefs_unref(struct prefs *p)
+void call_options_unref(struct call_options *p)
 {
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -226,7 +225,7 @@ void prefs_unref(struct prefs *p)
     free(p);
 }
 
-bool prefs_has_header(const struct prefs *p, const char *name)
+bool call_options_has_header(const struct call_options *p, const char *name)
 {
     for (size_t i = 0; p && i < p->n_headers; i++)
         if (strcasecmp(p->headers[i].name, name) == 0)
@@ -234,98 +233,20 @@ bool prefs_has_header(const struct prefs *p, const char *name)
     return false;
 }
 
-/* ---- the stack of a thread ------------------------------------------------------------------ */
+/* ---- making and sharing -------------------------------------------------------------------- */
 
-struct stack {
-    size_t n;
-    struct prefs *v[DEPTH_MAX];
-};
-
-static atomic_size_t pushed; /* by all threads, and not popped */
-static pthread_key_t key;
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static bool key_made;
-
-static void stack_free(void *arg)
-{
-    struct stack *st = arg;
-    while (st->n > 0) {
-        prefs_unref(st->v[--st->n]);
-        atomic_fetch_sub(&pushed, 1);
-    }
-    free(st);
-}
-
-static void make_key(void)
-{
-    key_made = pthread_key_create(&key, stack_free) == 0;
-}
-
-static struct stack *stack_of_thread(void)
-{
-    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (st || !key_made)
-        return st;
-    st = calloc(1, sizeof(*st));
-    if (st && pthread_setspecific(key, st) != 0) {
-        free(st);
-        st = NULL;
-    }
-    return st;
-}
-
-struct prefs *prefs_current(void)
-{
-    if (atomic_load_explicit(&pushed, memory_order_relaxed) == 0)
-        return NULL;
-    pthread_once(&key_once, make_key);
-    const struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (!st || st->n == 0)
-        return NULL;
-    struct prefs *p = st->v[st->n - 1];
-    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
-    return p;
-}
-
-tinker_status tinker_call_options_push(const tinker_call_options *opts, tinker_error *err)
+struct call_options *call_options_make(const tinker_call_options *opts, tinker_error *err)
 {
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
-    tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_call_options", err);
-    if (s == TINKER_OK)
-        s = check(&o, err);
-    if (s != TINKER_OK)
-        return s;
-    pthread_once(&key_once, make_key);
-    struct stack *st = stack_of_thread();
-    if (!st)
-        return err_nomem(err, "call options");
-    if (st->n == DEPTH_MAX)
-        return err_set(err, TINKER_EINVAL, "call options are pushed %d deep; is a pop missing?",
-                       DEPTH_MAX);
-    tinker_error why;
-    struct prefs *p = prefs_new(&o, &why);
-    if (!p) {
-        if (err)
-            *err = why;
-        return why.status;
-    }
-    st->v[st->n++] = p;
-    atomic_fetch_add(&pushed, 1);
-    return TINKER_OK;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_call_options", err) != TINKER_OK ||
+        check_options(&o, err) != TINKER_OK)
+        return NULL;
+    return call_options_new(&o, err);
 }
 
-int tinker_call_options_pop(void)
+struct call_options *call_options_ref(struct call_options *p)
 {
-    pthread_once(&key_once, make_key);
-    struct stack *st = key_made ? pthread_getspecific(key) : NULL;
-    if (!st || st->n == 0)
-        return 0;
-    prefs_unref(st->v[--st->n]);
-    atomic_fetch_sub(&pushed, 1);
-    if (st->n ==
-        0) { /* nothing is left of it: a program may end without its threads' destructors */
-        pthread_setspecific(key, NULL);
-        free(st);
-    }
-    return 1;
+    if (p)
+        atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
 }

@@ -1,9 +1,9 @@
-/* call_options.h - options of single calls (tinker_call_options), as the operations keep them.
+/* call_options.h - options of calls (tinker_call_options), as handles and operations keep them.
  *
- * Constant once made, and shared by all operations that were submitted under them.
+ * Constant once made, and shared by a handle and all operations that were submitted through it.
  * Thread safety: any thread, any time. */
-#ifndef CLIENT_PREFS_H
-#define CLIENT_PREFS_H
+#ifndef CLIENT_CALL_OPTIONS_H
+#define CLIENT_CALL_OPTIONS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include "base/number.h"
 #include "http/http.h"
 
-struct prefs {
+struct call_options {
     atomic_int refs;
     atomic_int submits; /* operations so far */
     struct arena arena; /* all below */
@@ -30,16 +30,18 @@ struct prefs {
     tinker_named_string *metadata; /* redacted */
     size_t n_metadata;
     bool keep;
-    tinker_response_callback *on_response;
+    tinker_response_fn *on_response;
     void *on_response_state;
 };
 
-struct prefs *prefs_current(void); /* of this thread, a new reference; NULL: none */
-void prefs_unref(struct prefs *p);
+/* Checked and copied, with one reference.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+struct call_options *call_options_make(const tinker_call_options *opts, tinker_error *err);
+struct call_options *call_options_ref(struct call_options *p); /* NULL stays NULL */
+void call_options_unref(struct call_options *p);
 /* Do they have a header of this name?  p may be NULL. */
-bool prefs_has_header(const struct prefs *p, const char *name);
+bool call_options_has_header(const struct call_options *p, const char *name);
 
 /* May it be sent at all?  TINKER_EINVAL says why not, and shows no value. */
-tinker_status prefs_check_header(const tinker_named_string *h, tinker_error *err);
+tinker_status call_options_check_header(const tinker_named_string *h, tinker_error *err);
 
 #endif

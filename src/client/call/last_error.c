@@ -1,4 +1,4 @@
-/* last_error.c - see trouble.h. */
+/* last_error.c - see last_error.h. */
 #include "client/call/last_error.h"
 
 #include <pthread.h>
@@ -7,27 +7,29 @@
 #include <string.h>
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/retry_policy.h"
 #include "client/future/future.h"
 #include "client/session/session.h"
 
 /* A redirection is an answer, and so is the 408 of a poll: not yet. */
-static bool is_answered(const struct call *c)
+static bool is_response(const struct call *c)
 {
     int status = c->http.resp.status;
     if (c->outcome != CALL_STATUS)
         return c->outcome == CALL_OK;
-    return status < 400 || (status == 408 && c->spec->pool == POOL_RETRIEVE);
+    return status < 400 ||
+           (c->spec->pool == POOL_RETRIEVE && retry_poll_action(status) == RETRY_POLL_PENDING);
 }
 
 /* Does it keep others waiting too?  What is wrong with one request does not. */
-static bool concerns_all(const struct call *c)
+static bool affects_session(const struct call *c)
 {
     int status = c->http.resp.status;
-    return c->outcome != CALL_STATUS || status == 402 || status == 429 || status >= 500;
+    return c->outcome != CALL_STATUS || retry_status_is(status, RETRY_SESSION);
 }
 
 /* Replace *text by a copy of message, NULL: none. */
-static void keep(char **text, const char *message)
+static void keep_message(char **text, const char *message)
 {
     if (!*text && !message)
         return;
@@ -39,21 +41,21 @@ static void keep(char **text, const char *message)
     free(old);
 }
 
-void trouble_note(const struct call *c)
+void last_error_record(const struct call *c)
 {
-    const char *message = is_answered(c) ? NULL : c->err.message;
+    const char *message = is_response(c) ? NULL : c->err.message;
     if (c->op && c->op->future)
-        keep(&c->op->future->trouble, message);
-    if (c->spec->pool != POOL_TELEMETRY && (!message || concerns_all(c)))
-        keep(&c->holder->trouble, message);
+        keep_message(&c->op->future->last_error, message);
+    if (c->spec->pool != POOL_TELEMETRY && (!message || affects_session(c)))
+        keep_message(&c->holder->last_error, message);
 }
 
 /* false: nothing is known. */
-static bool describe(const struct tinker_future *f, char *out, size_t size)
+static bool describe_last_error(const struct tinker_future *f, char *out, size_t size)
 {
     pthread_mutex_lock(&future_lock);
-    const char *all = f->done ? NULL : f->holder->trouble; /* complete: the holder may be gone */
-    const char *own = f->done ? NULL : f->trouble;
+    const char *all = f->done ? NULL : f->holder->last_error; /* complete: the holder may be gone */
+    const char *own = f->done ? NULL : f->last_error;
     snprintf(out, size, "the last %s failed: %s", own ? "attempt" : "exchange with the service",
              own   ? own
              : all ? all
@@ -62,9 +64,9 @@ static bool describe(const struct tinker_future *f, char *out, size_t size)
     return own || all;
 }
 
-void trouble_append(tinker_error *err, const struct tinker_future *f)
+void last_error_append(tinker_error *err, const struct tinker_future *f)
 {
     char why[sizeof(err->message)];
-    if (err && describe(f, why, sizeof(why)))
+    if (err && describe_last_error(f, why, sizeof(why)))
         err_set(err, err->status, "%s; %s", err->message, why);
 }

@@ -64,7 +64,7 @@ static void put_quoted(struct buf *b, const char *s)
     buf_putc(b, '"');
 }
 
-static tinker_status check(const tinker_multipart *m, const char *name, tinker_error *err)
+static tinker_status check_parts(const tinker_multipart *m, const char *name, tinker_error *err)
 {
     if (!name || !*name)
         return err_set(err, TINKER_EINVAL, "a part of a multipart body needs a name");
@@ -105,7 +105,7 @@ static tinker_status put_part(tinker_multipart *m, const char *name, const char 
 tinker_status tinker_multipart_field(tinker_multipart *m, const char *name, const char *value,
                                      tinker_error *err)
 {
-    tinker_status s = check(m, name, err);
+    tinker_status s = check_parts(m, name, err);
     if (s == TINKER_OK && !value)
         s = err_set(err, TINKER_EINVAL, "field %s has no value", name);
     return s == TINKER_OK ? put_part(m, name, NULL, NULL, value, strlen(value), err) : s;
@@ -117,9 +117,9 @@ tinker_status tinker_multipart_bytes(tinker_multipart *m, const char *name, cons
 {
     const char *type = content_type ? content_type : "application/octet-stream";
     const tinker_named_string header = { "Content-Type", type };
-    tinker_status s = check(m, name, err);
+    tinker_status s = check_parts(m, name, err);
     if (s == TINKER_OK)
-        s = prefs_check_header(&header, err);
+        s = call_options_check_header(&header, err);
     return s == TINKER_OK ? put_part(m, name, filename ? filename : name, type, data, n, err) : s;
 }
 

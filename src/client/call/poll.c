@@ -13,84 +13,76 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "client/future/future.h"
-#include "client/observe/report.h"
+#include "client/call/retry_policy.h"
+#include "client/observe/instrument.h"
 #include "wire/wire.h"
 
-enum {
-    LARGE_RESULT = 256 << 10,
-    BAD_REQUEST_BUDGET = 3,
-    BACKOFF_CAP_MS = 30000,
-    BILLING_MS = 5000,
-    FLOOR_MS = 50
-};
+enum { LARGE_RESULT = 256 << 10 };
 
 static const struct call_spec spec = {
     "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
 };
 
-static void send(struct poll *p);
+static void send_poll(struct poll *p);
 
-static void finish(struct poll *p)
+static void finish_poll(struct poll *p)
 {
     p->active = false;
-    sem_give(&p->bytes);
+    budget_give(&p->bytes);
     tinker_error *err = &p->call.err;
     if (!p->ok && !err->request_id[0])
         snprintf(err->request_id, sizeof(err->request_id), "%s", p->request_id);
     p->done(p);
 }
 
-static void fail(struct poll *p, const tinker_error *err)
+static void fail_poll(struct poll *p, const tinker_error *err)
 {
     p->ok = false;
     if (err != &p->call.err)
         p->call.err = *err;
-    finish(p);
+    finish_poll(p);
 }
 
-static void on_timer(struct timer *t)
+static void on_poll_timer(struct timer *t)
 {
-    send(container_of(t, struct poll, timer));
+    send_poll(container_of(t, struct poll, timer));
 }
 
-static void send_later(struct poll *p, int64_t delay_ms)
+static void send_poll_later(struct poll *p, int64_t delay_ms)
 {
-    p->timer.fire = on_timer;
+    p->timer.fire = on_poll_timer;
     loop_arm(p->holder->rt->loop, &p->timer, delay_ms);
 }
 
-static void send_after_backoff(struct poll *p)
+static void send_poll_after_backoff(struct poll *p)
 {
-    int64_t delay = p->conn < 5 ? (int64_t)1000 << p->conn : BACKOFF_CAP_MS;
     p->conn++;
-    send_later(p, delay);
+    send_poll_later(p, retry_delay_ms(RETRY_DELAY_POLL, p->conn, 0));
 }
 
 /* At once, because the service held the last poll.  A service that answers within
  * milliseconds does not; a small pause keeps that from becoming a busy loop. */
-static void send_at_once(struct poll *p)
+static void send_poll_at_once(struct poll *p)
 {
     struct loop *l = p->holder->rt->loop;
-    if (loop_now_ns(l) - p->sent_ns < 5000000 && p->iteration > 1)
-        send_later(p, FLOOR_MS);
+    if (loop_now_ns(l) - p->sent_ns < RETRY_POLL_HELD_NS && p->iteration > 1)
+        send_poll_later(p, RETRY_POLL_FLOOR_MS);
     else
-        send(p);
+        send_poll(p);
 }
 
-static void send_after_server_error(struct poll *p)
+static void send_poll_after_error(struct poll *p)
 {
     const struct config *cfg = p->holder->cfg;
     if (!cfg->poll_backoff) {
-        send_at_once(p);
+        send_poll_at_once(p);
         return;
     }
-    int64_t delay = cfg->poll_backoff_initial_ms, n = p->iteration - 1;
-    while (n-- > 0 && delay < cfg->poll_backoff_max_ms)
-        delay *= 2;
-    send_later(p, delay < cfg->poll_backoff_max_ms ? delay : cfg->poll_backoff_max_ms);
+    send_poll_later(p, retry_poll_error_delay_ms(cfg->poll_backoff_initial_ms,
+                                                 cfg->poll_backoff_max_ms, p->iteration));
 }
 
-static void tell_state(struct poll *p, const struct wire_future_answer *a)
+static void report_queue_state(struct poll *p, const struct wire_future_answer *a)
 {
     const char *reason = a->queue_state_reason;
     if (a->queue_state == WIRE_QUEUE_UNKNOWN && !reason)
@@ -106,45 +98,46 @@ static void tell_state(struct poll *p, const struct wire_future_answer *a)
 
 /* ---- answers ------------------------------------------------------------------------ */
 
-static void on_bytes(struct sem_wait *w)
+static void on_bytes_granted(struct budget_wait *w)
 {
-    send(container_of(w, struct poll, bytes));
+    send_poll(container_of(w, struct poll, bytes));
 }
 
-static void on_metadata(struct poll *p, int64_t size)
+static void handle_metadata(struct poll *p, int64_t size)
 {
     tinker_error err;
     if (p->metadata_seen) {
         err_set(&err, TINKER_EPROTOCOL, "the service announced the result twice");
-        fail(p, &err);
+        fail_poll(p, &err);
         return;
     }
     p->metadata_seen = true;
-    p->bytes.granted = on_bytes;
-    if (sem_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
-        send(p);
+    p->bytes.granted = on_bytes_granted;
+    if (budget_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
+        send_poll(p);
 }
 
-static void on_failed(struct poll *p, const struct wire_future_answer *a)
+static void handle_failed(struct poll *p, const struct wire_future_answer *a)
 {
     tinker_error err;
-    report_poll_failed(p, a->error, a->category);
     err_set(&err, TINKER_EREQUEST, "%s", a->error);
     err.category = a->category;
-    err.retriable = a->category != TINKER_CATEGORY_USER;
-    fail(p, &err);
+    poll_event(p, POLL_EVENT_FAILED, &(struct poll_failure){ .err = &err, .text = a->error });
+    err.retryable = a->category != TINKER_CATEGORY_USER;
+    fail_poll(p, &err);
 }
 
-static void end_result(struct poll *p, bool proto, size_t n, tinker_status s, tinker_error *err)
+static void finish_result(struct poll *p, bool proto, size_t n, tinker_status s, tinker_error *err)
 {
     if (s != TINKER_OK) {
         wire_as_answer(err->status, err);
-        report_poll_decode(p, err, proto, n);
-        fail(p, err);
+        poll_event(p, POLL_EVENT_DECODE,
+                   &(struct poll_failure){ .err = err, .proto = proto, .n = n });
+        fail_poll(p, err);
         return;
     }
     p->ok = true;
-    finish(p);
+    finish_poll(p);
 }
 
 /* ---- large results, on a worker: a heartbeat does not wait for them ---------------------- */
@@ -175,7 +168,7 @@ static void aside_done(struct runtime_job *j)
         p->aside = NULL;
         if (s == TINKER_OK)
             s = p->take_aside(p, a->out, &a->arena, &a->err);
-        end_result(p, a->proto, a->body.len, s, &a->err);
+        finish_result(p, a->proto, a->body.len, s, &a->err);
     }
     buf_clear(&a->body);
     arena_clear(&a->arena);
@@ -205,17 +198,17 @@ static bool read_aside(struct poll *p, bool proto)
     return true;
 }
 
-static void on_result(struct poll *p, bool proto)
+static void read_result(struct poll *p, bool proto)
 {
     const struct buf *body = &p->call.http.resp.body;
     tinker_error err;
     if (read_aside(p, proto))
         return;
     tinker_status s = p->decode(p, body->data ? body->data : "", body->len, proto, &err);
-    end_result(p, proto, body->len, s, &err);
+    finish_result(p, proto, body->len, s, &err);
 }
 
-static void on_success(struct poll *p)
+static void handle_success(struct poll *p)
 {
     const struct http_response *resp = &p->call.http.resp;
     struct arena scratch;
@@ -227,20 +220,20 @@ static void on_success(struct poll *p)
     p->conn = 0;
     if (wire_classify_future(type, resp->body.data ? resp->body.data : "", resp->body.len, &scratch,
                              &a, &err) != TINKER_OK)
-        fail(p, &err);
+        fail_poll(p, &err);
     else if (a.state == WIRE_FUTURE_PENDING) {
-        tell_state(p, &a);
-        send_at_once(p);
+        report_queue_state(p, &a);
+        send_poll_at_once(p);
     } else if (a.state == WIRE_FUTURE_METADATA)
-        on_metadata(p, a.payload_size);
+        handle_metadata(p, a.payload_size);
     else if (a.state == WIRE_FUTURE_FAILED)
-        on_failed(p, &a);
+        handle_failed(p, &a);
     else
-        on_result(p, a.state == WIRE_FUTURE_PROTO);
+        read_result(p, a.state == WIRE_FUTURE_PROTO);
     arena_clear(&scratch);
 }
 
-static void on_pending_status(struct poll *p)
+static void handle_pending(struct poll *p)
 {
     const struct buf *body = &p->call.http.resp.body;
     struct arena scratch;
@@ -248,81 +241,87 @@ static void on_pending_status(struct poll *p)
     arena_init(&scratch, 1 << 20);
     if (wire_read_queue_state(body->data ? body->data : "", body->len, &scratch, &a)) {
         p->bad400 = 0;
-        tell_state(p, &a);
+        report_queue_state(p, &a);
     }
     arena_clear(&scratch);
     p->conn = 0;
-    report_poll_status(p, REPORT_RETRY);
-    send_after_server_error(p);
+    poll_event(p, POLL_EVENT_RETRY, NULL);
+    send_poll_after_error(p);
 }
 
-static void on_gone(struct poll *p)
+static void handle_gone(struct poll *p)
 {
     p->gone = true;
-    report_poll_status(p, REPORT_GONE);
-    p->call.err.retriable = 1;
-    fail(p, &p->call.err);
+    poll_event(p, POLL_EVENT_GONE, NULL);
+    p->call.err.retryable = 1;
+    fail_poll(p, &p->call.err);
 }
 
-static void on_status(struct poll *p, int status)
+static void handle_status(struct poll *p, int status)
 {
-    if (status == 408) {
-        on_pending_status(p);
+    enum retry_poll_action action = retry_poll_action(status);
+    if (action == RETRY_POLL_BILLING && holder_billing_pause(p->holder, p->call.err.message)) {
+        send_poll_later(p, RETRY_BILLING_MS);
         return;
     }
-    if (status == 429) {
-        report_poll_status(p, REPORT_BACKOFF);
-        send_after_backoff(p);
-        return;
-    }
-    if (status == 402 && holder_billing_pause(p->holder, p->call.err.message)) {
-        send_later(p, BILLING_MS);
-        return;
-    }
-    p->conn = 0;
-    if (status >= 500) {
-        report_poll_status(p, REPORT_RETRY);
-        send_after_server_error(p);
-    } else if (status == 410)
-        on_gone(p);
-    else if (status == 400 && p->bad400 < BAD_REQUEST_BUDGET) {
-        report_poll_status(p, REPORT_BUDGET);
+    if (action != RETRY_POLL_BACKOFF && action != RETRY_POLL_PENDING)
+        p->conn = 0; /* the service was reached: a later failure to connect is a new one */
+    if (action == RETRY_POLL_BUDGET && p->bad400 >= RETRY_BAD_POLLS)
+        action = RETRY_POLL_FATAL;
+    switch (action) {
+    case RETRY_POLL_PENDING:
+        handle_pending(p);
+        break;
+    case RETRY_POLL_BACKOFF:
+        poll_event(p, POLL_EVENT_BACKOFF, NULL);
+        send_poll_after_backoff(p);
+        break;
+    case RETRY_POLL_AGAIN:
+        poll_event(p, POLL_EVENT_RETRY, NULL);
+        send_poll_after_error(p);
+        break;
+    case RETRY_POLL_GONE:
+        handle_gone(p);
+        break;
+    case RETRY_POLL_BUDGET:
+        poll_event(p, POLL_EVENT_BUDGET, NULL);
         p->bad400++;
-        send(p);
-    } else {
-        report_poll_status(p, REPORT_FATAL);
-        fail(p, &p->call.err);
+        send_poll(p);
+        break;
+    default:
+        poll_event(p, POLL_EVENT_FATAL, NULL);
+        fail_poll(p, &p->call.err);
     }
 }
 
-static void on_call(struct call *c)
+static void on_poll_response(struct call *c)
 {
     struct poll *p = container_of(c, struct poll, call);
     switch (c->outcome) {
     case CALL_OK:
-        on_success(p);
+        handle_success(p);
         return;
     case CALL_STATUS:
-        on_status(p, c->http.resp.status);
+        handle_status(p, c->http.resp.status);
         return;
     case CALL_CONNECT:
     case CALL_TIMEOUT:
-        report_poll_status(p, REPORT_CONNECTION);
-        send_after_backoff(p);
+        poll_event(p, POLL_EVENT_CONNECTION, NULL);
+        send_poll_after_backoff(p);
         return;
     default:
-        fail(p, &c->err);
+        fail_poll(p, &c->err);
     }
 }
 
 /* ---- requests ----------------------------------------------------------------------- */
 
-static void put(struct call *c, const char *name, const char *value)
+static void put_poll_header(struct call *c, const char *name, const char *value)
 {
     c->extra[c->n_extra++] = (struct http_header){ name, value, false };
 }
 
-static bool build(struct poll *p)
+static bool build_poll(struct poll *p)
 {
     struct call *c = &p->call;
     struct wire_future_retrieve_request req = { p->request_id, !p->metadata_seen };
@@ -334,25 +333,25 @@ static bool build(struct poll *p)
     c->body_len = p->body.len;
     c->n_extra = 0;
     p->iteration_text[shortest_int64(p->iteration, p->iteration_text)] = '\0';
-    put(c, "X-Tinker-Request-Iteration", p->iteration_text);
-    put(c, "X-Tinker-Request-Type", p->kind->request_type);
-    put(c, "X-Stainless-Raw-Response", "raw");
+    put_poll_header(c, "X-Tinker-Request-Iteration", p->iteration_text);
+    put_poll_header(c, "X-Tinker-Request-Type", p->kind->request_type);
+    put_poll_header(c, "X-Stainless-Raw-Response", "raw");
     if (p->iteration == 0) {
         double s = (double)(p->poll_start_ns - p->started_ns) / 1e9;
         p->roundtrip_text[shortest_double(s, p->roundtrip_text)] = '\0';
-        put(c, "X-Tinker-Create-Promise-Roundtrip-Time", p->roundtrip_text);
+        put_poll_header(c, "X-Tinker-Create-Promise-Roundtrip-Time", p->roundtrip_text);
     }
     return true;
 }
 
-static void send(struct poll *p)
+static void send_poll(struct poll *p)
 {
     struct loop *l = p->holder->rt->loop;
     tinker_error err;
     p->sent_ns = loop_now_ns(l);
-    if (!build(p)) {
+    if (!build_poll(p)) {
         err_nomem(&err, "poll request");
-        fail(p, &err);
+        fail_poll(p, &err);
         return;
     }
     p->call.http.small_answer = !p->metadata_seen; /* large ones are announced first */
@@ -378,18 +377,18 @@ void poll_start(struct poll *p, const char *request_id)
     p->call.path = "api/v1/retrieve_future";
     p->call.accept = p->kind->proto ? "application/x-protobuf" : NULL;
     p->call.catch = NULL; /* an owner may have used the call before */
-    p->call.done = on_call;
+    p->call.done = on_poll_response;
     free(p->request_id);
     p->request_id = strdup(request_id);
     if (!p->request_id) {
         tinker_error err;
         err_nomem(&err, "request id");
-        fail(p, &err);
+        fail_poll(p, &err);
         return;
     }
     if (p->future)
         future_set_request(p->future, request_id, p->kind->request_type);
-    send(p);
+    send_poll(p);
 }
 
 void poll_cancel(struct poll *p)
@@ -402,7 +401,7 @@ void poll_cancel(struct poll *p)
     p->aside = NULL;
     call_cancel(&p->call);
     loop_disarm(p->holder->rt->loop, &p->timer);
-    sem_give(&p->bytes);
+    budget_give(&p->bytes);
 }
 
 void poll_clear(struct poll *p)

@@ -46,7 +46,7 @@ struct poll {
     struct call call;
     char *request_id;
     struct buf body;
-    struct sem_wait bytes;
+    struct budget_wait bytes;
     struct timer timer;
     char iteration_text[SHORTEST_MAX], roundtrip_text[SHORTEST_MAX];
     int64_t iteration, poll_start_ns, sent_ns;

@@ -17,21 +17,22 @@ struct raw_op {
     char *content_type;
 };
 
-static void raw_destroy(struct op *op)
+static void destroy_raw_call(struct operation *op)
 {
     struct raw_op *r = (struct raw_op *)op; /* first member of its first */
     free(r->content_type);
     rest_destroy(op);
 }
 
-static tinker_status read_raw(struct rest_op *r, const char *body, size_t n, tinker_error *err)
+static tinker_status keep_raw_response(struct rest_op *r, const char *body, size_t n,
+                                       tinker_error *err)
 {
     (void)body, (void)n;
-    return answer_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
+    return response_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
 }
 
 /* A static name of the method; NULL: none that is known. */
-static const char *method_name(const char *method)
+static const char *find_method(const char *method)
 {
     static const char *const names[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
     for (size_t i = 0; method && i < ARRAY_LEN(names); i++)
@@ -53,10 +54,10 @@ static tinker_status check_path(const char *path, tinker_error *err)
     return TINKER_OK;
 }
 
-const char *raw_check(const char *method, const char *path, const char *content_type,
-                      tinker_error *err)
+const char *raw_call_check(const char *method, const char *path, const char *content_type,
+                           tinker_error *err)
 {
-    const char *known = method_name(method);
+    const char *known = find_method(method);
     const tinker_named_string type = { "content-type", content_type };
     if (!known) {
         err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
@@ -64,29 +65,29 @@ const char *raw_check(const char *method, const char *path, const char *content_
         return NULL;
     }
     if (check_path(path, err) != TINKER_OK ||
-        (content_type && prefs_check_header(&type, err) != TINKER_OK))
+        (content_type && call_options_check_header(&type, err) != TINKER_OK))
         return NULL;
     return known;
 }
 
 /* Without the query, which may hold what is nobody's business. */
-void raw_label(struct op *op, const char *method, const char *path)
+void raw_call_label(struct operation *op, const char *method, const char *path)
 {
     snprintf(op->label, sizeof(op->label), "%s %.*s", method, (int)strcspn(path, "?"), path);
 }
 
-static bool fill(struct raw_op *r, const char *method, const char *path, const void *body, size_t n,
-                 const char *content_type)
+static bool fill_raw_call(struct raw_op *r, const char *method, const char *path, const void *body,
+                          size_t n, const char *content_type)
 {
-    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, raw_destroy },
+    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, destroy_raw_call },
                                   REST_SPEC("call", method),
                                   RESULT_NONE,
                                   NULL,
-                                  read_raw,
+                                  keep_raw_response,
                                   false };
     struct rest_op *rest = &r->rest;
     rest->kind = &r->kind;
-    raw_label(&rest->op, method, path);
+    raw_call_label(&rest->op, method, path);
     rest->path = strdup(path + 1);
     buf_init(&rest->body, SIZE_MAX / 4);
     buf_append(&rest->body, body ? body : "", body ? n : 0);
@@ -100,7 +101,7 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
                                    const void *body, size_t n, const char *content_type,
                                    tinker_error *err)
 {
-    const char *known = raw_check(method, path, content_type, err);
+    const char *known = raw_call_check(method, path, content_type, err);
     struct holder *h = known ? service_rest(s, err) : NULL;
     struct raw_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     if (!r) {
@@ -109,11 +110,11 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
         return NULL;
     }
     tinker_future *f = NULL;
-    if (fill(r, known, path, body, n, content_type))
-        f = op_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, err);
+    if (fill_raw_call(r, known, path, body, n, content_type))
+        f = operation_submit(&r->rest.op, &r->kind.class, h, RESULT_NONE, s->options, err);
     else
         err_nomem(err, "call");
     if (!f)
-        raw_destroy(&r->rest.op);
+        destroy_raw_call(&r->rest.op);
     return f;
 }

@@ -7,9 +7,9 @@
 
 /* The method as a static text, if method, path and content type (may be NULL) can be sent; NULL
  * with *err set: TINKER_EINVAL. */
-const char *raw_check(const char *method, const char *path, const char *content_type,
-                      tinker_error *err);
+const char *raw_call_check(const char *method, const char *path, const char *content_type,
+                           tinker_error *err);
 /* Let messages name the request. */
-void raw_label(struct op *op, const char *method, const char *path);
+void raw_call_label(struct operation *op, const char *method, const char *path);
 
 #endif

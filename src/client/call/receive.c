@@ -17,23 +17,23 @@
 #include "client/session/service.h"
 
 struct receive_op {
-    struct op op; /* first */
+    struct operation op; /* first */
     struct holder_wait wait;
     struct call call;
     struct call_spec spec;
     char *path, *content_type, *accept;
     struct buf body;
-    struct intake *in;
-    struct intake_owner owner;
+    struct receive_buffer *in;
+    struct receive_buffer_owner owner;
     bool paused, over; /* the transfer */
     tinker_error err;  /* of the transfer, once over; TINKER_OK: none */
 };
 
-static void receive_destroy(struct op *op)
+static void receive_destroy(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
     call_clear(&o->call);
-    intake_free(o->in);
+    receive_buffer_free(o->in);
     buf_clear(&o->body);
     free(o->path);
     free(o->content_type);
@@ -41,73 +41,73 @@ static void receive_destroy(struct op *op)
     free(o);
 }
 
-static void receive_abandon(struct op *op)
+static void receive_abandon(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
     holder_forget(&o->wait);
     call_cancel(&o->call);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* ---- the transfer -------------------------------------------------------------------------- */
 
 /* What is to be done now?  May end the operation. */
-static void look(struct receive_op *o)
+static void update_receive(struct receive_op *o)
 {
-    enum intake_state state = intake_state(o->in);
-    if (state == INTAKE_BROKEN) {
+    enum receive_buffer_state state = receive_buffer_state(o->in);
+    if (state == RECEIVE_BROKEN) {
         tinker_error err;
-        intake_error(o->in, &err);
+        receive_buffer_error(o->in, &err);
         call_cancel(&o->call);
-        op_fail(&o->op, &err);
-    } else if (o->over && state == INTAKE_EMPTY) {
+        operation_fail(&o->op, &err);
+    } else if (o->over && state == RECEIVE_EMPTY) {
         if (o->err.status == TINKER_OK)
-            op_succeed(&o->op);
+            operation_succeed(&o->op);
         else
-            op_fail(&o->op, &o->err);
-    } else if (o->paused && state != INTAKE_FULL) {
+            operation_fail(&o->op, &o->err);
+    } else if (o->paused && state != RECEIVE_FULL) {
         o->paused = false;
         http_pause(&o->call.http, false);
     }
 }
 
-static void on_moved(struct intake_owner *owner)
+static void on_buffer_moved(struct receive_buffer_owner *owner)
 {
-    look(container_of(owner, struct receive_op, owner));
+    update_receive(container_of(owner, struct receive_op, owner));
 }
 
-static bool on_data(struct http_request *r, const void *p, size_t n)
+static bool on_body_data(struct http_request *r, const void *p, size_t n)
 {
     struct receive_op *o =
         container_of(container_of(r, struct call, http), struct receive_op, call);
     o->call.last = true; /* another attempt would begin again with the first piece */
-    if (!intake_has_head(o->in))
-        intake_set_head(o->in, answer_begun(&o->call));
-    intake_put(o->in, p, n);
-    enum intake_state state = intake_state(o->in);
-    if (state == INTAKE_FULL && !o->paused) {
+    if (!receive_buffer_has_head(o->in))
+        receive_buffer_set_head(o->in, response_begin(&o->call));
+    receive_buffer_put(o->in, p, n);
+    enum receive_buffer_state state = receive_buffer_state(o->in);
+    if (state == RECEIVE_FULL && !o->paused) {
         o->paused = true;
         http_pause(r, true);
     }
-    return state != INTAKE_BROKEN;
+    return state != RECEIVE_BROKEN;
 }
 
-static void on_done(struct call *c)
+static void on_transfer_done(struct call *c)
 {
     struct receive_op *o = container_of(c, struct receive_op, call);
     o->over = true;
     if (c->outcome != CALL_OK) {
         o->err = c->err;
-        op_note_response(&o->op, c);
+        operation_note_response(&o->op, c);
     }
-    look(o);
+    update_receive(o);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_session_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct receive_op *o = container_of(w, struct receive_op, wait);
     if (err) {
-        op_fail(&o->op, err);
+        operation_fail(&o->op, err);
         return;
     }
     struct call *c = &o->call;
@@ -119,32 +119,32 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     c->body_len = o->body.len;
     c->content_type = o->content_type;
     c->accept = o->accept;
-    c->http.on_data = on_data;
-    c->done = on_done;
+    c->http.on_data = on_body_data;
+    c->done = on_transfer_done;
     call_start(c);
 }
 
-static void receive_start(struct op *op)
+static void receive_start(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
-    o->owner.moved = on_moved;
-    intake_bind(o->in, &o->owner, op->future->tap);
-    o->wait.ready = on_ready;
+    o->owner.moved = on_buffer_moved;
+    receive_buffer_bind(o->in, &o->owner, op->future->guard);
+    o->wait.ready = on_session_ready;
     holder_when_ready(op->holder, &o->wait);
 }
 
-static const struct op_class receive_class = { "receive", receive_start, receive_abandon,
-                                               receive_destroy };
+static const struct operation_class receive_class = { "receive", receive_start, receive_abandon,
+                                                      receive_destroy };
 
 /* ---- the user's side ----------------------------------------------------------------------- */
 
-static bool fill(struct receive_op *o, const char *method, const char *path, const void *body,
-                 size_t n, const tinker_receive_options *opts)
+static bool fill_receive(struct receive_op *o, const char *method, const char *path,
+                         const void *body, size_t n, const tinker_receive_options *opts)
 {
     const char *any = opts->events ? "text/event-stream" : "*/*";
     o->spec = (struct call_spec)REST_SPEC("receive", method);
     o->op.calls_back = true;
-    raw_label(&o->op, method, path);
+    raw_call_label(&o->op, method, path);
     o->path = strdup(path + 1);
     o->content_type = opts->content_type ? strdup(opts->content_type) : NULL;
     o->accept = strdup(opts->accept ? opts->accept : any);
@@ -154,39 +154,38 @@ static bool fill(struct receive_op *o, const char *method, const char *path, con
 }
 
 /* The method as a static text; NULL: something cannot be sent. */
-static const char *check(const char *method, const char *path, tinker_receive_options *ours,
-                         const tinker_receive_options *opts, tinker_receive_callback *on_piece,
-                         tinker_error *err)
+static const char *check_receive(const char *method, const char *path, tinker_receive_options *ours,
+                                 const tinker_receive_options *opts, tinker_receive_fn *on_piece,
+                                 tinker_error *err)
 {
     if (opts_copy(ours, sizeof(*ours), opts, "tinker_receive_options", err) != TINKER_OK)
         return NULL;
     const tinker_named_string accept = { "accept", ours->accept };
-    if (ours->accept && prefs_check_header(&accept, err) != TINKER_OK)
+    if (ours->accept && call_options_check_header(&accept, err) != TINKER_OK)
         return NULL;
     if (!on_piece) {
         err_set(err, TINKER_EINVAL, "nobody would receive the answer: on_piece is NULL");
         return NULL;
     }
-    return raw_check(method, path, ours->content_type, err);
+    return raw_call_check(method, path, ours->content_type, err);
 }
 
 tinker_future *tinker_service_receive(tinker_service *s, const char *method, const char *path,
                                       const void *body, size_t n,
                                       const tinker_receive_options *opts,
-                                      tinker_receive_callback *on_piece, void *state,
-                                      tinker_error *err)
+                                      tinker_receive_fn *on_piece, void *state, tinker_error *err)
 {
     tinker_receive_options ours = TINKER_RECEIVE_OPTIONS_INIT;
-    const char *known = check(method, path, &ours, opts, on_piece, err);
+    const char *known = check_receive(method, path, &ours, opts, on_piece, err);
     struct holder *h = known ? service_rest(s, err) : NULL;
     if (!h)
         return NULL;
     struct receive_op *o = calloc(1, sizeof(*o));
     tinker_future *f = NULL;
     if (o)
-        o->in = intake_new(h, ours.events != 0, on_piece, state);
-    if (o && o->in && fill(o, known, path, body, n, &ours))
-        f = op_submit(&o->op, &receive_class, h, RESULT_NONE, err);
+        o->in = receive_buffer_new(h, ours.events != 0, on_piece, state);
+    if (o && o->in && fill_receive(o, known, path, body, n, &ours))
+        f = operation_submit(&o->op, &receive_class, h, RESULT_NONE, s->options, err);
     else
         err_nomem(err, "receive");
     if (!f && o)
@@ -204,8 +203,8 @@ static void resume_on_loop(struct loop_task *t)
     struct resume_task *r = (struct resume_task *)t;
     struct receive_op *o = (struct receive_op *)r->future->op;
     if (o && o->op.class == &receive_class) {
-        intake_resume(o->in);
-        look(o);
+        receive_buffer_resume(o->in);
+        update_receive(o);
     }
     future_unref(r->future);
     free(r);

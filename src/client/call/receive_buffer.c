@@ -1,4 +1,4 @@
-/* receive_buffer.c - see intake.h.  A delivery is a round; the end of one begins the next. */
+/* receive_buffer.c - see receive_buffer.h.  A delivery is a round; the end of one begins the next. */
 #include "client/call/receive_buffer.h"
 
 #include <stdlib.h>
@@ -10,21 +10,21 @@
 
 enum { WINDOW = 1 << 18, LIMIT = 64 << 20, EVENT_BYTES_MAX = 16 << 20 };
 
-struct intake {
-    struct round round; /* first */
+struct receive_buffer {
+    struct callback_job job; /* first */
     const atomic_bool *muted;
-    tinker_receive_callback *call;
+    tinker_receive_fn *call;
     void *state;
-    struct tap *tap;     /* a reference, NULL: not bound */
-    struct answer *head; /* a reference */
+    struct callback_guard *guard; /* a reference, NULL: not bound */
+    struct response *head;        /* a reference */
     bool events;
     /* loop thread: */
-    struct intake_owner *owner;
+    struct receive_buffer_owner *owner;
     struct buf fill;
     bool paused;
     bool resumed; /* during the delivery that may end with a pause */
     bool lost;    /* there was no memory for a piece */
-    /* the courier's while a delivery is under way: */
+    /* the callback thread's while a delivery is under way: */
     struct buf out;
     size_t at; /* of out: what was handed out */
     struct sse sse;
@@ -32,40 +32,40 @@ struct intake {
     tinker_error err; /* TINKER_OK: none */
 };
 
-static void destroy(struct round *r)
+static void destroy_buffer(struct callback_job *r)
 {
-    struct intake *i = (struct intake *)r;
-    tap_unref(i->tap);
-    answer_unref(i->head);
+    struct receive_buffer *i = (struct receive_buffer *)r;
+    callback_guard_unref(i->guard);
+    response_unref(i->head);
     sse_clear(&i->sse);
     buf_clear(&i->fill);
     buf_clear(&i->out);
     free(i);
 }
 
-/* ---- on the courier ------------------------------------------------------------------------- */
+/* ---- on the callback thread ------------------------------------------------------------------------- */
 
-static void hand_out(struct intake *i, tinker_piece *piece)
+static void call_receiver(struct receive_buffer *i, tinker_piece *piece)
 {
-    piece->head = answer_response(i->head);
-    bool may = !atomic_load(i->muted) && tap_enter(i->tap);
-    tinker_receive_next next = may ? i->call(i->state, piece) : TINKER_RECEIVE_STOP;
+    piece->head = response_public(i->head);
+    bool may = !atomic_load(i->muted) && callback_guard_enter(i->guard);
+    tinker_receive_next next = may ? i->call(piece, i->state) : TINKER_RECEIVE_STOP;
     if (may)
-        tap_leave(i->tap);
+        callback_guard_leave(i->guard);
     if (next != TINKER_RECEIVE_MORE)
         i->next = next;
 }
 
-static bool on_event(void *state, const struct sse_event *e)
+static bool on_sse_event(void *state, const struct sse_event *e)
 {
-    struct intake *i = state;
+    struct receive_buffer *i = state;
     tinker_piece piece = { .data = e->data, .n = e->n, .event = e->event, .id = e->id };
-    hand_out(i, &piece);
+    call_receiver(i, &piece);
     return i->next != TINKER_RECEIVE_STOP;
 }
 
 /* Line by line, because an event ends with one and the user may want no other. */
-static void feed(struct intake *i)
+static void feed_events(struct receive_buffer *i)
 {
     tinker_status s = TINKER_OK;
     while (s == TINKER_OK && i->at < i->out.len && i->next == TINKER_RECEIVE_MORE) {
@@ -81,16 +81,16 @@ static void feed(struct intake *i)
         err_prefix(&i->err, "an event of the answer");
 }
 
-static void deliver(struct round *r)
+static void deliver_pieces(struct callback_job *r)
 {
-    struct intake *i = (struct intake *)r;
+    struct receive_buffer *i = (struct receive_buffer *)r;
     i->next = TINKER_RECEIVE_MORE;
     if (i->events)
-        feed(i);
+        feed_events(i);
     else {
         tinker_piece piece = { .data = i->out.data, .n = i->out.len };
         i->at = i->out.len;
-        hand_out(i, &piece);
+        call_receiver(i, &piece);
     }
     if (i->next == TINKER_RECEIVE_STOP)
         err_set(&i->err, TINKER_ECANCELED, "the receiver stopped the transfer");
@@ -99,9 +99,9 @@ static void deliver(struct round *r)
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
 /* Begin a delivery, if there is something and the user wants it. */
-static void pump(struct intake *i)
+static void start_delivery(struct receive_buffer *i)
 {
-    if (i->round.under_way || i->paused || i->lost || i->err.status != TINKER_OK)
+    if (i->job.under_way || i->paused || i->lost || i->err.status != TINKER_OK)
         return;
     if (i->at == i->out.len) {
         if (i->fill.len == 0)
@@ -113,78 +113,82 @@ static void pump(struct intake *i)
         i->at = 0;
     }
     i->resumed = false;
-    i->lost = !round_begin(&i->round);
+    i->lost = !callback_job_begin(&i->job);
 }
 
 /* Who takes the piece may be through with it, and say so, before the callback has returned. */
-static void delivered(struct round *r)
+static void end_delivery(struct callback_job *r)
 {
-    struct intake *i = (struct intake *)r;
+    struct receive_buffer *i = (struct receive_buffer *)r;
     i->paused = i->next == TINKER_RECEIVE_PAUSE && !i->resumed;
-    pump(i);
+    start_delivery(i);
     i->owner->moved(i->owner); /* who may free it */
 }
 
-static const struct round_class deliveries = { deliver, delivered, destroy };
+static const struct callback_job_class deliveries = { .work = deliver_pieces,
+                                                      .ended = end_delivery,
+                                                      .destroy = destroy_buffer };
 
-struct intake *intake_new(struct holder *h, bool events, tinker_receive_callback *call, void *state)
+struct receive_buffer *receive_buffer_new(struct holder *h, bool events, tinker_receive_fn *call,
+                                          void *state)
 {
-    struct intake *i = calloc(1, sizeof(*i));
+    struct receive_buffer *i = calloc(1, sizeof(*i));
     if (!i)
         return NULL;
-    round_init(&i->round, &deliveries, h->rt);
+    callback_job_init(&i->job, &deliveries, h->rt);
     i->muted = h->cfg->muted_by;
     i->call = call;
     i->state = state;
     i->events = events;
     buf_init(&i->fill, LIMIT);
     buf_init(&i->out, LIMIT);
-    sse_init(&i->sse, EVENT_BYTES_MAX, on_event, i);
+    sse_init(&i->sse, EVENT_BYTES_MAX, on_sse_event, i);
     return i;
 }
 
-void intake_bind(struct intake *i, struct intake_owner *owner, struct tap *tap)
+void receive_buffer_bind(struct receive_buffer *i, struct receive_buffer_owner *owner,
+                         struct callback_guard *guard)
 {
     i->owner = owner;
-    i->tap = tap;
-    tap_ref(tap);
+    i->guard = guard;
+    callback_guard_ref(guard);
 }
 
-bool intake_has_head(const struct intake *i)
+bool receive_buffer_has_head(const struct receive_buffer *i)
 {
     return i->head != NULL;
 }
 
-void intake_set_head(struct intake *i, struct answer *head)
+void receive_buffer_set_head(struct receive_buffer *i, struct response *head)
 {
     i->head = head;
 }
 
-void intake_put(struct intake *i, const void *p, size_t n)
+void receive_buffer_put(struct receive_buffer *i, const void *p, size_t n)
 {
     buf_append(&i->fill, p, n);
     i->lost = i->lost || !i->head || !buf_ok(&i->fill);
-    pump(i);
+    start_delivery(i);
 }
 
-void intake_resume(struct intake *i)
+void receive_buffer_resume(struct receive_buffer *i)
 {
     i->resumed = true;
     i->paused = false;
-    pump(i);
+    start_delivery(i);
 }
 
-enum intake_state intake_state(struct intake *i)
+enum receive_buffer_state receive_buffer_state(struct receive_buffer *i)
 {
-    if (i->lost || (!i->round.under_way && i->err.status != TINKER_OK))
-        return INTAKE_BROKEN;
+    if (i->lost || (!i->job.under_way && i->err.status != TINKER_OK))
+        return RECEIVE_BROKEN;
     if (i->fill.len >= WINDOW)
-        return INTAKE_FULL;
-    bool some = i->round.under_way || i->fill.len || i->at < i->out.len;
-    return some ? INTAKE_ROOM : INTAKE_EMPTY;
+        return RECEIVE_FULL;
+    bool some = i->job.under_way || i->fill.len || i->at < i->out.len;
+    return some ? RECEIVE_ROOM : RECEIVE_EMPTY;
 }
 
-void intake_error(struct intake *i, tinker_error *err)
+void receive_buffer_error(struct receive_buffer *i, tinker_error *err)
 {
     if (i->lost)
         err_nomem(err, "the answer");
@@ -192,8 +196,8 @@ void intake_error(struct intake *i, tinker_error *err)
         *err = i->err;
 }
 
-void intake_free(struct intake *i)
+void receive_buffer_free(struct receive_buffer *i)
 {
     if (i)
-        round_close(&i->round);
+        callback_job_close(&i->job);
 }

@@ -1,6 +1,6 @@
-/* response.c - see answer.h.
+/* response.c - see response.h.
  *
- * Answers for a callback travel to the courier as messages; a tap counts those on their way,
+ * Answers for a callback travel to the callback thread as messages; a tap counts those on their way,
  * and knows whether the callback may still be called. */
 #include "client/call/response.h"
 
@@ -17,18 +17,18 @@
 
 enum { WAITING_MAX = 1024 };
 
-struct answer {
+struct response {
     atomic_int refs;
     tinker_response pub;
     struct arena arena;
 };
 
-struct tap {
+struct callback_guard {
     atomic_int refs; /* the future's, and one per message */
-    tinker_response_callback *call;
+    tinker_response_fn *call;
     void *state;
-    pid_t pid;        /* in a fork nobody calls */
-    struct tap *also; /* a reference: closed with it; NULL: none */
+    pid_t pid;                   /* in a fork nobody calls */
+    struct callback_guard *also; /* a reference: closed with it; NULL: none */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     pthread_t caller; /* lock; while running */
@@ -38,16 +38,16 @@ struct tap {
 };
 
 struct message {
-    struct tap *tap;
-    struct answer *answer;
+    struct callback_guard *guard;
+    struct response *response;
     const atomic_bool *muted; /* the service's: the holder may be gone, and its configuration */
 };
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
-static struct answer *answer_new(const struct answer_note *note)
+static struct response *response_new(const struct response_note *note)
 {
-    struct answer *a = calloc(1, sizeof(*a));
+    struct response *a = calloc(1, sizeof(*a));
     if (!a)
         return NULL;
     atomic_init(&a->refs, 1);
@@ -60,7 +60,7 @@ static struct answer *answer_new(const struct answer_note *note)
     return a;
 }
 
-void answer_unref(struct answer *a)
+void response_unref(struct response *a)
 {
     if (!a || atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -69,7 +69,8 @@ void answer_unref(struct answer *a)
 }
 
 /* One "Name: value" line. */
-static void add_header(struct answer *a, tinker_named_string *v, const char *line, size_t n)
+static void add_response_header(struct response *a, tinker_named_string *v, const char *line,
+                                size_t n)
 {
     const char *colon = memchr(line, ':', n);
     if (!colon)
@@ -85,7 +86,7 @@ static void add_header(struct answer *a, tinker_named_string *v, const char *lin
         (tinker_named_string){ copy, arena_strndup(&a->arena, line + at, n - at) };
 }
 
-static void copy_headers(struct answer *a, const struct buf *head)
+static void copy_response_headers(struct response *a, const struct buf *head)
 {
     const char *p = head->data, *end = p + head->len;
     size_t lines = 0;
@@ -97,31 +98,31 @@ static void copy_headers(struct answer *a, const struct buf *head)
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         size_t n = eol ? (size_t)(eol - p) : (size_t)(end - p);
         if (eol)
-            add_header(a, v, p, n);
+            add_response_header(a, v, p, n);
         p += n + 1;
     }
 }
 
-static struct answer *answer_of(const struct call *c, const struct answer_note *note)
+static struct response *response_from_call(const struct call *c, const struct response_note *note)
 {
     const struct http_response *resp = &c->http.resp;
-    struct answer *a = answer_new(note);
+    struct response *a = response_new(note);
     char *url = a ? call_url(c) : NULL;
     if (!url) {
-        answer_unref(a);
+        response_unref(a);
         return NULL;
     }
     a->pub.url = arena_strdup(&a->arena, url);
     free(url);
     if (resp->failure == HTTP_OK) {
         if (resp->head.len)
-            copy_headers(a, &resp->head);
+            copy_response_headers(a, &resp->head);
         a->pub.body =
             arena_strndup(&a->arena, resp->body.len ? resp->body.data : "", resp->body.len);
         a->pub.n_body = resp->body.len;
     }
     if (a->arena.failed) {
-        answer_unref(a);
+        response_unref(a);
         return NULL;
     }
     return a;
@@ -129,9 +130,9 @@ static struct answer *answer_of(const struct call *c, const struct answer_note *
 
 /* ---- to the callback ------------------------------------------------------------------------ */
 
-struct tap *tap_new(const struct prefs *p)
+struct callback_guard *callback_guard_new(const struct call_options *p)
 {
-    struct tap *t = calloc(1, sizeof(*t));
+    struct callback_guard *t = calloc(1, sizeof(*t));
     if (!t)
         return NULL;
     atomic_init(&t->refs, 1);
@@ -143,29 +144,29 @@ struct tap *tap_new(const struct prefs *p)
     return t;
 }
 
-void tap_ref(struct tap *t)
+void callback_guard_ref(struct callback_guard *t)
 {
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
-void tap_unref(struct tap *t)
+void callback_guard_unref(struct callback_guard *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tap_unref(t->also);
+    callback_guard_unref(t->also);
     pthread_cond_destroy(&t->cond);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
-void tap_chain(struct tap *t, struct tap *other)
+void callback_guard_chain(struct callback_guard *t, struct callback_guard *other)
 {
     t->also = other;
     if (other)
-        tap_ref(other);
+        callback_guard_ref(other);
 }
 
-void tap_close(struct tap *t)
+void callback_guard_close(struct callback_guard *t)
 {
     if (!t || t->pid != getpid())
         return;
@@ -174,10 +175,10 @@ void tap_close(struct tap *t)
     while (t->running && !pthread_equal(t->caller, pthread_self()))
         pthread_cond_wait(&t->cond, &t->lock);
     pthread_mutex_unlock(&t->lock);
-    tap_close(t->also);
+    callback_guard_close(t->also);
 }
 
-bool tap_enter(struct tap *t)
+bool callback_guard_enter(struct callback_guard *t)
 {
     pthread_mutex_lock(&t->lock);
     t->running = !t->closed;
@@ -187,7 +188,7 @@ bool tap_enter(struct tap *t)
     return may;
 }
 
-void tap_leave(struct tap *t)
+void callback_guard_leave(struct callback_guard *t)
 {
     pthread_mutex_lock(&t->lock);
     t->running = false;
@@ -195,23 +196,23 @@ void tap_leave(struct tap *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void deliver(void *arg)
+static void deliver_response(void *arg)
 {
     struct message *m = arg;
-    struct tap *t = m->tap;
+    struct callback_guard *t = m->guard;
     pthread_mutex_lock(&t->lock);
     t->waiting--;
     pthread_mutex_unlock(&t->lock);
-    if (!atomic_load(m->muted) && tap_enter(t)) {
-        t->call(t->state, &m->answer->pub);
-        tap_leave(t);
+    if (!atomic_load(m->muted) && callback_guard_enter(t)) {
+        t->call(&m->response->pub, t->state);
+        callback_guard_leave(t);
     }
-    answer_unref(m->answer);
-    tap_unref(t);
+    response_unref(m->response);
+    callback_guard_unref(t);
     free(m);
 }
 
-static void send(struct tap *t, struct answer *a, const struct holder *h)
+static void post_response(struct callback_guard *t, struct response *a, const struct holder *h)
 {
     pthread_mutex_lock(&t->lock);
     bool room = !t->closed && t->waiting < WAITING_MAX;
@@ -220,12 +221,12 @@ static void send(struct tap *t, struct answer *a, const struct holder *h)
     struct message *m = room ? malloc(sizeof(*m)) : NULL;
     if (m) {
         *m = (struct message){ t, a, h->cfg->muted_by };
-        tap_ref(t);
+        callback_guard_ref(t);
         atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
-        if (runtime_deliver(h->rt, deliver, m))
+        if (runtime_post_callback(h->rt, deliver_response, m))
             return;
-        answer_unref(a);
-        tap_unref(t);
+        response_unref(a);
+        callback_guard_unref(t);
         free(m);
     }
     if (room) {
@@ -237,54 +238,54 @@ static void send(struct tap *t, struct answer *a, const struct holder *h)
 
 /* ---- from the call -------------------------------------------------------------------------- */
 
-static void replace(struct tinker_future *f, struct answer *a)
+static void replace_response(struct tinker_future *f, struct response *a)
 {
-    answer_unref(f->answer);
-    f->answer = a;
+    response_unref(f->response);
+    f->response = a;
 }
 
-static struct answer_note note_of(const struct call *c)
+static struct response_note make_note(const struct call *c)
 {
-    return (struct answer_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
-                                 loop_now_ns(c->holder->rt->loop) - c->sent_ns };
+    return (struct response_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
+                                   loop_now_ns(c->holder->rt->loop) - c->sent_ns };
 }
 
-struct answer *answer_begun(const struct call *c)
+struct response *response_begin(const struct call *c)
 {
-    const struct answer_note note = note_of(c);
-    return answer_of(c, &note);
+    const struct response_note note = make_note(c);
+    return response_from_call(c, &note);
 }
 
-const tinker_response *answer_response(const struct answer *a)
+const tinker_response *response_public(const struct response *a)
 {
     return &a->pub;
 }
 
-void answer_note(struct call *c)
+void response_record(struct call *c)
 {
     struct tinker_future *f = c->op->future;
     if (!f)
         return;
-    f->note = note_of(c);
-    const struct prefs *p = c->op->prefs;
+    f->note = make_note(c);
+    const struct call_options *p = c->op->options;
     if (!p || !(p->keep || p->on_response))
         return;
-    struct answer *a = answer_of(c, &f->note);
+    struct response *a = response_from_call(c, &f->note);
     if (a && p->on_response)
-        send(f->tap, a, c->holder);
+        post_response(f->guard, a, c->holder);
     if (p->keep)
-        replace(f, a); /* an older one would not be the last */
+        replace_response(f, a); /* an older one would not be the last */
     else
-        answer_unref(a);
+        response_unref(a);
 }
 
-bool answer_keep(struct op *op, const struct call *c)
+bool response_keep(struct operation *op, const struct call *c)
 {
     struct tinker_future *f = op->future;
-    if (!f || !f->note.operation || f->answer)
+    if (!f || !f->note.operation || f->response)
         return true;
-    f->answer = answer_of(c, &f->note);
-    return f->answer != NULL;
+    f->response = response_from_call(c, &f->note);
+    return f->response != NULL;
 }
 
 /* ---- public --------------------------------------------------------------------------------- */
@@ -295,9 +296,9 @@ const tinker_response *tinker_future_response(const tinker_future *future)
     if (!tinker_future_done(f) || !f->note.operation)
         return NULL;
     pthread_mutex_lock(&future_lock);
-    if (!f->answer)
-        f->answer = answer_new(&f->note);
-    const struct answer *a = f->answer;
+    if (!f->response)
+        f->response = response_new(&f->note);
+    const struct response *a = f->response;
     pthread_mutex_unlock(&future_lock);
     return a ? &a->pub : NULL;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rand.h"
+#include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/io/runtime.h"
 
@@ -34,11 +35,11 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
         s = fn(state, k, &mine);
         if (s == TINKER_OK)
             return s;
-        bool last = !mine.retriable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||
+        bool last = !mine.retryable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||
                     (!o.no_stuck_detection && clock_now_ms(clock_real()) - start >= o.progress_ms);
         if (last)
             break;
-        sleep_ms(handler_delay_ms(&o, k + 1, rng_uniform(&rng)));
+        sleep_ms(retry_sample_delay_ms(&o, k + 1, rng_uniform(&rng)));
     }
     if (err)
         *err = mine;

@@ -19,7 +19,7 @@ struct tinker_exchange {
     atomic_int refs;
     struct runtime *rt;
     tinker_transport transport;
-    const atomic_bool *muted; /* the service's; for the courier, which ends before it */
+    const atomic_bool *muted; /* the service's; for the callback thread, which ends before it */
     tinker_http_request request;
     struct arena arena; /* of the request */
     pthread_mutex_t lock;
@@ -35,7 +35,7 @@ struct tinker_exchange {
     char reason[HTTP_REASON_MAX];
 };
 
-static void unref(tinker_exchange *x)
+static void unref_exchange(tinker_exchange *x)
 {
     if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -46,7 +46,7 @@ static void unref(tinker_exchange *x)
     free(x);
 }
 
-/* ---- to the program, on the courier ------------------------------------------------------- */
+/* ---- to the program, on the callback thread ------------------------------------------------------- */
 
 static void deliver_send(void *arg)
 {
@@ -54,7 +54,7 @@ static void deliver_send(void *arg)
     if (atomic_load(x->muted)) /* the service is being freed: no more callbacks */
         tinker_exchange_fail(x, TINKER_ECANCELED, "the service is being freed");
     else
-        x->transport.send(x->transport.state, x, &x->request);
+        x->transport.send(x, &x->request, x->transport.state);
 }
 
 static void deliver_cancel(void *arg)
@@ -64,14 +64,14 @@ static void deliver_cancel(void *arg)
     bool wanted = !x->answered && !atomic_load(x->muted);
     pthread_mutex_unlock(&x->lock);
     if (wanted)
-        x->transport.cancel(x->transport.state, x);
-    unref(x);
+        x->transport.cancel(x, x->transport.state);
+    unref_exchange(x);
 }
 
 /* ---- from the program, in any thread ------------------------------------------------------- */
 
 /* The loop thread takes the answer, unless nobody waits for it. */
-static void hand_over(tinker_exchange *x)
+static void hand_over_exchange(tinker_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->answered = true;
@@ -80,7 +80,7 @@ static void hand_over(tinker_exchange *x)
         loop_post(x->rt->loop, &x->task); /* which takes over the transport's reference */
     pthread_mutex_unlock(&x->lock);
     if (!open)
-        unref(x);
+        unref_exchange(x);
 }
 
 void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_string *headers,
@@ -88,7 +88,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
 {
     size_t size = 0; /* of all headers */
     for (size_t i = 0; i < n_headers; i++)
-        if (prefs_check_header(&headers[i], NULL) == TINKER_OK) {
+        if (call_options_check_header(&headers[i], NULL) == TINKER_OK) {
             buf_printf(&x->head, "%s: %s\n", headers[i].name, headers[i].value);
             size += strlen(headers[i].name) + strlen(headers[i].value) + 3;
         }
@@ -105,7 +105,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
         x->failure = n_body > x->body.max ? HTTP_FAIL_PROTOCOL : HTTP_FAIL_NOMEM;
         snprintf(x->reason, sizeof(x->reason), "no room for an answer of %zu bytes", n_body);
     }
-    hand_over(x);
+    hand_over_exchange(x);
 }
 
 void tinker_exchange_fail(tinker_exchange *x, tinker_status why, const char *reason)
@@ -118,7 +118,7 @@ void tinker_exchange_fail(tinker_exchange *x, tinker_status why, const char *rea
     for (char *c = x->reason; *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = ' ';
-    hand_over(x);
+    hand_over_exchange(x);
 }
 
 /* ---- the loop's side ------------------------------------------------------------------------ */
@@ -134,15 +134,15 @@ static void close_exchange(tinker_exchange *x)
     loop_busy(x->rt->loop, -1);
 }
 
-static void give_up(tinker_exchange *x)
+static void abandon_exchange(tinker_exchange *x)
 {
     close_exchange(x);
-    if (!x->transport.cancel || !runtime_deliver(x->rt, deliver_cancel, x))
-        unref(x);
+    if (!x->transport.cancel || !runtime_post_callback(x->rt, deliver_cancel, x))
+        unref_exchange(x);
 }
 
 /* Body and status into the request, as curl would have done. */
-static void fill(tinker_exchange *x, struct http_request *r)
+static void fill_response(tinker_exchange *x, struct http_request *r)
 {
     struct http_response *resp = &r->resp;
     resp->failure = x->failure;
@@ -162,31 +162,31 @@ static void fill(tinker_exchange *x, struct http_request *r)
     }
 }
 
-static void on_answer(struct loop_task *t)
+static void on_exchange_done(struct loop_task *t)
 {
     tinker_exchange *x = container_of(t, tinker_exchange, task);
     struct http_request *r = x->r;
     if (r) {
-        fill(x, r);
+        fill_response(x, r);
         close_exchange(x);
-        unref(x);
+        unref_exchange(x);
         r->done(r);
     }
-    unref(x);
+    unref_exchange(x);
 }
 
-static void on_timeout(struct timer *t)
+static void on_exchange_timeout(struct timer *t)
 {
     tinker_exchange *x = container_of(t, tinker_exchange, timer);
     struct http_request *r = x->r;
     r->resp.failure = HTTP_FAIL_TIMEOUT;
     snprintf(r->resp.reason, sizeof(r->resp.reason), "no answer from the transport within %lld ms",
              (long long)x->request.timeout_ms);
-    give_up(x);
+    abandon_exchange(x);
     r->done(r);
 }
 
-static bool copy_headers(tinker_exchange *x, const struct http_request *r)
+static bool copy_request_headers(tinker_exchange *x, const struct http_request *r)
 {
     size_t n = r->n_headers;
     while (http_common_line(r->common, n - r->n_headers))
@@ -222,7 +222,7 @@ static bool copy_request(tinker_exchange *x, const struct http_request *r)
     x->request.timeout_ms =
         connect > INT64_MAX / 4 || read > INT64_MAX / 4 ? INT64_MAX / 4 : connect + read;
     x->request.follow = r->follow;
-    return copy_headers(x, r) && !x->arena.failed;
+    return copy_request_headers(x, r) && !x->arena.failed;
 }
 
 tinker_exchange *transport_start(struct holder *h, struct http_request *r)
@@ -234,8 +234,8 @@ tinker_exchange *transport_start(struct holder *h, struct http_request *r)
     x->rt = h->rt;
     x->transport = h->cfg->transport;
     x->muted = h->cfg->muted_by;
-    x->task.run = on_answer;
-    x->timer.fire = on_timeout;
+    x->task.run = on_exchange_done;
+    x->timer.fire = on_exchange_timeout;
     pthread_mutex_init(&x->lock, NULL);
     arena_init(&x->arena, SIZE_MAX);
     buf_init(&x->head, 65536);
@@ -245,13 +245,13 @@ tinker_exchange *transport_start(struct holder *h, struct http_request *r)
     buf_init(&r->resp.body, SIZE_MAX / 4);
     r->resp.sends = 1;
     if (!copy_request(x, r)) {
-        unref(x);
+        unref_exchange(x);
         return NULL;
     }
     atomic_store(&x->refs, 2);
-    if (!runtime_deliver(h->rt, deliver_send, x)) {
-        unref(x);
-        unref(x);
+    if (!runtime_post_callback(h->rt, deliver_send, x)) {
+        unref_exchange(x);
+        unref_exchange(x);
         return NULL;
     }
     x->r = r;
@@ -263,5 +263,5 @@ tinker_exchange *transport_start(struct holder *h, struct http_request *r)
 void transport_cancel(tinker_exchange *x)
 {
     if (x)
-        give_up(x);
+        abandon_exchange(x);
 }

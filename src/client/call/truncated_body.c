@@ -1,4 +1,4 @@
-/* truncated_body.c - see unframed.h. */
+/* truncated_body.c - see truncated_body.h. */
 #include "client/call/truncated_body.h"
 
 #include <ctype.h>
@@ -28,7 +28,7 @@ static bool is_whole_protobuf(const struct buf *body)
     return !in.bad;
 }
 
-bool unframed_is_cut(const struct http_response *resp, bool empty_ok)
+bool truncated_body_is_cut(const struct http_response *resp, bool empty_ok)
 {
     const struct buf *body = &resp->body;
     char type[128] = "";

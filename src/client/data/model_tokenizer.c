@@ -37,7 +37,7 @@ tinker_tokenizer *model_tokenizer_load(const tinker_future *answer,
 {
     const tinker_model_info *info = tinker_future_model_info(answer);
     if (!info)
-        return load(tinker_future_path(answer), NULL, opts, err);
+        return load(tinker_future_base_model(answer), NULL, opts, err);
     return load(info->base_model ? info->base_model : info->model_name, info->tokenizer_id, opts,
                 err);
 }

@@ -24,7 +24,7 @@ struct load {
 };
 
 struct tokenizer_op {
-    struct op op; /* first */
+    struct operation op; /* first */
     struct load *load;
     bool loading, started;
 };
@@ -37,7 +37,7 @@ static void load_free(struct load *l)
     free(l);
 }
 
-static void tokenizer_destroy(struct op *op)
+static void tokenizer_destroy(struct operation *op)
 {
     struct tokenizer_op *o = (struct tokenizer_op *)op;
     if (o->started)
@@ -49,10 +49,10 @@ static void tokenizer_destroy(struct op *op)
     free(o);
 }
 
-static void tokenizer_abandon(struct op *op)
+static void tokenizer_abandon(struct operation *op)
 {
     tinker_future_cancel(((struct tokenizer_op *)op)->load->source);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* On a worker. */
@@ -73,20 +73,20 @@ static void load_done(struct runtime_job *j)
     }
     o->loading = false;
     if (!l->made) {
-        op_fail(&o->op, &l->err);
+        operation_fail(&o->op, &l->err);
         return;
     }
     o->op.future->value = l->made;
     l->made = NULL;
-    op_succeed(&o->op);
+    operation_succeed(&o->op);
 }
 
 static void on_named(tinker_future *source, void *state)
 {
     struct tokenizer_op *o = state;
-    op_inherit(&o->op, source);
+    operation_inherit(&o->op, source);
     if (source->err) {
-        op_fail(&o->op, source->err);
+        operation_fail(&o->op, source->err);
         return;
     }
     o->load->job.work = load_work;
@@ -95,11 +95,11 @@ static void on_named(tinker_future *source, void *state)
     if (!o->loading) {
         tinker_error err;
         err_nomem(&err, "tokenizer");
-        op_fail(&o->op, &err);
+        operation_fail(&o->op, &err);
     }
 }
 
-static void tokenizer_start(struct op *op)
+static void tokenizer_start(struct operation *op)
 {
     struct tokenizer_op *o = (struct tokenizer_op *)op;
     tinker_future *source = o->load->source;
@@ -112,8 +112,8 @@ static void tokenizer_start(struct op *op)
     source->notify_state = o;
 }
 
-static const struct op_class tokenizer_class = { "tokenizer", tokenizer_start, tokenizer_abandon,
-                                                 tokenizer_destroy };
+static const struct operation_class tokenizer_class = { "tokenizer", tokenizer_start,
+                                                        tokenizer_abandon, tokenizer_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
@@ -162,7 +162,8 @@ static tinker_future *submit(struct tokenizer_op *o, struct holder *h, tinker_fu
 {
     o->load->source = source;
     tinker_future *f =
-        source ? op_submit_over(&o->op, &tokenizer_class, h, RESULT_TOKENIZER, source, err) : NULL;
+        source ? operation_submit_over(&o->op, &tokenizer_class, h, RESULT_TOKENIZER, source, err)
+               : NULL;
     if (!f)
         tokenizer_destroy(&o->op);
     return f;

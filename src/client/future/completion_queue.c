@@ -46,7 +46,7 @@ static void list_remove(struct future_list *l, tinker_future *f)
     f->next = f->prev = NULL;
 }
 
-static struct future_list *list_of(tinker_queue *q, const tinker_future *f)
+static struct future_list *find_list(tinker_queue *q, const tinker_future *f)
 {
     if (!f->ready)
         return &q->pending;
@@ -60,7 +60,7 @@ static bool nothing_ready(const tinker_queue *q)
 
 /* Is the descriptor, which is about to change its state, this process's alone?  A child that did
  * without would take the parent's signal away, or wake it for nothing. */
-static bool own_fd(tinker_queue *q)
+static bool ensure_own_fd(tinker_queue *q)
 {
     if (q->owner == getpid())
         return true;
@@ -73,7 +73,7 @@ static bool own_fd(tinker_queue *q)
 
 static void signal_fd(tinker_queue *q)
 {
-    if (!q->fd_used || nothing_ready(q) || !own_fd(q) || q->fd_signalled)
+    if (!q->fd_used || nothing_ready(q) || !ensure_own_fd(q) || q->fd_signalled)
         return;
     q->fd_signalled = true;
     os_event_signal(q->fd);
@@ -90,7 +90,7 @@ static void wake_due(struct loop_task *t)
         q->due = false;
         signal_fd(q);
         pthread_mutex_unlock(&future_lock);
-        bell_ring(q); /* it may be gone, the bell is not */
+        wait_table_wake(q); /* it may be gone, the condition variable is not */
         pthread_mutex_lock(&future_lock);
     }
     pthread_mutex_unlock(&future_lock);
@@ -109,7 +109,7 @@ static void wake_later_locked(tinker_queue *q, struct loop *loop)
     due_queues = q;
 }
 
-static void not_due_locked(const tinker_queue *q)
+static void remove_due_locked(const tinker_queue *q)
 {
     for (tinker_queue **at = &due_queues; *at; at = &(*at)->next_due)
         if (*at == q) {
@@ -129,7 +129,7 @@ bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
 {
     list_remove(&q->pending, f);
     f->ready = true;
-    list_push(list_of(q, f), f);
+    list_push(find_list(q, f), f);
     if (loop && loop_on_thread(loop)) {
         wake_later_locked(q, loop);
         return false;
@@ -143,10 +143,10 @@ void queue_forget_locked(tinker_future *f)
     tinker_queue *q = f->queue;
     if (!q)
         return;
-    list_remove(list_of(q, f), f);
+    list_remove(find_list(q, f), f);
     f->queue = NULL;
     f->ready = false;
-    if (q->fd_signalled && nothing_ready(q) && own_fd(q)) {
+    if (q->fd_signalled && nothing_ready(q) && ensure_own_fd(q)) {
         q->fd_signalled = false;
         os_event_drain(q->fd);
     }
@@ -183,7 +183,7 @@ void tinker_queue_free(tinker_queue *q)
     forget_all_locked(&q->pending);
     forget_all_locked(&q->tagged);
     forget_all_locked(&q->callbacks);
-    not_due_locked(q);
+    remove_due_locked(q);
     pthread_mutex_unlock(&future_lock);
     close(q->fd);
     free(q);
@@ -199,8 +199,8 @@ int tinker_queue_fd(const tinker_queue *q)
     return q->fd;
 }
 
-static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callback *callback,
-                         void *tag, tinker_error *err)
+static tinker_status add_future(tinker_queue *q, tinker_future *f, tinker_future_fn *callback,
+                                void *tag, tinker_error *err)
 {
     pthread_mutex_lock(&future_lock);
     bool taken = f->queue != NULL, ring = false;
@@ -215,7 +215,7 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
     }
     pthread_mutex_unlock(&future_lock);
     if (ring)
-        bell_ring(q);
+        wait_table_wake(q);
     if (taken)
         return err_set(err, TINKER_ESTATE, "the future is already in a queue");
     return TINKER_OK;
@@ -223,16 +223,15 @@ static tinker_status add(tinker_queue *q, tinker_future *f, tinker_future_callba
 
 tinker_status tinker_queue_add(tinker_queue *q, tinker_future *f, void *tag, tinker_error *err)
 {
-    return add(q, f, NULL, tag, err);
+    return add_future(q, f, NULL, tag, err);
 }
 
 tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_future *f,
-                                        tinker_future_callback *callback, void *state,
-                                        tinker_error *err)
+                                        tinker_future_fn *callback, void *state, tinker_error *err)
 {
     if (!callback)
         return err_set(err, TINKER_EINVAL, "tinker_queue_add_callback needs a callback");
-    return add(q, f, callback, state, err);
+    return add_future(q, f, callback, state, err);
 }
 
 /* The first entry of a ready list, waiting for one; it leaves the queue. */
@@ -242,7 +241,7 @@ static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, i
     bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a queue", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
     while (!l->first && in_time)
-        in_time = bell_wait(q, &future_lock, deadline);
+        in_time = wait_table_wait(q, &future_lock, deadline);
     tinker_future *f = l->first;
     if (f)
         queue_forget_locked(f);

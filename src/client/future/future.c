@@ -1,4 +1,5 @@
 /* future.c - completion and waiting.  See future.h for who may touch what. */
+#include "client/call/retry_policy.h"
 #include "client/future/future.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int any_waiting; /* the lock; its bell: some future completed */
+static int any_waiting; /* the lock; its waiters: some future completed */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void lock_futures(void)
@@ -41,7 +42,7 @@ static void unlock_in_child(void)
 }
 
 /* A child made while another thread holds the lock would wait for that thread for ever. */
-static void guard_forks(void)
+static void register_fork_handlers(void)
 {
     pthread_atfork(lock_futures, unlock_futures, unlock_in_child);
 }
@@ -80,7 +81,7 @@ static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
-    pthread_once(&fork_once, guard_forks);
+    pthread_once(&fork_once, register_fork_handlers);
     if (!f) {
         err_nomem(err, "future");
         return NULL;
@@ -118,9 +119,9 @@ void future_unref(struct tinker_future *f)
     free_result(f);
     arena_clear(&f->arena);
     free(f->error_body);
-    free(f->trouble);
-    answer_unref(f->answer);
-    tap_unref(f->tap);
+    free(f->last_error);
+    response_unref(f->response);
+    callback_guard_unref(f->guard);
     if (f->err != &no_memory)
         free((void *)f->err);
     while (f->name) {
@@ -153,11 +154,11 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     bool ring = q && queue_deliver_locked(f->queue, f, f->rt->loop);
     bool ring_any = any_waiting > 0;
     pthread_mutex_unlock(&future_lock);
-    bell_ring(f);
+    wait_table_wake(f);
     if (ring)
-        bell_ring(q);
+        wait_table_wake(q);
     if (ring_any)
-        bell_ring(&any_waiting);
+        wait_table_wake(&any_waiting);
     if (f->notify)
         f->notify(f, f->notify_state);
 }
@@ -184,14 +185,8 @@ const char *future_request_id(const struct tinker_future *f)
 
 int tinker_error_is_user(const tinker_error *err)
 {
-    int http = err->http_status;
     return err->category == TINKER_CATEGORY_USER || err->status == TINKER_EINVAL ||
-           (http >= 400 && http < 500 && http != 408 && http != 410 && http != 429);
-}
-
-int tinker_error_is_retryable(const tinker_error *err)
-{
-    return !tinker_error_is_user(err);
+           retry_status_is(err->http_status, RETRY_USER);
 }
 
 /* ---- public ------------------------------------------------------------------------- */
@@ -208,7 +203,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     bool in_time = timeout_ms != 0;
     bool lost = in_time && !f->done && f->rt->pid != getpid();
     while (!f->done && in_time && !lost)
-        in_time = bell_wait(f, &future_lock, deadline);
+        in_time = wait_table_wait(f, &future_lock, deadline);
     bool done = f->done;
     pthread_mutex_unlock(&future_lock);
     if (lost)
@@ -219,7 +214,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
                     (long long)timeout_ms);
         else
             err_set(err, TINKER_ETIMEDOUT, "pending");
-        trouble_append(err, f);
+        last_error_append(err, f);
         return TINKER_ETIMEDOUT;
     }
     if (f->err && err)
@@ -237,7 +232,7 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     else if (status == TINKER_ETIMEDOUT) {
         err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
                 (long long)timeout_ms);
-        trouble_append(err, f);
+        last_error_append(err, f);
     }
     if (status == TINKER_OK)
         return f;
@@ -299,7 +294,7 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
     any_waiting++;
     int64_t found = find_done_locked(f, n);
     while (found < 0 && in_time) {
-        in_time = bell_wait(&any_waiting, &future_lock, deadline);
+        in_time = wait_table_wait(&any_waiting, &future_lock, deadline);
         found = find_done_locked(f, n);
     }
     any_waiting--;
@@ -318,7 +313,7 @@ static void on_deadline(struct timer *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline);
     if (f->op)
-        op_expire(f->op, f->deadline_ms);
+        operation_expire(f->op, f->deadline_ms);
 }
 
 static void deadline_on_loop(struct loop_task *t)
@@ -353,7 +348,7 @@ static void cancel_on_loop(struct loop_task *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, cancel_task);
     if (f->op)
-        op_cancel(f->op);
+        operation_cancel(f->op);
     future_unref(f);
 }
 
@@ -376,7 +371,7 @@ void tinker_future_free(tinker_future *f)
     pthread_mutex_lock(&future_lock);
     queue_forget_locked(f);
     pthread_mutex_unlock(&future_lock);
-    tap_close(f->tap);
+    callback_guard_close(f->guard);
     future_unref(f);
 }
 
@@ -441,12 +436,27 @@ const tinker_loss_report *tinker_future_loss_report(const tinker_future *f)
     return result_of(f, RESULT_FORWARD_BACKWARD) ? f->report : NULL;
 }
 
-const char *tinker_future_path(const tinker_future *f)
+const char *tinker_future_saved_path(const tinker_future *f)
 {
-    return result_of(f, RESULT_PATH);
+    return result_of(f, RESULT_SAVED_PATH);
 }
 
-static void *take(tinker_future *f, enum result_kind kind)
+const char *tinker_future_loaded_path(const tinker_future *f)
+{
+    return result_of(f, RESULT_LOADED_PATH);
+}
+
+const char *tinker_future_base_model(const tinker_future *f)
+{
+    return result_of(f, RESULT_BASE_MODEL);
+}
+
+const char *tinker_future_file(const tinker_future *f)
+{
+    return result_of(f, RESULT_FILE);
+}
+
+static void *take_result(tinker_future *f, enum result_kind kind)
 {
     void *value = (void *)result_of(f, kind);
     if (value)
@@ -456,15 +466,15 @@ static void *take(tinker_future *f, enum result_kind kind)
 
 tinker_training *tinker_future_take_training(tinker_future *f)
 {
-    return take(f, RESULT_TRAINING);
+    return take_result(f, RESULT_TRAINING);
 }
 
 tinker_sampler *tinker_future_take_sampler(tinker_future *f)
 {
-    return take(f, RESULT_SAMPLER);
+    return take_result(f, RESULT_SAMPLER);
 }
 
 tinker_tokenizer *tinker_future_take_tokenizer(tinker_future *f)
 {
-    return take(f, RESULT_TOKENIZER);
+    return take_result(f, RESULT_TOKENIZER);
 }

@@ -21,7 +21,10 @@ enum result_kind {
     RESULT_FORWARD_BACKWARD,
     RESULT_SAMPLE,
     RESULT_METRICS,
-    RESULT_PATH,
+    RESULT_SAVED_PATH,
+    RESULT_LOADED_PATH,
+    RESULT_BASE_MODEL,
+    RESULT_FILE,
     RESULT_TRAINING,
     RESULT_SAMPLER,
     RESULT_TOKENIZER,
@@ -29,7 +32,7 @@ enum result_kind {
 };
 
 struct holder;
-struct op;
+struct operation;
 struct runtime;
 
 /* What the service calls the request.  A sample that is sent again gets a new one; the old
@@ -43,22 +46,22 @@ struct tinker_future {
     atomic_int refs;
     struct runtime *rt; /* these two only while not complete: they may be gone later */
     struct holder *holder;
-    char *trouble;             /* the lock: why the last attempt failed, NULL: it did not */
+    char *last_error;          /* the lock: why the last attempt failed, NULL: it did not */
     bool done;                 /* the lock of future.c */
     const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
-    const char *type;        /* RESULT_VALUE: address of the name of the type */
-    const void *value;       /* into the arena; what can be taken: owned until then */
-    size_t n;                /* METRICS */
-    char *error_body;        /* of an HTTP error, NULL: none */
-    int64_t retry_after_ms;  /* stated by the service, -1 */
-    struct answer_note note; /* of the last answer */
-    struct answer *answer;   /* the same in full, NULL: not kept; the lock, once complete */
-    struct tap *tap;         /* of the options' on_response, NULL: none */
+    const char *type;             /* RESULT_VALUE: address of the name of the type */
+    const void *value;            /* into the arena; what can be taken: owned until then */
+    size_t n;                     /* METRICS */
+    char *error_body;             /* of an HTTP error, NULL: none */
+    int64_t retry_after_ms;       /* stated by the service, -1 */
+    struct response_note note;    /* of the last answer */
+    struct response *response;    /* the same in full, NULL: not kept; the lock, once complete */
+    struct callback_guard *guard; /* of the options' on_response, NULL: none */
     struct arena arena;
     struct tinker_loss_report *report; /* of a custom loss, owned; NULL: none */
-    struct op *op;                     /* loop thread: what works on it, NULL once complete */
+    struct operation *op;              /* loop thread: what works on it, NULL once complete */
     /* Loop thread: called once complete; for who waits there.  NULL: nobody. */
     void (*notify)(struct tinker_future *f, void *state);
     void *notify_state;
@@ -73,7 +76,7 @@ struct tinker_future {
     struct tinker_queue *queue;
     struct tinker_future *next, *prev; /* in the queue's ready or pending list */
     bool ready;                        /* which of the two */
-    tinker_future_callback *callback;
+    tinker_future_fn *callback;
     void *tag;
 };
 
@@ -89,7 +92,7 @@ const char *future_request_id(const struct tinker_future *f); /* loop thread; ""
 const void *future_value(const struct tinker_future *f, const char *type);
 
 /* queue.c, with the lock held: */
-/* loop: of a future that completes, NULL: it was complete already.  True: ring the bell of
+/* loop: of a future that completes, NULL: it was complete already.  True: wake the waiters of
  * the queue once the lock is released. */
 bool queue_deliver_locked(struct tinker_queue *q, struct tinker_future *f, struct loop *loop);
 void queue_forget_locked(struct tinker_future *f);

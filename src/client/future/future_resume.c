@@ -9,15 +9,15 @@
 #include "client/session/service.h"
 
 struct resume_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     const struct result_reader *reader;
     char *request_id;
     struct poll poll;
-    struct observe watch;
+    struct queue_state watch;
 };
 
-static void resume_destroy(struct op *op)
+static void resume_destroy(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op; /* first member */
     poll_clear(&r->poll);
@@ -25,64 +25,66 @@ static void resume_destroy(struct op *op)
     free(r);
 }
 
-static void resume_abandon(struct op *op)
+static void resume_abandon(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
     holder_forget(&r->wait);
     poll_cancel(&r->poll);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
-static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool proto,
-                               tinker_error *err)
+static tinker_status decode_resumed(struct poll *p, const char *body, size_t n, bool proto,
+                                    tinker_error *err)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
     return r->reader->read(r->op.future, body, n, proto, err);
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+static void on_resume_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                                  bool changed)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
-    observe_state(&r->watch, r->op.holder, OBSERVE_TRAINING, r->request_id, state, reason, changed);
+    queue_state_report(&r->watch, r->op.holder, QUEUE_STATE_TRAINING, r->request_id, state, reason,
+                       changed);
 }
 
-static void on_polled(struct poll *p)
+static void on_resumed_result(struct poll *p)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
     if (p->ok) {
-        op_succeed(&r->op);
+        operation_succeed(&r->op);
         return;
     }
-    op_note_response(&r->op, &p->call);
-    op_fail(&r->op, &p->call.err);
+    operation_note_response(&r->op, &p->call);
+    operation_fail(&r->op, &p->call.err);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_resume_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct resume_op *r = container_of(w, struct resume_op, wait);
     if (err) {
-        op_fail(&r->op, err);
+        operation_fail(&r->op, err);
         return;
     }
     r->poll.holder = r->op.holder;
     r->poll.kind = &r->reader->poll;
     r->poll.future = r->op.future;
     r->poll.started_ns = loop_now_ns(r->op.holder->rt->loop);
-    r->poll.decode = on_decode;
-    r->poll.queue_state = on_state;
-    r->poll.done = on_polled;
+    r->poll.decode = decode_resumed;
+    r->poll.queue_state = on_resume_queue_state;
+    r->poll.done = on_resumed_result;
     poll_start(&r->poll, r->request_id);
 }
 
-static void resume_start(struct op *op)
+static void resume_start(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
-    r->wait.ready = on_ready;
+    r->wait.ready = on_resume_ready;
     holder_when_ready(op->holder, &r->wait);
 }
 
-static const struct op_class resume_class = { "resume", resume_start, resume_abandon,
-                                              resume_destroy };
+static const struct operation_class resume_class = { "resume", resume_start, resume_abandon,
+                                                     resume_destroy };
 
 tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
                                      const char *request_type, tinker_error *err)
@@ -104,7 +106,7 @@ tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
     }
     r->reader = reader;
     r->request_id = id;
-    tinker_future *f = op_submit(&r->op, &resume_class, h, reader->kind, err);
+    tinker_future *f = operation_submit(&r->op, &resume_class, h, reader->kind, s->options, err);
     if (!f)
         resume_destroy(&r->op);
     return f;

@@ -1,4 +1,4 @@
-/* operation.c - the life of an operation.  Everything after op_submit() is on the loop thread. */
+/* operation.c - the life of an operation.  Everything after operation_submit() is on the loop thread. */
 #include "client/future/operation.h"
 
 #include <stdlib.h>
@@ -8,12 +8,13 @@
 #include "client/call/call.h"
 #include "client/session/session.h"
 #include "client/call/call_options.h"
-#include "client/observe/report.h"
+#include "client/call/retry_policy.h"
+#include "client/observe/instrument.h"
 #include "client/io/runtime.h"
 #include "client/observe/telemetry.h"
 #include "client/call/last_error.h"
 
-static void take_out(struct op *op)
+static void remove_from_list(struct operation *op)
 {
     if (!op->list)
         return;
@@ -22,9 +23,9 @@ static void take_out(struct op *op)
         op->next->prev = op->prev;
 }
 
-void op_put(struct op *op, struct op **list)
+void operation_put(struct operation *op, struct operation **list)
 {
-    take_out(op);
+    remove_from_list(op);
     op->list = list;
     op->prev = NULL;
     op->next = *list;
@@ -33,44 +34,46 @@ void op_put(struct op *op, struct op **list)
     *list = op;
 }
 
-static void op_start(struct loop_task *t)
+static void start_operation(struct loop_task *t)
 {
-    struct op *op = (struct op *)t; /* first member */
+    struct operation *op = (struct operation *)t; /* first member */
     struct holder *h = op->holder;
-    op_put(op, &h->ops);
+    operation_put(op, &h->ops);
     if (h->closed)
-        op_cancel(op);
+        operation_cancel(op);
     else
         op->class->start(op);
 }
 
-/* Options that the thread has pushed; false: no memory. */
-static bool take_prefs(struct op *op, struct tinker_future *f, struct prefs *p)
+/* p: the options of the handle, taken over; may be NULL.  false: no memory. */
+static bool take_options(struct operation *op, struct tinker_future *f, struct call_options *p)
 {
     bool calls = op->calls_back || (p && p->on_response);
     if (calls)
-        f->tap = tap_new(p);
-    if (calls && !f->tap) {
-        prefs_unref(p);
+        f->guard = callback_guard_new(p);
+    if (calls && !f->guard) {
+        call_options_unref(p);
         return false;
     }
     if (!p)
         return true;
-    op->prefs = p;
+    op->options = p;
     op->number = atomic_fetch_add(&p->submits, 1);
     return true;
 }
 
 /* Everything but posting it.  p: taken over, may be NULL. */
-static struct tinker_future *prepare(struct op *op, const struct op_class *class, struct holder *h,
-                                     enum result_kind kind, struct prefs *p, tinker_error *err)
+static struct tinker_future *prepare_operation(struct operation *op,
+                                               const struct operation_class *class,
+                                               struct holder *h, enum result_kind kind,
+                                               struct call_options *p, tinker_error *err)
 {
     struct tinker_future *f = future_new(h->rt, kind, err);
     if (!f) {
-        prefs_unref(p);
+        call_options_unref(p);
         return NULL;
     }
-    if (!take_prefs(op, f, p)) {
+    if (!take_options(op, f, p)) {
         future_unref(f);
         err_nomem(err, class->name);
         return NULL;
@@ -81,12 +84,13 @@ static struct tinker_future *prepare(struct op *op, const struct op_class *class
     op->class = class;
     op->holder = h;
     op->future = f;
-    op->task.run = op_start;
+    op->task.run = start_operation;
     return f;
 }
 
-struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
-                                enum result_kind kind, tinker_error *err)
+struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
+                                       struct holder *h, enum result_kind kind,
+                                       struct call_options *options, tinker_error *err)
 {
     if (h->rt->pid != getpid()) { /* its threads are the parent's */
         err_set(err, TINKER_ESTATE,
@@ -95,51 +99,52 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
                 class->name);
         return NULL;
     }
-    struct tinker_future *f = prepare(op, class, h, kind, prefs_current(), err);
+    struct tinker_future *f = prepare_operation(op, class, h, kind, call_options_ref(options), err);
     if (!f)
         return NULL;
-    int64_t deadline_ms = op->prefs ? op->prefs->deadline_ms : 0;
+    int64_t deadline_ms = op->options ? op->options->deadline_ms : 0;
     loop_post(h->rt->loop, &op->task);
     if (deadline_ms)
         tinker_future_set_deadline(f, deadline_ms);
     return f;
 }
 
-struct tinker_future *op_submit_over(struct op *op, const struct op_class *class, struct holder *h,
-                                     enum result_kind kind, struct tinker_future *source,
-                                     tinker_error *err)
+struct tinker_future *operation_submit_over(struct operation *op,
+                                            const struct operation_class *class, struct holder *h,
+                                            enum result_kind kind, struct tinker_future *source,
+                                            tinker_error *err)
 {
     op->calls_back = true;
-    struct tinker_future *f = prepare(op, class, h, kind, NULL, err);
+    struct tinker_future *f = prepare_operation(op, class, h, kind, NULL, err);
     if (!f) {
         tinker_future_cancel(source);
         return NULL;
     }
-    tap_chain(f->tap, source->tap);
+    callback_guard_chain(f->guard, source->guard);
     loop_post(h->rt->loop, &op->task);
     return f;
 }
 
-void op_inherit(struct op *op, struct tinker_future *source)
+void operation_inherit(struct operation *op, struct tinker_future *source)
 {
     struct tinker_future *f = op->future;
     f->note = source->note;
-    f->answer = source->answer;
+    f->response = source->response;
     f->error_body = source->error_body;
     f->retry_after_ms = source->retry_after_ms;
-    source->answer = NULL;
+    source->response = NULL;
     source->error_body = NULL;
     if (source->name)
         future_set_request(f, source->name->id, source->request_type);
     op->told = source->err != NULL;
 }
 
-static const char *op_label(const struct op *op)
+static const char *operation_label(const struct operation *op)
 {
     return op->label[0] ? op->label : op->class->name;
 }
 
-void op_report(struct op *op, const tinker_error *err)
+void operation_complete(struct operation *op, const tinker_error *err)
 {
     struct tinker_future *f = op->future;
     if (!f)
@@ -151,7 +156,7 @@ void op_report(struct op *op, const tinker_error *err)
     if (err) {
         named = *err;
         if (named.status != TINKER_ECANCELED && !op->told)
-            err_prefix(&named, "%s", op_label(op));
+            err_prefix(&named, "%s", operation_label(op));
     }
     if (err && named.status != TINKER_ECANCELED && !op->told)
         telemetry_error(op->holder->telemetry, &named, f->error_body, true);
@@ -159,44 +164,44 @@ void op_report(struct op *op, const tinker_error *err)
     future_unref(f);
 }
 
-void op_succeed(struct op *op)
+void operation_succeed(struct operation *op)
 {
-    op_report(op, NULL);
-    op_destroy(op);
+    operation_complete(op, NULL);
+    operation_destroy(op);
 }
 
-void op_fail(struct op *op, const tinker_error *err)
+void operation_fail(struct operation *op, const tinker_error *err)
 {
-    op_report(op, err);
-    op_destroy(op);
+    operation_complete(op, err);
+    operation_destroy(op);
 }
 
-void op_cancel(struct op *op)
+void operation_cancel(struct operation *op)
 {
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "%s was cancelled", op_label(op));
-    op_report(op, &err);
+    err_set(&err, TINKER_ECANCELED, "%s was cancelled", operation_label(op));
+    operation_complete(op, &err);
     op->class->abandon(op);
 }
 
-void op_expire(struct op *op, int64_t timeout_ms)
+void operation_expire(struct operation *op, int64_t timeout_ms)
 {
     tinker_error err;
-    report_timeout(op->holder, op->future, (double)timeout_ms / 1000);
+    future_timeout_event(op->holder, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
-    trouble_append(&err, op->future);
-    op_report(op, &err);
+    last_error_append(&err, op->future);
+    operation_complete(op, &err);
     op->class->abandon(op);
 }
 
-bool op_is_spent(const struct op *op)
+bool operation_is_spent(const struct operation *op)
 {
-    const struct prefs *p = op->prefs;
+    const struct call_options *p = op->options;
     return p && p->max_retries >= 0 && op->sent > p->max_retries;
 }
 
-void op_note_response(struct op *op, const struct call *c)
+void operation_note_response(struct operation *op, const struct call *c)
 {
     struct tinker_future *f = op->future;
     const struct http_response *resp = &c->http.resp;
@@ -204,15 +209,15 @@ void op_note_response(struct op *op, const struct call *c)
         return;
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
-    answer_keep(op, c);
-    double s = call_retry_after(resp, clock_wall_ns(op->holder->rt->clock));
-    f->retry_after_ms = s > 0 ? (int64_t)(s * 1000) : -1;
+    response_keep(op, c);
+    int64_t ms = retry_after_ms(resp, clock_wall_ns(op->holder->rt->clock));
+    f->retry_after_ms = ms > 0 ? ms : -1;
 }
 
-void op_destroy(struct op *op)
+void operation_destroy(struct operation *op)
 {
-    take_out(op);
-    prefs_unref(op->prefs);
-    op->prefs = NULL;
+    remove_from_list(op);
+    call_options_unref(op->options);
+    op->options = NULL;
     op->class->destroy(op);
 }

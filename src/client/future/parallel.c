@@ -44,7 +44,7 @@ struct run {
 
 /* ---- what came of it ---------------------------------------------------------------------- */
 
-static tinker_status ended_status(const tinker_map *m, size_t i, tinker_error *err)
+static tinker_status unfinished_status(const tinker_map *m, size_t i, tinker_error *err)
 {
     if (m->ending == TIME_IS_UP)
         return err_set(err, TINKER_ETIMEDOUT, "item %zu: all items together had %lld ms", i,
@@ -62,10 +62,10 @@ tinker_status tinker_map_status(const tinker_map *m, size_t i, tinker_error *err
     if (item->err)
         return item->err->status;
     if (!item->future)
-        return ended_status(m, i, err);
+        return unfinished_status(m, i, err);
     tinker_status s = tinker_future_wait(item->future, 0, err);
     bool ours = s == TINKER_ECANCELED || !tinker_future_done(item->future);
-    return ours && m->ending != GOING_ON ? ended_status(m, i, err) : s;
+    return ours && m->ending != GOING_ON ? unfinished_status(m, i, err) : s;
 }
 
 const tinker_future *tinker_map_future(const tinker_map *m, size_t i)
@@ -95,7 +95,7 @@ void tinker_map_free(tinker_map *m)
 /* ---- running ------------------------------------------------------------------------------- */
 
 /* Item i is over. */
-static void over(struct run *r, size_t i)
+static void finish_item(struct run *r, size_t i)
 {
     tinker_map *m = r->m;
     tinker_error err;
@@ -107,7 +107,7 @@ static void over(struct run *r, size_t i)
         m->ending = CANCELLED;
 }
 
-static void start(struct run *r)
+static void start_item(struct run *r)
 {
     static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
     size_t i = r->m->started++;
@@ -123,10 +123,10 @@ static void start(struct run *r)
     item->err = malloc(sizeof(*item->err));
     if (item->err)
         *item->err = err;
-    over(r, i);
+    finish_item(r, i);
 }
 
-static void cancel_all(struct run *r)
+static void cancel_items(struct run *r)
 {
     for (size_t i = 0; i < r->m->started; i++)
         if (r->m->items[i].future)
@@ -134,7 +134,7 @@ static void cancel_all(struct run *r)
 }
 
 /* How long to wait for the next item: until it is time to look at the clock or the canceller. */
-static int64_t patience_ms(const struct run *r)
+static int64_t next_wait_ms(const struct run *r)
 {
     int64_t left = -1;
     if (r->deadline_ms >= 0 && r->m->ending == GOING_ON) {
@@ -145,7 +145,7 @@ static int64_t patience_ms(const struct run *r)
     return looks && (left < 0 || left > CHECK_MS) ? CHECK_MS : left;
 }
 
-static void look_at_limits(struct run *r)
+static void check_limits(struct run *r)
 {
     if (r->m->ending != GOING_ON)
         return;
@@ -155,25 +155,25 @@ static void look_at_limits(struct run *r)
         r->m->ending = TIME_IS_UP;
 }
 
-static void run_all(struct run *r)
+static void run_items(struct run *r)
 {
     tinker_map *m = r->m;
     bool cancelled = false;
     for (;;) {
-        look_at_limits(r);
+        check_limits(r);
         while (m->ending == GOING_ON && m->started < m->n && r->running < r->max)
-            start(r);
+            start_item(r);
         if (m->ending != GOING_ON && !cancelled) {
-            cancel_all(r);
+            cancel_items(r);
             cancelled = true;
         }
         if (r->running == 0)
             break;
         void *tag;
-        tinker_future *f = tinker_queue_next(r->queue, patience_ms(r), &tag);
+        tinker_future *f = tinker_queue_next(r->queue, next_wait_ms(r), &tag);
         if (f) {
             r->running--;
-            over(r, (size_t)((struct item *)tag - m->items));
+            finish_item(r, (size_t)((struct item *)tag - m->items));
         }
     }
     m->failed += m->n - m->started;
@@ -205,7 +205,7 @@ tinker_map *tinker_map_run(tinker_map_submit *submit, void *state, size_t n,
     struct run r = { .m = m, .queue = q, .how = &o, .submit = submit, .state = state };
     r.max = o.max_concurrency ? o.max_concurrency : SIZE_MAX;
     r.deadline_ms = o.timeout_ms ? future_deadline_ms(o.timeout_ms) : -1;
-    run_all(&r);
+    run_items(&r);
     tinker_queue_free(q);
     return m;
 }

@@ -142,14 +142,16 @@ const struct result_reader result_forward_backward = { { "ForwardBackward", true
 const struct result_reader result_optim_step = { { "OptimStep", false },
                                                  RESULT_METRICS,
                                                  read_step };
-const struct result_reader result_save = { { "SaveWeights", false }, RESULT_PATH, read_save };
+const struct result_reader result_save = { { "SaveWeights", false }, RESULT_SAVED_PATH, read_save };
 const struct result_reader result_save_for_sampler = { { "SaveWeightsForSampler", false },
-                                                       RESULT_PATH,
+                                                       RESULT_SAVED_PATH,
                                                        read_save_for_sampler };
 const struct result_reader result_save_external = { { "SaveWeightsExternal", false },
-                                                    RESULT_PATH,
+                                                    RESULT_SAVED_PATH,
                                                     read_save_external };
-const struct result_reader result_load = { { "LoadWeights", false }, RESULT_PATH, read_load };
+const struct result_reader result_load = { { "LoadWeights", false },
+                                           RESULT_LOADED_PATH,
+                                           read_load };
 const struct result_reader result_sample = { { "Sample", true }, RESULT_SAMPLE, read_sample };
 const struct result_reader result_unload = { { "UnloadModel", false }, RESULT_NONE, read_unload };
 

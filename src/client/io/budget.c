@@ -4,31 +4,31 @@
 
 #include <stddef.h>
 
-static void init(struct sem *s, int64_t n, int64_t floor)
+static void init_budget(struct budget *s, int64_t n, int64_t floor)
 {
-    *s = (struct sem){ .free = n < floor ? floor : n, .floor = floor };
+    *s = (struct budget){ .free = n < floor ? floor : n, .floor = floor };
 }
 
-void sem_init_permits(struct sem *s, int64_t n)
+void budget_init_permits(struct budget *s, int64_t n)
 {
-    init(s, n, 1);
+    init_budget(s, n, 1);
 }
 
-void sem_init_bytes(struct sem *s, int64_t n)
+void budget_init_bytes(struct budget *s, int64_t n)
 {
-    init(s, n, 0);
+    init_budget(s, n, 0);
 }
 
-static void unlink_wait(struct sem *s, struct sem_wait *w)
+static void unlink_wait(struct budget *s, struct budget_wait *w)
 {
     *(w->prev ? &w->prev->next : &s->first) = w->next;
     *(w->next ? &w->next->prev : &s->last) = w->prev;
     w->next = w->prev = NULL;
 }
 
-bool sem_take(struct sem *s, struct sem_wait *w, int64_t amount)
+bool budget_take(struct budget *s, struct budget_wait *w, int64_t amount)
 {
-    w->sem = s;
+    w->budget = s;
     w->amount = amount;
     w->next = w->prev = NULL;
     w->holding = !s->first && s->free >= s->floor;
@@ -42,12 +42,12 @@ bool sem_take(struct sem *s, struct sem_wait *w, int64_t amount)
     return false;
 }
 
-void sem_give(struct sem_wait *w)
+void budget_give(struct budget_wait *w)
 {
-    struct sem *s = w->sem;
+    struct budget *s = w->budget;
     if (!s)
         return;
-    w->sem = NULL;
+    w->budget = NULL;
     if (w->holding)
         s->free += w->amount;
     else
@@ -57,7 +57,7 @@ void sem_give(struct sem_wait *w)
         return;
     s->granting = true;
     while (s->first && s->free >= s->floor) {
-        struct sem_wait *next = s->first;
+        struct budget_wait *next = s->first;
         unlink_wait(s, next);
         next->holding = true;
         s->free -= next->amount;

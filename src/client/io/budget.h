@@ -4,34 +4,35 @@
  * is at least `floor`: 1 for permits, 0 for byte budgets, so that one oversized request
  * is admitted and later ones wait until the debt is paid.  First come, first served.
  * Runs on the loop thread. */
-#ifndef CLIENT_SEM_H
-#define CLIENT_SEM_H
+#ifndef CLIENT_BUDGET_H
+#define CLIENT_BUDGET_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct sem_wait;
+struct budget_wait;
 
-struct sem {
+struct budget {
     int64_t free, floor;
-    struct sem_wait *first, *last;
+    struct budget_wait *first, *last;
     bool granting;
 };
 
 /* A member of its owner; zero-initialise, then set granted. */
-struct sem_wait {
-    struct sem_wait *next, *prev;
-    struct sem *sem; /* not NULL while waiting or holding */
+struct budget_wait {
+    struct budget_wait *next, *prev;
+    struct budget *budget; /* not NULL while waiting or holding */
     int64_t amount;
     bool holding;
-    void (*granted)(struct sem_wait *w); /* the wait is over; not called by sem_take itself */
+    void (*granted)(struct budget_wait *w); /* the wait is over; not called by budget_take itself */
 };
 
 /* n comes from the service; of one that admits nobody, who would wait for ever, one is made that
  * admits them one by one. */
-void sem_init_permits(struct sem *s, int64_t n);
-void sem_init_bytes(struct sem *s, int64_t n);
-bool sem_take(struct sem *s, struct sem_wait *w, int64_t amount); /* true: admitted at once */
-void sem_give(struct sem_wait *w); /* give back, or stop waiting; harmless otherwise */
+void budget_init_permits(struct budget *s, int64_t n);
+void budget_init_bytes(struct budget *s, int64_t n);
+bool budget_take(struct budget *s, struct budget_wait *w,
+                 int64_t amount);        /* true: admitted at once */
+void budget_give(struct budget_wait *w); /* give back, or stop waiting; harmless otherwise */
 
 #endif

@@ -1,10 +1,10 @@
-/* callback_job.c - see round.h. */
+/* callback_job.c - see callback_job.h. */
 #include "client/io/callback_job.h"
 
 #include <stddef.h>
 #include "base/array.h"
 
-static void unref(struct round *r)
+static void unref_job(struct callback_job *r)
 {
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -12,9 +12,9 @@ static void unref(struct round *r)
     r->class->destroy(r);
 }
 
-static void on_courier(void *arg)
+static void run_callback_job(void *arg)
 {
-    struct round *r = arg;
+    struct callback_job *r = arg;
     r->class->work(r);
     pthread_mutex_lock(&r->lock);
     bool open = !r->closed;
@@ -22,41 +22,42 @@ static void on_courier(void *arg)
         loop_post(r->rt->loop, &r->back); /* which takes over the reference */
     pthread_mutex_unlock(&r->lock);
     if (!open)
-        unref(r);
+        unref_job(r);
 }
 
-static void on_back(struct loop_task *t)
+static void end_callback_job(struct loop_task *t)
 {
-    struct round *r = container_of(t, struct round, back);
+    struct callback_job *r = container_of(t, struct callback_job, back);
     r->under_way = false;
     if (!r->closed) /* written by this thread only */
         r->class->ended(r);
-    unref(r);
+    unref_job(r);
 }
 
-void round_init(struct round *r, const struct round_class *class, struct runtime *rt)
+void callback_job_init(struct callback_job *r, const struct callback_job_class *class,
+                       struct runtime *rt)
 {
     r->class = class;
     r->rt = rt;
     atomic_init(&r->refs, 1);
     pthread_mutex_init(&r->lock, NULL);
     r->closed = r->under_way = false;
-    r->back.run = on_back;
+    r->back.run = end_callback_job;
 }
 
-bool round_begin(struct round *r)
+bool callback_job_begin(struct callback_job *r)
 {
     atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
-    r->under_way = runtime_deliver(r->rt, on_courier, r);
+    r->under_way = runtime_post_callback(r->rt, run_callback_job, r);
     if (!r->under_way)
         atomic_fetch_sub_explicit(&r->refs, 1, memory_order_relaxed);
     return r->under_way;
 }
 
-void round_close(struct round *r)
+void callback_job_close(struct callback_job *r)
 {
     pthread_mutex_lock(&r->lock);
     r->closed = true;
     pthread_mutex_unlock(&r->lock);
-    unref(r);
+    unref_job(r);
 }

@@ -14,22 +14,22 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct runtime *current;
 static struct clock *test_clock;
-static _Thread_local bool library_thread; /* set on the loop's and the courier's */
+static _Thread_local bool library_thread; /* set on the loop's and the callback thread's */
 static pid_t owner;                       /* process of the last runtime, under the lock */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 /* In a child: who holds it there would hold it for ever, perhaps while ending threads. */
-static void renew_lock(void)
+static void reset_lock_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
 }
 
-static void guard_forks(void)
+static void register_fork_handler(void)
 {
-    pthread_atfork(NULL, NULL, renew_lock);
+    pthread_atfork(NULL, NULL, reset_lock_in_child);
 }
 
-static double uniform(struct runtime *rt)
+static double draw_uniform(struct runtime *rt)
 {
     return rng_uniform(&rt->rng);
 }
@@ -42,16 +42,16 @@ static void runtime_free(struct runtime *rt)
     }
     pool_free(rt->workers); /* one may still be about to wake the loop for its last task */
     rt->workers = NULL;     /* which may ask for more work */
-    pool_free(rt->courier);
+    pool_free(rt->callback_thread);
     if (rt->loop)
         loop_drain(rt->loop); /* jobs that came back to nobody are freed by it */
     for (int i = 0; i < BUDGET_COUNT; i++)
-        http_budget_free(rt->budgets[i]);
+        socket_budget_free(rt->budgets[i]);
     loop_free(rt->loop);
     free(rt);
 }
 
-static void mark_courier(void *arg)
+static void mark_callback_thread(void *arg)
 {
     (void)arg;
     library_thread = true;
@@ -81,9 +81,9 @@ static bool make_budgets(struct runtime *rt)
     sampling = sampling > 0 ? sampling : 1;
     other = other > 0 ? other : 1;
     rt->max_sockets = 2 * sampling + other;
-    rt->budgets[BUDGET_SAMPLE] = http_budget_new(rt->loop, sampling);
-    rt->budgets[BUDGET_POLL] = http_budget_new(rt->loop, sampling);
-    rt->budgets[BUDGET_OTHER] = http_budget_new(rt->loop, other);
+    rt->budgets[BUDGET_SAMPLE] = socket_budget_new(rt->loop, sampling);
+    rt->budgets[BUDGET_POLL] = socket_budget_new(rt->loop, sampling);
+    rt->budgets[BUDGET_OTHER] = socket_budget_new(rt->loop, other);
     return rt->budgets[BUDGET_SAMPLE] && rt->budgets[BUDGET_POLL] && rt->budgets[BUDGET_OTHER];
 }
 
@@ -97,20 +97,20 @@ static struct runtime *runtime_new(tinker_error *err)
         return NULL;
     }
     rt->clock = test_clock ? test_clock : clock_real();
-    rt->uniform = uniform;
+    rt->uniform = draw_uniform;
     rt->pid = getpid();
     rng_seed_os(&rt->rng);
     rt->loop = loop_new(rt->clock, err);
     rt->workers = rt->loop ? pool_new(2, "tinker-work") : NULL;
-    rt->courier = rt->workers ? pool_new(1, "tinker-user") : NULL;
-    if (rt->loop && !rt->courier)
+    rt->callback_thread = rt->workers ? pool_new(1, "tinker-user") : NULL;
+    if (rt->loop && !rt->callback_thread)
         err_nomem(err, "worker threads");
-    if (rt->courier && !make_budgets(rt)) {
+    if (rt->callback_thread && !make_budgets(rt)) {
         err_nomem(err, "runtime");
         runtime_free(rt);
         return NULL;
     }
-    if (!rt->courier || !pool_submit(rt->courier, mark_courier, rt) ||
+    if (!rt->callback_thread || !pool_submit(rt->callback_thread, mark_callback_thread, rt) ||
         loop_start(rt->loop, err) != TINKER_OK) {
         runtime_free(rt);
         return NULL;
@@ -123,7 +123,7 @@ static struct runtime *runtime_new(tinker_error *err)
 
 struct runtime *runtime_ref(tinker_error *err)
 {
-    pthread_once(&fork_once, guard_forks);
+    pthread_once(&fork_once, register_fork_handler);
     pthread_mutex_lock(&lock);
     /* threads do not survive a fork: the child's first service starts its own */
     if (current && current->pid != getpid())
@@ -164,18 +164,18 @@ void runtime_use_clock(struct clock *clock)
     pthread_mutex_unlock(&lock);
 }
 
-static void job_back(struct loop_task *t)
+static void end_worker_job(struct loop_task *t)
 {
     struct runtime_job *j = (struct runtime_job *)t; /* first member */
     loop_busy(j->rt->loop, -1);
     j->done(j);
 }
 
-static void job_run(void *arg)
+static void run_worker_job(void *arg)
 {
     struct runtime_job *j = arg;
     j->work(j);
-    j->back.run = job_back;
+    j->back.run = end_worker_job;
     loop_post(j->rt->loop, &j->back);
 }
 
@@ -183,15 +183,15 @@ bool runtime_work(struct runtime *rt, struct runtime_job *j)
 {
     j->rt = rt;
     loop_busy(rt->loop, 1);
-    if (rt->workers && pool_submit(rt->workers, job_run, j))
+    if (rt->workers && pool_submit(rt->workers, run_worker_job, j))
         return true;
     loop_busy(rt->loop, -1);
     return false;
 }
 
-bool runtime_deliver(struct runtime *rt, void (*fn)(void *arg), void *arg)
+bool runtime_post_callback(struct runtime *rt, void (*fn)(void *arg), void *arg)
 {
-    return pool_submit(rt->courier, fn, arg);
+    return pool_submit(rt->callback_thread, fn, arg);
 }
 
 struct gate {
@@ -219,10 +219,10 @@ static void gate_open(void *arg)
     pthread_mutex_unlock(&g->lock);
 }
 
-void runtime_drain_courier(struct runtime *rt)
+void runtime_drain_callbacks(struct runtime *rt)
 {
     struct gate g = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
-    if (!library_thread && rt->pid == getpid() && pool_submit(rt->courier, gate_open, &g))
+    if (!library_thread && rt->pid == getpid() && pool_submit(rt->callback_thread, gate_open, &g))
         gate_wait(&g);
 }
 
@@ -233,7 +233,7 @@ struct sync_task {
     struct gate gate;
 };
 
-static void sync_run(struct loop_task *t)
+static void run_sync_task(struct loop_task *t)
 {
     struct sync_task *s = (struct sync_task *)t; /* first member */
     s->fn(s->arg);
@@ -242,7 +242,7 @@ static void sync_run(struct loop_task *t)
 
 void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
 {
-    struct sync_task s = { .task.run = sync_run,
+    struct sync_task s = { .task.run = run_sync_task,
                            .fn = fn,
                            .arg = arg,
                            .gate = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false } };

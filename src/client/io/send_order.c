@@ -1,10 +1,10 @@
-/* send_order.c - see turns.h. */
+/* send_order.c - see send_order.h. */
 #include "client/io/send_order.h"
 
 #include <assert.h>
 #include <stddef.h>
 
-bool turns_enter(struct turns *t, struct turn *turn, int64_t min, int64_t max)
+bool send_order_enter(struct send_order *t, struct send_turn *turn, int64_t min, int64_t max)
 {
     assert(t->counter <= max);
     (void)max;
@@ -14,7 +14,7 @@ bool turns_enter(struct turns *t, struct turn *turn, int64_t min, int64_t max)
         return true;
     /* nearly always it comes after all others */
     bool last = t->last && t->last->min <= min;
-    struct turn **at = last ? &t->last->next : &t->waiting;
+    struct send_turn **at = last ? &t->last->next : &t->waiting;
     while (*at && (*at)->min <= min)
         at = &(*at)->next;
     turn->next = *at;
@@ -24,14 +24,14 @@ bool turns_enter(struct turns *t, struct turn *turn, int64_t min, int64_t max)
     return false;
 }
 
-void turns_leave(struct turns *t)
+void send_order_leave(struct send_order *t)
 {
     t->counter++;
     if (t->granting)
         return;
     t->granting = true;
     while (t->waiting && t->waiting->min <= t->counter) {
-        struct turn *next = t->waiting;
+        struct send_turn *next = t->waiting;
         t->waiting = next->next;
         if (!t->waiting)
             t->last = NULL;

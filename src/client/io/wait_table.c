@@ -1,37 +1,37 @@
-/* wait_table.c - see bell.h.  A forked child gets fresh bells: its parent's waiters are not in it. */
+/* wait_table.c - see wait_table.h.  A forked child gets fresh conditions: its parent's waiters are not in it. */
 #include "client/io/wait_table.h"
 
 #include "client/future/future.h"
 
-enum { BELLS_LOG2 = 6 };
+enum { CONDITIONS_LOG2 = 6 };
 
-static pthread_cond_t bells[1 << BELLS_LOG2];
+static pthread_cond_t conditions[1 << CONDITIONS_LOG2];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void make_bells(void)
+static void init_conditions(void)
 {
-    for (int i = 0; i < 1 << BELLS_LOG2; i++)
-        future_cond_init(&bells[i]);
+    for (int i = 0; i < 1 << CONDITIONS_LOG2; i++)
+        future_cond_init(&conditions[i]);
 }
 
-static void init(void)
+static void init_table(void)
 {
-    make_bells();
-    pthread_atfork(NULL, NULL, make_bells);
+    init_conditions();
+    pthread_atfork(NULL, NULL, init_conditions);
 }
 
-static pthread_cond_t *bell_of(const void *object)
+static pthread_cond_t *find_condition(const void *object)
 {
-    pthread_once(&once, init);
-    return &bells[(uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u >> (64 - BELLS_LOG2)];
+    pthread_once(&once, init_table);
+    return &conditions[(uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u >> (64 - CONDITIONS_LOG2)];
 }
 
-bool bell_wait(const void *object, pthread_mutex_t *lock, int64_t deadline_ms)
+bool wait_table_wait(const void *object, pthread_mutex_t *lock, int64_t deadline_ms)
 {
-    return future_cond_wait_on(bell_of(object), lock, deadline_ms);
+    return future_cond_wait_on(find_condition(object), lock, deadline_ms);
 }
 
-void bell_ring(const void *object)
+void wait_table_wake(const void *object)
 {
-    pthread_cond_broadcast(bell_of(object));
+    pthread_cond_broadcast(find_condition(object));
 }

@@ -22,7 +22,7 @@ enum { WAITING_MAX = 10000, NUMBERS_MAX = 8, TEXTS_MAX = 12, TEXT_LEN_MAX = 2048
 struct hook {
     struct hook *next;
     uint64_t serial; /* rising along the list */
-    tinker_hook *call;
+    tinker_hook_fn *call;
     void *state;
     char *prefix;
     char id[];
@@ -36,7 +36,7 @@ struct event {
     tinker_named_string *texts; /* TEXTS_MAX and the user's */
 };
 
-static bool matches(const struct hook *k, const char *name)
+static bool hook_matches(const struct hook *k, const char *name)
 {
     return strncmp(name, k->prefix, strlen(k->prefix)) == 0;
 }
@@ -48,11 +48,11 @@ static void hook_free(struct hook *k)
     free(k);
 }
 
-/* ---- delivery, on the courier -------------------------------------------------------------- */
+/* ---- delivery, on the callback thread -------------------------------------------------------------- */
 
 struct found {
     uint64_t serial; /* 0: none */
-    tinker_hook *call;
+    tinker_hook_fn *call;
     void *state;
     char id[64];
 };
@@ -64,7 +64,7 @@ static struct found next_hook(struct hooks *h, uint64_t after, const char *name)
         return f;
     pthread_mutex_lock(&h->lock);
     for (const struct hook *k = h->first; k && !f.serial; k = k->next)
-        if (k->serial > after && matches(k, name)) {
+        if (k->serial > after && hook_matches(k, name)) {
             f = (struct found){ .serial = k->serial, .call = k->call, .state = k->state };
             snprintf(f.id, sizeof(f.id), "%s", k->id);
         }
@@ -73,7 +73,7 @@ static struct found next_hook(struct hooks *h, uint64_t after, const char *name)
 }
 
 /* Take the hook with this id or serial out of the list; NULL: it is not there. */
-static struct hook *take(struct hooks *h, const char *id, uint64_t serial)
+static struct hook *remove_hook(struct hooks *h, const char *id, uint64_t serial)
 {
     struct hook *k = NULL;
     pthread_mutex_lock(&h->lock);
@@ -88,7 +88,7 @@ static struct hook *take(struct hooks *h, const char *id, uint64_t serial)
     return k;
 }
 
-static void log_here(void *state, enum log_level level, const char *line)
+static void log_on_callback_thread(void *state, enum log_level level, const char *line)
 {
     const struct config *cfg = state;
     if (atomic_load(&cfg->muted))
@@ -99,10 +99,10 @@ static void log_here(void *state, enum log_level level, const char *line)
         log_stderr(NULL, level, line);
 }
 
-static void failed(struct hooks *h, const struct found *f, const char *event)
+static void detach_failed_hook(struct hooks *h, const struct found *f, const char *event)
 {
-    struct log log = { log_here, (void *)h->cfg, h->cfg->log.level };
-    hook_free(take(h, NULL, f->serial));
+    struct log log = { log_on_callback_thread, (void *)h->cfg, h->cfg->log.level };
+    hook_free(remove_hook(h, NULL, f->serial));
     log_line(&log, LOG_WARNING, "hook %s failed at %s and is detached", f->id, event);
 }
 
@@ -112,21 +112,21 @@ static void event_free(struct event *e)
     free(e);
 }
 
-static void deliver(void *arg)
+static void deliver_event(void *arg)
 {
     struct event *e = arg;
     struct hooks *h = e->hooks;
     atomic_fetch_sub(&h->waiting, 1);
     for (struct found f = next_hook(h, 0, e->pub.name); f.serial;
          f = next_hook(h, f.serial, e->pub.name))
-        if (f.call(f.state, &e->pub) != 0)
-            failed(h, &f, e->pub.name);
+        if (f.call(&e->pub, f.state) != 0)
+            detach_failed_hook(h, &f, e->pub.name);
     event_free(e);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static bool wanted(struct hooks *h, const char *name)
+static bool is_event_wanted(struct hooks *h, const char *name)
 {
     return h && atomic_load_explicit(&h->n, memory_order_relaxed) > 0 &&
            next_hook(h, 0, name).serial;
@@ -134,7 +134,7 @@ static bool wanted(struct hooks *h, const char *name)
 
 struct event *event_new(struct hooks *h, const char *name)
 {
-    if (!wanted(h, name))
+    if (!is_event_wanted(h, name))
         return NULL;
     struct event *e = calloc(1, sizeof(*e));
     if (!e)
@@ -204,7 +204,8 @@ void event_send(struct event *e)
         return;
     struct hooks *h = e->hooks;
     add_metadata(e);
-    if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX && runtime_deliver(h->rt, deliver, e))
+    if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX &&
+        runtime_post_callback(h->rt, deliver_event, e))
         return;
     atomic_fetch_sub(&h->waiting, 1);
     metric_add(h->cfg->metrics.events_dropped, 1);
@@ -231,7 +232,7 @@ void hooks_clear(struct hooks *h)
     pthread_mutex_destroy(&h->lock);
 }
 
-static tinker_status append(struct hooks *h, struct hook *k, tinker_error *err)
+static tinker_status add_hook(struct hooks *h, struct hook *k, tinker_error *err)
 {
     struct hook **at = &h->first;
     pthread_mutex_lock(&h->lock);
@@ -249,7 +250,7 @@ static tinker_status append(struct hooks *h, struct hook *k, tinker_error *err)
 }
 
 tinker_status tinker_service_attach(tinker_service *s, const char *id, const char *prefix,
-                                    tinker_hook *hook, void *state, tinker_error *err)
+                                    tinker_hook_fn *hook, void *state, tinker_error *err)
 {
     if (!id || !*id || !hook)
         return err_set(err, TINKER_EINVAL, "a hook needs an id and a function");
@@ -264,7 +265,7 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     k->call = hook;
     k->state = state;
     memcpy(k->id, id, n);
-    tinker_status status = append(&s->hooks, k, err);
+    tinker_status status = add_hook(&s->base->hooks, k, err);
     if (status != TINKER_OK)
         hook_free(k);
     return status;
@@ -272,10 +273,10 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
 
 int tinker_service_detach(tinker_service *s, const char *id)
 {
-    struct hook *k = take(&s->hooks, id, 0);
+    struct hook *k = remove_hook(&s->base->hooks, id, 0);
     hook_free(k);
-    if (s->rt->pid == getpid()) /* a fork has no courier */
-        runtime_drain_courier(s->rt);
+    if (s->base->rt->pid == getpid()) /* a fork has no callback thread */
+        runtime_drain_callbacks(s->base->rt);
     return k != NULL;
 }
 
@@ -304,11 +305,4 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
             *c = ' ';
     snprintf(out, n, "%s", b.data ? b.data : event->name);
     buf_clear(&b);
-}
-
-int tinker_event_print(void *state, const tinker_event *event)
-{
-    char line[TEXT_LEN_MAX];
-    tinker_event_line(event, line, sizeof(line));
-    return fprintf(state ? state : stderr, "%s\n", line) < 0;
 }

@@ -1,6 +1,6 @@
 /* hooks.h - the hooks of a service, and events on their way to them.
  *
- * An event is written where it happens, in any thread, and delivered on the courier's.
+ * An event is written where it happens, in any thread, and delivered on the callback thread's.
  *
  *     struct event *e = event_new(h->hooks, "queue.state_change");
  *     event_text(e, "reason", reason);
@@ -22,7 +22,7 @@ struct hook;
 struct hooks {
     struct runtime *rt;
     const struct config *cfg;
-    atomic_int waiting; /* events on the courier */
+    atomic_int waiting; /* events on the callback thread */
     atomic_int n;       /* of hooks; read without the lock */
     pthread_mutex_t lock;
     struct hook *first;   /* lock */

@@ -1,11 +1,23 @@
-/* instrument.c - see local.h.  The names are Tinkex's; times are milliseconds. */
+/* instrument.c - see instrument.h.
+ *
+ * Two kinds of events leave here.  Those for the program's hooks have the names of Tinkex and
+ * times in milliseconds; those for the service's telemetry have the names and keys of the
+ * reference SDK and times in seconds.  Nothing is written when nobody listens: event_new() gives
+ * NULL without hooks, and a session without telemetry has none. */
 #include "client/observe/instrument.h"
-#include <tinker/custom_loss.h>
 
+#include <stdio.h>
+#include <string.h>
+#include <tinker/custom_loss.h>
+#include "client/call/call_options.h"
+#include "client/call/poll.h"
+#include "client/call/retry_policy.h"
 #include "client/future/future.h"
 #include "client/observe/metrics.h"
-#include "client/call/poll.h"
-#include "client/call/call_options.h"
+#include "client/observe/telemetry.h"
+#include "json/json.h"
+
+/* ---- parts of events for hooks --------------------------------------------------------------- */
 
 static double ms_since(struct holder *h, int64_t start_ns)
 {
@@ -19,20 +31,133 @@ static void put_wall_time(struct event *e, struct holder *h)
         event_number(e, "system_time_ms", (double)(clock_wall_ns(h->rt->clock) / 1000000));
 }
 
-/* ---- calls --------------------------------------------------------------------------------- */
+/* The metadata that the caller gave the operation; op may be NULL. */
+static void put_call_metadata(struct event *e, const struct operation *op)
+{
+    if (op && op->options)
+        event_own(e, op->options->metadata, op->options->n_metadata);
+}
+
+/* ---- parts of events for telemetry ------------------------------------------------------------ */
+
+struct data {
+    struct buf buf;
+    struct json_writer w;
+};
+
+static void begin_data(struct data *d)
+{
+    buf_init(&d->buf, 1 << 18);
+    json_writer_init(&d->w, &d->buf);
+    json_put_begin_object(&d->w);
+}
+
+static void put_text(struct data *d, const char *key, const char *value)
+{
+    json_put_key(&d->w, key);
+    if (value)
+        json_put_string(&d->w, value);
+    else
+        json_put_null(&d->w);
+}
+
+static void put_int(struct data *d, const char *key, int64_t value)
+{
+    json_put_key(&d->w, key);
+    json_put_int64(&d->w, value);
+}
+
+static void put_seconds(struct data *d, const char *key, int64_t ns)
+{
+    json_put_key(&d->w, key);
+    json_put_double(&d->w, (double)ns / 1e9);
+}
+
+static void put_bool(struct data *d, const char *key, bool value)
+{
+    json_put_key(&d->w, key);
+    json_put_bool(&d->w, value);
+}
+
+static void send_data(struct data *d, struct holder *h, const char *name, tinker_severity severity)
+{
+    json_put_end_object(&d->w);
+    if (buf_ok(&d->buf))
+        telemetry_generic(h->telemetry, name, severity, d->buf.data, d->buf.len);
+    buf_clear(&d->buf);
+}
+
+static void put_failure(struct data *d, const tinker_error *err)
+{
+    put_text(d, "exception", err->message);
+    put_text(d, "exception_type", telemetry_error_type(err));
+    put_text(d, "exception_stack", NULL);
+    json_put_key(&d->w, "status_code");
+    if (err->http_status)
+        json_put_int64(&d->w, err->http_status);
+    else
+        json_put_null(&d->w);
+}
+
+static void put_times(struct data *d, struct holder *h, int64_t start_ns)
+{
+    int64_t elapsed = loop_now_ns(h->rt->loop) - start_ns;
+    int64_t wall = clock_wall_ns(h->rt->clock);
+    put_seconds(d, "start_time", wall - elapsed);
+    put_seconds(d, "current_time", wall);
+    put_seconds(d, "elapsed_time", elapsed);
+}
+
+/* ---- attempts of layers 2 and 3 --------------------------------------------------------------- */
+
+static void send_sample_failure(struct holder *h, const struct attempt *a, bool again)
+{
+    if (!h->telemetry)
+        return;
+    bool user = telemetry_is_user_error(a->err);
+    struct data d;
+    begin_data(&d);
+    put_text(&d, "func", "sample");
+    put_failure(&d, a->err);
+    put_bool(&d, "should_retry", again);
+    put_bool(&d, "is_user_error", user);
+    put_int(&d, "attempt_count", a->number);
+    put_times(&d, h, a->first_ns);
+    send_data(&d, h, "RetryHandler.execute.exception",
+              again || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
+}
+
+void attempt_event(struct holder *h, enum attempt_event event, const struct attempt *a)
+{
+    static const char *const names[] = { "retry.attempt.start", "retry.attempt.stop",
+                                         "retry.attempt.retry", "retry.attempt.failed" };
+    bool sample = strcmp(a->layer, "sample") == 0;
+    if (event == ATTEMPT_RETRY)
+        metric_add(sample ? h->cfg->metrics.sample_retries : h->cfg->metrics.try_retries, 1);
+    if (sample && (event == ATTEMPT_RETRY || event == ATTEMPT_FAILED))
+        send_sample_failure(h, a, event == ATTEMPT_RETRY);
+    struct event *e = event_new(h->hooks, names[event]);
+    event_number(e, "attempt", a->number);
+    if (event == ATTEMPT_START)
+        put_wall_time(e, h);
+    else
+        event_number(e, "duration_ms", ms_since(h, a->started_ns));
+    if (event == ATTEMPT_RETRY)
+        event_number(e, "delay_ms", (double)a->delay_ms);
+    event_text(e, "layer", a->layer);
+    event_text(e, "operation", a->operation);
+    event_text(e, "error", a->err ? a->err->message : NULL);
+    put_call_metadata(e, a->op);
+    event_send(e);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------ */
 
 static const char *const pool_names[POOL_COUNT] = {
     [POOL_SESSION] = "session", [POOL_TRAIN] = "training",      [POOL_SAMPLE] = "sampling",
     [POOL_RETRIEVE] = "future", [POOL_TELEMETRY] = "telemetry", [POOL_REDIRECT] = "redirect",
     [POOL_AUTH] = "auth",       [POOL_CONFIG] = "config",
 };
-
-/* The metadata that the caller gave the operation; op may be NULL. */
-static void tag(struct event *e, const struct op *op)
-{
-    if (op && op->prefs)
-        event_own(e, op->prefs->metadata, op->prefs->n_metadata);
-}
 
 static struct event *request_event(const struct call *c, const char *name)
 {
@@ -45,33 +170,59 @@ static struct event *request_event(const struct call *c, const char *name)
     return e;
 }
 
-static struct local_attempt try_of(const struct call *c)
+static void append_headers(struct buf *out, const struct call *c)
 {
-    bool fine = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT;
-    return (struct local_attempt){ .layer = "call",
-                                   .operation = c->spec->name,
-                                   .attempt = c->tries + 1,
-                                   .started_ns = c->try_ns,
-                                   .err = fine ? NULL : &c->err,
-                                   .op = c->op };
+    for (size_t i = 0; i < c->http.n_headers; i++) {
+        const struct http_header *h = &c->http.headers[i];
+        buf_printf(out, "%s%s: %s", i ? ", " : "", h->name, h->secret ? "[REDACTED]" : h->value);
+    }
+    const char *line; /* none of these is a secret */
+    for (size_t i = 0; (line = http_common_line(c->http.common, i)) != NULL; i++)
+        buf_printf(out, ", %s", line);
 }
 
-void local_try_started(struct call *c)
+static void log_attempt(struct call *c)
+{
+    struct holder *h = c->holder;
+    if (!h->cfg->dump_headers) {
+        log_line(&h->log, LOG_DEBUG, "%s %s", c->spec->method, c->path);
+        return;
+    }
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    append_headers(&b, c);
+    log_line(&h->log, LOG_INFO, "%s %s%s (attempt %d, body of %zu bytes) %s", c->spec->method,
+             h->cfg->base_url, c->path, c->attempt + 1, c->body_len, buf_ok(&b) ? b.data : "");
+    buf_clear(&b);
+}
+
+static struct attempt try_of(const struct call *c)
+{
+    bool fine = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT;
+    return (struct attempt){ .layer = "call",
+                             .operation = c->spec->name,
+                             .number = c->tries + 1,
+                             .started_ns = c->try_ns,
+                             .err = fine ? NULL : &c->err,
+                             .op = c->op };
+}
+
+static void start_try_event(struct call *c)
 {
     struct holder *h = c->holder;
     if (c->spec->pool == POOL_RETRIEVE)
         metric_add(h->cfg->metrics.polls, 1);
     struct event *e = request_event(c, "http.request.start");
     put_wall_time(e, h);
-    tag(e, c->op);
+    put_call_metadata(e, c->op);
     event_send(e);
-    struct local_attempt a = try_of(c);
+    struct attempt a = try_of(c);
     a.err = NULL;
     if (c->spec->outer)
-        local_attempt(h, LOCAL_START, &a);
+        attempt_event(h, ATTEMPT_START, &a);
 }
 
-void local_try_ended(struct call *c)
+static void end_try_event(struct call *c)
 {
     struct holder *h = c->holder;
     const struct own_metrics *m = &h->cfg->metrics;
@@ -89,51 +240,210 @@ void local_try_ended(struct call *c)
         event_text(e, "result", ok ? "ok" : "error");
     }
     event_text(e, answered ? "error" : "reason", ok ? NULL : c->err.message);
-    tag(e, c->op);
+    put_call_metadata(e, c->op);
     event_send(e);
 }
 
-void local_try_cancelled(struct call *c)
+static void cancel_try_event(struct call *c)
 {
     struct event *e = request_event(c, "http.request.exception");
     event_number(e, "duration_ms", ms_since(c->holder, c->try_ns));
     event_text(e, "reason", "cancelled");
-    tag(e, c->op);
+    put_call_metadata(e, c->op);
     event_send(e);
 }
 
-void local_try_decided(struct call *c, int64_t delay_ms)
+static void send_try_failure(struct call *c, bool retryable)
 {
-    struct local_attempt a = try_of(c);
+    struct holder *h = c->holder;
+    bool user = telemetry_is_user_error(&c->err);
+    log_line(&h->log, LOG_DEBUG, "%s failed%s: %s", c->spec->name,
+             retryable ? ", will be tried again" : "", c->err.message);
+    if (!h->telemetry)
+        return;
+    struct data d;
+    begin_data(&d);
+    put_text(&d, "func", c->spec->name);
+    put_failure(&d, &c->err);
+    put_bool(&d, "is_retryable", retryable);
+    put_bool(&d, "is_user_error", user);
+    put_int(&d, "attempt_count", c->tries);
+    put_times(&d, h, c->start_ns);
+    send_data(&d, h, "InternalClientHolder.execute_with_retries.exception",
+              retryable || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
+}
+
+static void decide_try_event(struct call *c, enum call_event event, int64_t delay_ms)
+{
+    struct attempt a = try_of(c);
     a.delay_ms = delay_ms;
-    if (delay_ms >= 0)
-        metric_add(c->holder->cfg->metrics.try_retries, 1);
-    local_attempt(c->holder, delay_ms >= 0 ? LOCAL_RETRY : a.err ? LOCAL_FAILED : LOCAL_STOP, &a);
+    attempt_event(c->holder,
+                  event == CALL_EVENT_RETRY ? ATTEMPT_RETRY
+                  : a.err                   ? ATTEMPT_FAILED
+                                            : ATTEMPT_STOP,
+                  &a);
 }
 
-void local_attempt(struct holder *h, enum local_step step, const struct local_attempt *a)
+void call_event(struct call *c, enum call_event event, int64_t delay_ms)
 {
-    static const char *const names[] = { "retry.attempt.start", "retry.attempt.stop",
-                                         "retry.attempt.retry", "retry.attempt.failed" };
-    struct event *e = event_new(h->hooks, names[step]);
-    event_number(e, "attempt", a->attempt);
-    if (step == LOCAL_START)
-        put_wall_time(e, h);
-    else
-        event_number(e, "duration_ms", ms_since(h, a->started_ns));
-    if (step == LOCAL_RETRY)
-        event_number(e, "delay_ms", (double)a->delay_ms);
-    event_text(e, "layer", a->layer);
-    event_text(e, "operation", a->operation);
-    event_text(e, "error", a->err ? a->err->message : NULL);
-    tag(e, a->op);
+    const struct own_metrics *m = &c->holder->cfg->metrics;
+    switch (event) {
+    case CALL_EVENT_TRY:
+        start_try_event(c);
+        break;
+    case CALL_EVENT_SEND:
+        log_attempt(c);
+        break;
+    case CALL_EVENT_RESPONSE:
+        if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_RATE_LIMIT))
+            metric_add(m->rate_limited, 1);
+        break;
+    case CALL_EVENT_AGAIN:
+        metric_add(m->attempt_retries, 1);
+        break;
+    case CALL_EVENT_TRY_END:
+        end_try_event(c);
+        break;
+    case CALL_EVENT_TRY_FAILED:
+        send_try_failure(c, delay_ms >= 0);
+        break;
+    case CALL_EVENT_RETRY:
+    case CALL_EVENT_FINAL:
+        if (c->spec->outer)
+            decide_try_event(c, event, delay_ms);
+        break;
+    case CALL_EVENT_CANCELED:
+        cancel_try_event(c);
+        break;
+    case CALL_EVENT_REFUSED:
+        metric_add(m->circuit_refused, 1);
+        break;
+    }
+}
+
+/* ---- polls ------------------------------------------------------------------------------------ */
+
+static void send_poll_hook(struct poll *p, const char *event, const tinker_error *err)
+{
+    struct event *e = event_new(p->holder->hooks, event);
+    event_number(e, "elapsed_ms", ms_since(p->holder, p->poll_start_ns));
+    event_number(e, "iteration", (double)(p->iteration - 1));
+    event_number(e, "status", err->http_status);
+    event_text(e, "request_id", p->request_id);
+    event_text(e, "request_type", p->kind->request_type);
+    event_text(e, "error", err->message);
+    put_call_metadata(e, p->call.op);
     event_send(e);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------- */
+static void poll_begin(struct data *d, const struct poll *p)
+{
+    begin_data(d);
+    put_text(d, "request_id", p->request_id);
+    put_text(d, "request_type", p->kind->request_type);
+}
 
-void local_queue_state(struct holder *h, const char *who, enum wire_queue_state state,
-                       const char *reason)
+static void poll_end(struct data *d, struct poll *p, const char *name, tinker_severity severity)
+{
+    char full[96];
+    put_int(d, "iteration", p->iteration - 1);
+    put_seconds(d, "elapsed_time", loop_now_ns(p->holder->rt->loop) - p->poll_start_ns);
+    snprintf(full, sizeof(full), "APIFuture.result_async.%s", name);
+    send_data(d, p->holder, full, severity);
+}
+
+/* What the service wrote: it may repeat a secret, and it may be long. */
+static void foreign_text(struct data *d, const char *key, const char *value)
+{
+    char copy[4096];
+    snprintf(copy, sizeof(copy), "%s", value);
+    log_redact(copy, sizeof(copy));
+    put_text(d, key, copy);
+}
+
+static void put_headers(struct data *d, const struct poll *p)
+{
+    const struct http_response *resp = &p->call.http.resp;
+    foreign_text(d, "response_headers", resp->head.data ? resp->head.data : "");
+    put_text(d, "request_headers", "[REDACTED]");
+    if (resp->body.len > 0)
+        foreign_text(d, "response_body", resp->body.data);
+}
+
+static void send_poll_status(struct poll *p, enum poll_event kind)
+{
+    static const char *const kinds[] = { "retry",           "retry_with_backoff",
+                                         "retry_if_budget", "retryable_exception",
+                                         "fatal",           "retry_with_backoff" };
+    const tinker_error *err = &p->call.err;
+    send_poll_hook(
+        p, kind == POLL_EVENT_CONNECTION ? "future.connection_error" : "future.api_error", err);
+    if (!p->holder->telemetry)
+        return;
+    bool loud = kind == POLL_EVENT_FATAL || kind == POLL_EVENT_BUDGET;
+    struct data d;
+    poll_begin(&d, p);
+    put_int(&d, "status_code", kind == POLL_EVENT_CONNECTION ? 0 : err->http_status);
+    put_text(&d, "detail", err->message);
+    put_text(&d, "kind", kinds[kind]);
+    put_bool(&d, "should_retry", kind != POLL_EVENT_FATAL);
+    put_bool(&d, "is_user_error", telemetry_is_user_error(err));
+    put_text(&d, "exception", err->message);
+    put_text(&d, "exception_type", telemetry_error_type(err));
+    put_int(&d, "bad_request_retries", p->bad400);
+    put_int(&d, "connection_error_retries", p->conn);
+    if (loud)
+        put_headers(&d, p);
+    poll_end(&d, p, kind == POLL_EVENT_CONNECTION ? "connection_error" : "api_status_error",
+             loud ? TINKER_SEVERITY_ERROR : TINKER_SEVERITY_WARNING);
+}
+
+static void send_poll_failed(struct poll *p, const tinker_error *err, const char *error)
+{
+    static const char *const names[] = { "Unknown", "Server", "User" };
+    send_poll_hook(p, "future.request_failed", err);
+    if (!p->holder->telemetry)
+        return;
+    bool user = err->category == TINKER_CATEGORY_USER;
+    struct data d;
+    poll_begin(&d, p);
+    foreign_text(&d, "error", error);
+    put_text(&d, "error_category", names[err->category]);
+    put_bool(&d, "is_user_error", user);
+    poll_end(&d, p, "application_error", user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
+}
+
+static void send_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n)
+{
+    send_poll_hook(p, "future.validation_error", err);
+    if (!p->holder->telemetry)
+        return;
+    struct data d;
+    poll_begin(&d, p);
+    put_text(&d, "exception", err->message);
+    put_text(&d, "exception_type", telemetry_error_type(err));
+    if (proto)
+        put_int(&d, "proto_bytes_len", (int64_t)n);
+    else
+        put_text(&d, "exception_stack", NULL);
+    put_text(&d, "model_cls", p->kind->request_type);
+    poll_end(&d, p, proto ? "proto_deserialization_error" : "validation_error",
+             TINKER_SEVERITY_ERROR);
+}
+
+void poll_event(struct poll *p, enum poll_event event, const struct poll_failure *failure)
+{
+    if (event == POLL_EVENT_FAILED)
+        send_poll_failed(p, failure->err, failure->text);
+    else if (event == POLL_EVENT_DECODE)
+        send_poll_decode(p, failure->err, failure->proto, failure->n);
+    else
+        send_poll_status(p, event);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+void queue_event(struct holder *h, const char *who, enum wire_queue_state state, const char *reason)
 {
     static const char *const names[] = { "unknown", "active", "paused_capacity",
                                          "paused_rate_limit" };
@@ -146,33 +456,37 @@ void local_queue_state(struct holder *h, const char *who, enum wire_queue_state 
     event_send(e);
 }
 
-void local_poll(struct poll *p, const char *event, const tinker_error *err)
-{
-    struct event *e = event_new(p->holder->hooks, event);
-    event_number(e, "elapsed_ms", ms_since(p->holder, p->poll_start_ns));
-    event_number(e, "iteration", (double)(p->iteration - 1));
-    event_number(e, "status", err->http_status);
-    event_text(e, "request_id", p->request_id);
-    event_text(e, "request_type", p->kind->request_type);
-    event_text(e, "error", err->message);
-    tag(e, p->call.op);
-    event_send(e);
-}
-
-void local_timeout(struct holder *h, const struct tinker_future *f, double timeout_s)
+static void send_timeout_hook(struct holder *h, const struct tinker_future *f, double timeout_s)
 {
     struct event *e = event_new(h->hooks, "future.timeout");
     event_number(e, "elapsed_ms", timeout_s * 1000);
     event_number(e, "iteration", (double)f->iteration);
     event_text(e, "request_id", future_request_id(f));
     event_text(e, "request_type", f->request_type);
-    tag(e, f->op);
+    put_call_metadata(e, f->op);
     event_send(e);
 }
 
-/* ---- custom losses --------------------------------------------------------------------------- */
+void future_timeout_event(struct holder *h, const struct tinker_future *f, double timeout_s)
+{
+    send_timeout_hook(h, f, timeout_s);
+    if (!h->telemetry)
+        return;
+    struct data d;
+    begin_data(&d);
+    put_text(&d, "request_id", future_request_id(f));
+    put_text(&d, "request_type", f->request_type ? f->request_type : "");
+    json_put_key(&d.w, "timeout");
+    json_put_double(&d.w, timeout_s);
+    put_int(&d, "iteration", f->iteration);
+    json_put_key(&d.w, "elapsed_time");
+    json_put_double(&d.w, timeout_s);
+    send_data(&d, h, "APIFuture.result_async.timeout", TINKER_SEVERITY_ERROR);
+}
 
-static void loss_outcome(struct event *e, const tinker_loss_event *l)
+/* ---- custom losses ---------------------------------------------------------------------------- */
+
+static void put_loss_outcome(struct event *e, const tinker_loss_event *l)
 {
     event_number(e, "duration_ms", (double)l->duration_ns / 1e6);
     if (l->reason)
@@ -188,13 +502,13 @@ static void loss_outcome(struct event *e, const tinker_loss_event *l)
         event_number(e, "grad_norm", l->grad_norm);
 }
 
-void local_loss(struct hooks *hooks, const tinker_loss_event *l)
+void loss_event(struct hooks *hooks, const tinker_loss_event *l)
 {
     struct event *e = event_new(hooks, l->name);
     if (l->system_time_ns)
         event_number(e, "system_time_ms", (double)(l->system_time_ns / 1000000));
     else
-        loss_outcome(e, l);
+        put_loss_outcome(e, l);
     if (l->regularizer)
         event_number(e, "weight", l->weight);
     else

@@ -86,8 +86,8 @@ static struct metric *metric_new(enum metric_kind kind, const char *name, size_t
     return m;
 }
 
-static struct metric *find(struct metric *from, const struct metric *until, enum metric_kind kind,
-                           const char *name)
+static struct metric *find_metric(struct metric *from, const struct metric *until,
+                                  enum metric_kind kind, const char *name)
 {
     for (struct metric *m = from; m != until; m = m->next)
         if (m->kind == kind && strcmp(m->name, name) == 0)
@@ -102,7 +102,7 @@ struct metric *metric_get(enum metric_kind kind, const char *name)
         return NULL;
     struct metric *_Atomic *slot = &slots[hash_fnv1a(name, n) % SLOTS];
     struct metric *head = atomic_load(slot), *seen = head;
-    struct metric *m = find(head, NULL, kind, name);
+    struct metric *m = find_metric(head, NULL, kind, name);
     if (m)
         return m;
     if (atomic_fetch_add(&n_names, 1) >= NAMES_MAX || !(m = metric_new(kind, name, n))) {
@@ -113,7 +113,7 @@ struct metric *metric_get(enum metric_kind kind, const char *name)
         m->next = head;
         if (atomic_compare_exchange_weak(slot, &head, m))
             return m;
-        struct metric *same = find(head, seen, kind, name); /* somebody was faster */
+        struct metric *same = find_metric(head, seen, kind, name); /* somebody was faster */
         if (same) {
             atomic_fetch_sub(&n_names, 1);
             metric_free(m);
@@ -137,7 +137,7 @@ void metric_set(struct metric *m, double value)
         atomic_store_explicit(&m->value, value, memory_order_relaxed);
 }
 
-static void add(_Atomic double *to, double v)
+static void insert_metric(_Atomic double *to, double v)
 {
     double old = atomic_load_explicit(to, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(to, &old, old + v)) {
@@ -171,7 +171,7 @@ void metric_record(struct metric *m, double ms)
     if (!m || !isfinite(ms))
         return;
     struct histogram *h = m->histogram;
-    add(&h->sum, ms);
+    insert_metric(&h->sum, ms);
     keep_min(&h->min, ms);
     keep_max(&h->max, ms);
     size_t at = atomic_fetch_add_explicit(&h->next, 1, memory_order_relaxed);
@@ -250,14 +250,14 @@ struct snapshot {
     struct arena arena;
 };
 
-static int by_value(const void *a, const void *b)
+static int compare_samples(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* The smallest value that is not below pct percent of v[0..n), which is sorted. */
-static double percentile(const double *v, size_t n, size_t pct)
+static double compute_percentile(const double *v, size_t n, size_t pct)
 {
     return v[(n * pct + 99) / 100 - 1];
 }
@@ -277,25 +277,25 @@ static bool read_histogram(const struct metric *m, tinker_histogram *out)
         n += !isnan(v[n]);
     }
     if (out->count > 0 && n > 0) {
-        qsort(v, n, sizeof(*v), by_value);
+        qsort(v, n, sizeof(*v), compare_samples);
         out->sum = atomic_load(&h->sum);
         out->mean = out->sum / (double)out->count;
         out->min = atomic_load(&h->min);
         out->max = atomic_load(&h->max);
         out->p50 = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-        out->p95 = percentile(v, n, 95);
-        out->p99 = percentile(v, n, 99);
+        out->p95 = compute_percentile(v, n, 95);
+        out->p99 = compute_percentile(v, n, 99);
     }
     free(v);
     return true;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_metrics(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b); /* first member of all three */
 }
 
-static bool fill(struct snapshot *s, size_t max)
+static bool fill_snapshot(struct snapshot *s, size_t max)
 {
     tinker_counter *c = arena_array(&s->arena, max, sizeof(*c));
     tinker_named_number *g = arena_array(&s->arena, max, sizeof(*g));
@@ -314,9 +314,9 @@ static bool fill(struct snapshot *s, size_t max)
             else if (!read_histogram(m, &h[out->n_histograms++]))
                 return false;
         }
-    qsort(c, out->n_counters, sizeof(*c), by_name);
-    qsort(g, out->n_gauges, sizeof(*g), by_name);
-    qsort(h, out->n_histograms, sizeof(*h), by_name);
+    qsort(c, out->n_counters, sizeof(*c), compare_metrics);
+    qsort(g, out->n_gauges, sizeof(*g), compare_metrics);
+    qsort(h, out->n_histograms, sizeof(*h), compare_metrics);
     out->counters = c;
     out->gauges = g;
     out->histograms = h;
@@ -328,7 +328,7 @@ tinker_metrics *tinker_metrics_snapshot(tinker_error *err)
     struct snapshot *s = calloc(1, sizeof(*s));
     if (s) {
         arena_init(&s->arena, SIZE_MAX);
-        if (fill(s, (size_t)atomic_load(&n_names)))
+        if (fill_snapshot(s, (size_t)atomic_load(&n_names)))
             return &s->m;
         tinker_metrics_free(&s->m);
     }

@@ -1,4 +1,4 @@
-/* queue_state.c - see observe.h. */
+/* queue_state.c - see queue_state.h. */
 #include "client/observe/queue_state.h"
 
 #include <stdlib.h>
@@ -8,20 +8,21 @@
 
 enum { LOG_INTERVAL_S = 60, WAITING_MAX = 10000 };
 
-const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason)
+const char *queue_state_reason(enum queue_state_kind kind, enum wire_queue_state state,
+                               const char *reason)
 {
     if (reason && *reason)
         return reason;
     if (state == WIRE_QUEUE_PAUSED_RATE_LIMIT)
-        return kind == OBSERVE_SAMPLING ? "concurrent sampler weights limit hit"
-                                        : "concurrent training clients rate limit hit";
+        return kind == QUEUE_STATE_SAMPLING ? "concurrent sampler weights limit hit"
+                                            : "concurrent training clients rate limit hit";
     if (state == WIRE_QUEUE_PAUSED_CAPACITY)
         return "Tinker backend is running short on capacity, please wait";
     return "unknown";
 }
 
 struct news {
-    struct observer *observer;
+    struct queue_observer *observer;
     tinker_queue_state state;
     char *reason;
     char who[];
@@ -34,7 +35,7 @@ static void news_free(struct news *n)
     free(n);
 }
 
-static struct news *news_new(struct observer *o, const char *id, enum wire_queue_state state,
+static struct news *news_new(struct queue_observer *o, const char *id, enum wire_queue_state state,
                              const char *reason)
 {
     size_t len = strlen(id) + 1;
@@ -51,8 +52,8 @@ static struct news *news_new(struct observer *o, const char *id, enum wire_queue
     return NULL;
 }
 
-/* On the courier: the observer may have changed since, or gone. */
-static void deliver(void *arg)
+/* On the callback thread: the observer may have changed since, or gone. */
+static void deliver_state(void *arg)
 {
     struct news *n = arg;
     atomic_fetch_sub(&n->observer->waiting, 1);
@@ -65,10 +66,10 @@ static void deliver(void *arg)
     news_free(n);
 }
 
-static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
-                      const char *reason, bool changed)
+static void post_state(struct holder *h, const char *id, enum wire_queue_state state,
+                       const char *reason, bool changed)
 {
-    struct observer *o = h->observer;
+    struct queue_observer *o = h->observer;
     if (!o)
         return;
     pthread_mutex_lock(&o->lock);
@@ -78,28 +79,29 @@ static void tell_user(struct holder *h, const char *id, enum wire_queue_state st
         return;
     bool room = atomic_fetch_add(&o->waiting, 1) < WAITING_MAX;
     struct news *n = room ? news_new(o, id, state, reason) : NULL;
-    if (n && runtime_deliver(h->rt, deliver, n))
+    if (n && runtime_post_callback(h->rt, deliver_state, n))
         return;
     atomic_fetch_sub(&o->waiting, 1);
     metric_add(h->cfg->metrics.events_dropped, 1);
     news_free(n);
 }
 
-void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
-                   enum wire_queue_state state, const char *reason, bool changed)
+void queue_state_report(struct queue_state *o, struct holder *h, enum queue_state_kind kind,
+                        const char *id, enum wire_queue_state state, const char *reason,
+                        bool changed)
 {
-    tell_user(h, id, state, reason, changed);
+    post_state(h, id, state, reason, changed);
     if (changed)
-        local_queue_state(h, id, state, observe_reason(kind, state, reason));
+        queue_event(h, id, state, queue_state_reason(kind, state, reason));
     int64_t now = loop_now_ns(h->rt->loop);
     if (state == WIRE_QUEUE_ACTIVE ||
         (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))
         return;
     o->logged_ns = now;
-    const char *why = observe_reason(kind, state, reason);
-    if (kind == OBSERVE_SAMPLING)
+    const char *why = queue_state_reason(kind, state, reason);
+    if (kind == QUEUE_STATE_SAMPLING)
         log_line(&h->log, LOG_WARNING, "Sampling is paused for sampler %s. Reason: %s", id, why);
     else
         log_line(&h->log, LOG_WARNING, "%s for %s is paused. Reason: %s.",
-                 kind == OBSERVE_TRAINING ? "Training" : "Model creation", id, why);
+                 kind == QUEUE_STATE_TRAINING ? "Training" : "Model creation", id, why);
 }

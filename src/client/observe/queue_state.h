@@ -1,7 +1,7 @@
 /* queue_state.h - queue states, told to the log at most once a minute and to the user's
  * observer each time.  Runs on the loop thread. */
-#ifndef CLIENT_OBSERVE_H
-#define CLIENT_OBSERVE_H
+#ifndef CLIENT_QUEUE_STATE_H
+#define CLIENT_QUEUE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 struct holder;
 
 /* The user's observer; one per service. */
-struct observer {
+struct queue_observer {
     pthread_mutex_t lock;
     tinker_queue_observer *call; /* lock; NULL: none */
     bool transitions_only;       /* lock */
@@ -21,15 +21,17 @@ struct observer {
     atomic_int waiting;          /* states on their way to it */
 };
 
-struct observe {
+struct queue_state {
     int64_t logged_ns; /* 0: never */
 };
 
-enum observe_kind { OBSERVE_TRAINING, OBSERVE_CREATION, OBSERVE_SAMPLING };
+enum queue_state_kind { QUEUE_STATE_TRAINING, QUEUE_STATE_CREATION, QUEUE_STATE_SAMPLING };
 
-void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
-                   enum wire_queue_state state, const char *reason, bool changed);
+void queue_state_report(struct queue_state *o, struct holder *h, enum queue_state_kind kind,
+                        const char *id, enum wire_queue_state state, const char *reason,
+                        bool changed);
 /* The reason to show: the server's, or one by state. */
-const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason);
+const char *queue_state_reason(enum queue_state_kind kind, enum wire_queue_state state,
+                               const char *reason);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * Lock: `lock` guards the queue, the counters and `idle`.  The batch being sent is the
  * head of the queue and stays there until it is delivered or given up. */
+#include "client/call/retry_policy.h"
 #include "client/observe/telemetry.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
-enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000, RETRY_MS = 1000 };
+enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000 };
 
 struct event {
     struct event *next;
@@ -59,7 +60,7 @@ bool telemetry_is_user_error(const tinker_error *err)
 {
     if (err->status == TINKER_EREQUEST)
         return err->category == TINKER_CATEGORY_USER;
-    return err->http_status >= 400 && err->http_status < 500 && err->http_status != 408;
+    return retry_status_is(err->http_status, RETRY_USER_EVENT);
 }
 
 static const char *http_error_type(int status)
@@ -103,8 +104,8 @@ static const char *severity_name(tinker_severity s)
     return (unsigned)s < 5 ? names[s] : "INFO";
 }
 
-static struct event *event_new(struct telemetry *t, enum wire_event_kind kind,
-                               tinker_severity severity, const char *a, const char *b, size_t nb)
+static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
+                                tinker_severity severity, const char *a, const char *b, size_t nb)
 {
     size_t na = strlen(a);
     struct event *e = calloc(1, sizeof(*e) + na + nb + 2);
@@ -124,7 +125,7 @@ static struct event *event_new(struct telemetry *t, enum wire_event_kind kind,
 static void flush_task(struct loop_task *task);
 
 /* Append one or two events as a whole; false: dropped. */
-static bool enqueue(struct telemetry *t, struct event *a, struct event *b, bool flush)
+static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b, bool flush)
 {
     size_t n = 1 + (b != NULL);
     pthread_mutex_lock(&t->lock);
@@ -170,17 +171,17 @@ bool telemetry_generic(struct telemetry *t, const char *name, tinker_severity se
     if (!t || (json && !is_object(json, n)))
         return false;
     struct event *e =
-        event_new(t, WIRE_EVENT_GENERIC, severity, name, json ? json : "{}", json ? n : 2);
+        make_event(t, WIRE_EVENT_GENERIC, severity, name, json ? json : "{}", json ? n : 2);
     if (!e)
         return false;
     e->wire.event_name = e->text;
     e->wire.event_data = (struct json_str){ e->text + strlen(e->text) + 1, json ? n : 2 };
-    return enqueue(t, e, NULL, false);
+    return enqueue_event(t, e, NULL, false);
 }
 
-static struct event *session_end(struct telemetry *t)
+static struct event *make_session_end(struct telemetry *t)
 {
-    struct event *e = event_new(t, WIRE_EVENT_SESSION_END, TINKER_SEVERITY_INFO, "", "", 0);
+    struct event *e = make_event(t, WIRE_EVENT_SESSION_END, TINKER_SEVERITY_INFO, "", "", 0);
     if (e) {
         wire_duration_format(e->wire.timestamp.us - t->started_us, e->duration);
         e->wire.duration = e->duration;
@@ -188,7 +189,7 @@ static struct event *session_end(struct telemetry *t)
     return e;
 }
 
-static struct event *user_error(struct telemetry *t, const tinker_error *err, const char *body)
+static struct event *is_user_failure(struct telemetry *t, const tinker_error *err, const char *body)
 {
     struct buf b;
     struct json_writer w;
@@ -215,7 +216,7 @@ static struct event *user_error(struct telemetry *t, const tinker_error *err, co
     }
     json_put_end_object(&w);
     if (buf_ok(&b))
-        e = event_new(t, WIRE_EVENT_GENERIC, TINKER_SEVERITY_WARNING, "user_error", b.data, b.len);
+        e = make_event(t, WIRE_EVENT_GENERIC, TINKER_SEVERITY_WARNING, "user_error", b.data, b.len);
     if (e) {
         e->wire.event_name = e->text;
         e->wire.event_data = (struct json_str){ e->text + sizeof("user_error"), b.len };
@@ -224,11 +225,11 @@ static struct event *user_error(struct telemetry *t, const tinker_error *err, co
     return e;
 }
 
-static struct event *unhandled(struct telemetry *t, const tinker_error *err)
+static struct event *make_unhandled_event(struct telemetry *t, const tinker_error *err)
 {
     const char *type = telemetry_error_type(err);
-    struct event *e = event_new(t, WIRE_EVENT_UNHANDLED_EXCEPTION, TINKER_SEVERITY_ERROR,
-                                err->message, type, strlen(type));
+    struct event *e = make_event(t, WIRE_EVENT_UNHANDLED_EXCEPTION, TINKER_SEVERITY_ERROR,
+                                 err->message, type, strlen(type));
     if (e) {
         e->wire.error_message = e->text;
         e->wire.error_type = e->text + strlen(err->message) + 1;
@@ -240,26 +241,27 @@ bool telemetry_error(struct telemetry *t, const tinker_error *err, const char *b
 {
     if (!t)
         return false;
-    struct event *e = telemetry_is_user_error(err) ? user_error(t, err, body) : unhandled(t, err);
+    struct event *e =
+        telemetry_is_user_error(err) ? is_user_failure(t, err, body) : make_unhandled_event(t, err);
     if (!e)
         return false;
-    struct event *end = fatal && t->with_session ? session_end(t) : NULL;
+    struct event *end = fatal && t->with_session ? make_session_end(t) : NULL;
     if (fatal)
         log_line(&t->holder->log, LOG_INFO, "Exception logged for session ID: %s", t->session_id);
-    return enqueue(t, e, end, true);
+    return enqueue_event(t, e, end, true);
 }
 
 /* ---- sending --------------------------------------------------------------------------- */
 
 static void send_batch(struct telemetry *t);
 
-static void on_timer(struct timer *timer)
+static void on_flush_timer(struct timer *timer)
 {
     send_batch(container_of(timer, struct telemetry, timer));
 }
 
 /* Forget the first n events; they were delivered or given up. */
-static void drop(struct telemetry *t, size_t n)
+static void drop_events(struct telemetry *t, size_t n)
 {
     pthread_mutex_lock(&t->lock);
     while (n-- > 0) {
@@ -290,7 +292,7 @@ static void finish_close(struct telemetry *t)
     closed(t->closed_arg);
 }
 
-static bool accepted(struct call *c)
+static bool is_accepted(struct call *c)
 {
     struct wire_telemetry_response res;
     struct arena scratch;
@@ -304,11 +306,11 @@ static bool accepted(struct call *c)
     return ok;
 }
 
-static void on_sent(struct call *c)
+static void on_batch_sent(struct call *c)
 {
     struct telemetry *t = container_of(c, struct telemetry, call);
     int64_t max = t->holder->cfg->telemetry_max_retries;
-    bool ok = accepted(c);
+    bool ok = is_accepted(c);
     if (ok || (max >= 0 && ++t->failures > max)) {
         if (!ok) {
             log_line(&t->holder->log, LOG_WARNING, "telemetry: %zu events given up: %s",
@@ -316,14 +318,14 @@ static void on_sent(struct call *c)
             metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)t->n_sending);
         }
         t->failures = 0;
-        drop(t, t->n_sending);
+        drop_events(t, t->n_sending);
         t->n_sending = 0;
         send_batch(t);
         return;
     }
     log_line(&t->holder->log, LOG_WARNING, "telemetry not delivered, trying again: %s",
              c->err.message);
-    loop_arm(t->holder->rt->loop, &t->timer, RETRY_MS);
+    loop_arm(t->holder->rt->loop, &t->timer, RETRY_TELEMETRY_MS);
 }
 
 static bool encode_batch(struct telemetry *t)
@@ -357,7 +359,7 @@ static void send_batch(struct telemetry *t)
     if (t->call.active)
         return;
     while (!encode_batch(t)) /* a batch that cannot be written is given up, the next may do */
-        drop(t, t->n_sending);
+        drop_events(t, t->n_sending);
     if (t->n_sending == 0) {
         if (t->closed)
             finish_close(t);
@@ -373,7 +375,7 @@ static void send_batch(struct telemetry *t)
     c->empty_ok = true;
     c->body = t->body.data;
     c->body_len = t->body.len;
-    c->done = on_sent;
+    c->done = on_batch_sent;
     call_start(c);
 }
 
@@ -416,7 +418,7 @@ bool telemetry_wait(struct telemetry *t, int64_t timeout_ms)
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static void on_bound(struct timer *timer)
+static void on_close_bound(struct timer *timer)
 {
     finish_close(container_of(timer, struct telemetry, bound));
 }
@@ -445,13 +447,13 @@ struct telemetry *telemetry_new(struct holder *h)
     future_cond_init(&t->idle);
     t->last = &t->first;
     t->task.run = flush_task;
-    t->timer.fire = on_timer;
-    t->bound.fire = on_bound;
+    t->timer.fire = on_flush_timer;
+    t->bound.fire = on_close_bound;
     buf_init(&t->body, 64 << 20);
     if (t->with_session) {
-        struct event *e = event_new(t, WIRE_EVENT_SESSION_START, TINKER_SEVERITY_INFO, "", "", 0);
+        struct event *e = make_event(t, WIRE_EVENT_SESSION_START, TINKER_SEVERITY_INFO, "", "", 0);
         if (e)
-            enqueue(t, e, NULL, false);
+            enqueue_event(t, e, NULL, false);
     }
     loop_arm(h->rt->loop, &t->timer, FLUSH_MS);
     return t;
@@ -465,9 +467,9 @@ void telemetry_close(struct telemetry *t, int64_t bound_ms, void (*closed)(void 
     }
     t->closed = closed;
     t->closed_arg = arg;
-    struct event *e = t->with_session ? session_end(t) : NULL;
+    struct event *e = t->with_session ? make_session_end(t) : NULL;
     if (e)
-        enqueue(t, e, NULL, false);
+        enqueue_event(t, e, NULL, false);
     loop_arm(t->holder->rt->loop, &t->bound, bound_ms);
     if (!t->call.active)
         send_batch(t);

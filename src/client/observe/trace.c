@@ -14,7 +14,7 @@ enum { AT_TRACE = 3, AT_PARENT = 36, AT_FLAGS = 53, LENGTH = 55 };
 
 /* ---- traceparent ------------------------------------------------------------------------------ */
 
-static int digit(char c)
+static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -24,7 +24,7 @@ static int digit(char c)
 static bool is_hex(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (digit(s[i]) < 0)
+        if (hex_digit(s[i]) < 0)
             return false;
     return true;
 }
@@ -35,12 +35,12 @@ static bool is_id(const char *s, size_t n)
     return is_hex(s, n) && strspn(s, "0") < n;
 }
 
-static int byte_at(const char *s)
+static int hex_byte(const char *s)
 {
-    return digit(s[0]) << 4 | digit(s[1]);
+    return hex_digit(s[0]) << 4 | hex_digit(s[1]);
 }
 
-static tinker_status bad(tinker_error *err, const char *why)
+static tinker_status refuse_traceparent(tinker_error *err, const char *why)
 {
     return err_set(err, TINKER_EINVAL, "not a traceparent: %s", why);
 }
@@ -49,20 +49,21 @@ tinker_status tinker_trace_parse(const char *s, tinker_trace *out, tinker_error 
 {
     size_t n = s ? strlen(s) : 0;
     if (n < LENGTH)
-        return bad(err, "it is too short");
-    if (!is_hex(s, 2) || byte_at(s) == 0xff)
-        return bad(err, "its version is not 00 to fe");
+        return refuse_traceparent(err, "it is too short");
+    if (!is_hex(s, 2) || hex_byte(s) == 0xff)
+        return refuse_traceparent(err, "its version is not 00 to fe");
     if (s[2] != '-' || s[AT_PARENT - 1] != '-' || s[AT_FLAGS - 1] != '-')
-        return bad(err, "its parts are not where they belong");
-    if (byte_at(s) == 0 ? n > LENGTH : n > LENGTH && s[LENGTH] != '-')
-        return bad(err, "something follows its flags");
+        return refuse_traceparent(err, "its parts are not where they belong");
+    if (hex_byte(s) == 0 ? n > LENGTH : n > LENGTH && s[LENGTH] != '-')
+        return refuse_traceparent(err, "something follows its flags");
     if (!is_id(s + AT_TRACE, TRACE_DIGITS))
-        return bad(err, "its trace id is not 32 digits of lower-case hex, or all 0");
+        return refuse_traceparent(err, "its trace id is not 32 digits of lower-case hex, or all 0");
     if (!is_id(s + AT_PARENT, PARENT_DIGITS))
-        return bad(err, "its parent id is not 16 digits of lower-case hex, or all 0");
+        return refuse_traceparent(err,
+                                  "its parent id is not 16 digits of lower-case hex, or all 0");
     if (!is_hex(s + AT_FLAGS, 2))
-        return bad(err, "its flags are not two digits of lower-case hex");
-    *out = (tinker_trace){ .flags = (unsigned)byte_at(s + AT_FLAGS) };
+        return refuse_traceparent(err, "its flags are not two digits of lower-case hex");
+    *out = (tinker_trace){ .flags = (unsigned)hex_byte(s + AT_FLAGS) };
     memcpy(out->trace_id, s + AT_TRACE, TRACE_DIGITS);
     memcpy(out->parent_id, s + AT_PARENT, PARENT_DIGITS);
     return TINKER_OK;
@@ -73,10 +74,10 @@ tinker_status tinker_trace_format(const tinker_trace *t, char out[TINKER_TRACEPA
 {
     if (strnlen(t->trace_id, sizeof(t->trace_id)) != TRACE_DIGITS ||
         !is_id(t->trace_id, TRACE_DIGITS))
-        return bad(err, "trace_id is not 32 digits of lower-case hex, or all 0");
+        return refuse_traceparent(err, "trace_id is not 32 digits of lower-case hex, or all 0");
     if (strnlen(t->parent_id, sizeof(t->parent_id)) != PARENT_DIGITS ||
         !is_id(t->parent_id, PARENT_DIGITS))
-        return bad(err, "parent_id is not 16 digits of lower-case hex, or all 0");
+        return refuse_traceparent(err, "parent_id is not 16 digits of lower-case hex, or all 0");
     snprintf(out, TINKER_TRACEPARENT_SIZE, "00-%s-%s-%02x", t->trace_id, t->parent_id,
              t->flags & (TINKER_TRACE_SAMPLED | TINKER_TRACE_RANDOM));
     return TINKER_OK;
@@ -226,7 +227,7 @@ int tinker_tracestate_get(const char *tracestate, const char *key, char *out, si
 }
 
 /* Append a member if there is room for it. */
-static bool append(char *out, size_t n, size_t *len, const struct member *m)
+static bool append_member(char *out, size_t n, size_t *len, const struct member *m)
 {
     size_t need = m->n_key + 1 + m->n_value + (*len > 0);
     if (need >= n - *len)
@@ -251,13 +252,13 @@ tinker_status tinker_tracestate_put(const char *tracestate, const char *key, con
     size_t len = 0;
     int count = 0;
     out[0] = '\0';
-    if (value && !append(out, n, &len, &own))
+    if (value && !append_member(out, n, &len, &own))
         return err_set(err, TINKER_EINVAL, "no room for the new member of a tracestate");
     count += value != NULL;
     for (int i = 0; i < members && count < TINKER_TRACESTATE_MEMBERS; i++) {
         if (same_key(&v[i], key, own.n_key))
             continue;
-        if (!append(out, n, &len, &v[i]))
+        if (!append_member(out, n, &len, &v[i]))
             break;
         count++;
     }

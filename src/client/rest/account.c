@@ -53,7 +53,8 @@ tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, cons
     http_query_escape(&path, a);
     buf_puts(&path, "&ending_before=");
     http_query_escape(&path, b);
-    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 static const struct rest_kind storage_kind = { REST_CLASS("get_checkpoint_storage_usage"),
@@ -72,7 +73,8 @@ tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
         buf_puts(&path, "?project_id=");
         http_query_escape(&path, project_id);
     }
-    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 static bool is_day(const char *s)
@@ -97,29 +99,30 @@ tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkp
     buf_init(&path, 1 << 10);
     buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
                day ? "&day=" : "", day ? day : "");
-    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL,
+                       rest_options(r), err);
 }
 
 /* ---- whoami: an operation without a request ------------------------------------------------------- */
 
 struct whoami_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
 };
 
-static void whoami_destroy(struct op *op)
+static void whoami_destroy(struct operation *op)
 {
     free(op);
 }
 
-static void whoami_abandon(struct op *op)
+static void whoami_abandon(struct operation *op)
 {
     holder_forget(&((struct whoami_op *)op)->wait);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* The JWT in use, or a key that is itself one of the service's. */
-static tinker_status read_identity(struct op *op, tinker_error *err)
+static tinker_status read_identity(struct operation *op, tinker_error *err)
 {
     struct holder *h = op->holder;
     struct tinker_future *f = op->future;
@@ -149,25 +152,26 @@ static tinker_status read_identity(struct op *op, tinker_error *err)
 
 static void whoami_ready(struct holder_wait *w, const tinker_error *failed)
 {
-    struct op *op = (struct op *)(void *)((char *)w - offsetof(struct whoami_op, wait));
+    struct operation *op =
+        (struct operation *)(void *)((char *)w - offsetof(struct whoami_op, wait));
     tinker_error err;
     if (failed)
-        op_fail(op, failed);
+        operation_fail(op, failed);
     else if (read_identity(op, &err) == TINKER_OK)
-        op_succeed(op);
+        operation_succeed(op);
     else
-        op_fail(op, &err);
+        operation_fail(op, &err);
 }
 
-static void whoami_start(struct op *op)
+static void whoami_start(struct operation *op)
 {
     struct whoami_op *w = (struct whoami_op *)op; /* first member */
     w->wait.ready = whoami_ready;
     holder_when_ready(op->holder, &w->wait);
 }
 
-static const struct op_class whoami_class = { "whoami", whoami_start, whoami_abandon,
-                                              whoami_destroy };
+static const struct operation_class whoami_class = { "whoami", whoami_start, whoami_abandon,
+                                                     whoami_destroy };
 
 tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
 {
@@ -178,7 +182,8 @@ tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
             err_nomem(err, "whoami");
         return NULL;
     }
-    tinker_future *f = op_submit(&w->op, &whoami_class, h, RESULT_VALUE, err);
+    tinker_future *f =
+        operation_submit(&w->op, &whoami_class, h, RESULT_VALUE, rest_options(r), err);
     if (!f)
         free(w);
     return f;

@@ -9,7 +9,6 @@
  * bytes twice, so there is nothing to go on from.
  * Runs on the loop thread, except the submit functions. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/rest/rest.h"
 #include "client/rest/rest_types.h"
@@ -33,7 +33,7 @@ enum { TAR_MAGIC_AT = 257, ARCHIVE_HEAD = TAR_MAGIC_AT + 5 };
 enum { TAR_END = 1024 }; /* two blocks of zeros */
 
 struct archive_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     struct call call;
     char *path; /* of the endpoint */
@@ -65,12 +65,12 @@ static void on_download_timer(struct timer *t);
 
 /* ---- ends --------------------------------------------------------------------------------- */
 
-/* Shared with the courier; whoever drops it last frees it. */
+/* Shared with the callback thread; whoever drops it last frees it. */
 struct progress {
     tinker_progress_callback *call;
     void *state;
-    const atomic_bool *muted; /* the service's */
-    struct tap *tap;          /* a reference, NULL: not started */
+    const atomic_bool *muted;     /* the service's */
+    struct callback_guard *guard; /* a reference, NULL: not started */
     pthread_mutex_t lock;
     int refs;
     bool pending, stop;
@@ -95,7 +95,7 @@ static void progress_unref(struct progress *p)
     bool last = --p->refs == 0;
     pthread_mutex_unlock(&p->lock);
     if (last) {
-        tap_unref(p->tap);
+        callback_guard_unref(p->guard);
         pthread_mutex_destroy(&p->lock);
         free(p);
     }
@@ -111,7 +111,7 @@ static void stop(struct archive_op *a)
     loop_disarm(l, &a->still);
 }
 
-static void archive_destroy(struct op *op)
+static void archive_destroy(struct operation *op)
 {
     struct archive_op *a = (struct archive_op *)op; /* first member */
     call_clear(&a->call);
@@ -126,10 +126,10 @@ static void archive_destroy(struct op *op)
     free(a);
 }
 
-static void archive_abandon(struct op *op)
+static void archive_abandon(struct operation *op)
 {
     stop((struct archive_op *)op);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* What was written is gone before the user hears of it. */
@@ -139,7 +139,7 @@ static void fail(struct archive_op *a, const tinker_error *err)
     stop(a);
     sink_free(a->sink);
     a->sink = NULL;
-    op_fail(&a->op, &copy);
+    operation_fail(&a->op, &copy);
 }
 
 /* ---- download ------------------------------------------------------------------------------ */
@@ -152,9 +152,9 @@ static void deliver_progress(void *arg)
     int64_t done = p->done, total = p->total;
     bool wanted = !p->stop;
     pthread_mutex_unlock(&p->lock);
-    if (wanted && !atomic_load(p->muted) && tap_enter(p->tap)) {
+    if (wanted && !atomic_load(p->muted) && callback_guard_enter(p->guard)) {
         bool enough = p->call(p->state, done, total) != 0;
-        tap_leave(p->tap);
+        callback_guard_leave(p->guard);
         pthread_mutex_lock(&p->lock);
         p->stop = p->stop || enough;
         pthread_mutex_unlock(&p->lock);
@@ -178,7 +178,7 @@ static bool tell(struct archive_op *a)
         p->refs++;
     }
     pthread_mutex_unlock(&p->lock);
-    if (post && !runtime_deliver(a->op.holder->rt, deliver_progress, p))
+    if (post && !runtime_post_callback(a->op.holder->rt, deliver_progress, p))
         progress_unref(p);
     return go_on;
 }
@@ -265,14 +265,14 @@ static void on_saved(struct sink_owner *o, int error)
     }
     f->value = arena_strdup(&f->arena, a->file);
     stop(a);
-    op_succeed(&a->op);
+    operation_succeed(&a->op);
 }
 
 /* Of a connection that was lost; a refusal stands. */
 static bool may_download_again(const struct archive_op *a)
 {
     enum http_failure failure = a->http.resp.failure;
-    const struct prefs *p = a->op.prefs;
+    const struct call_options *p = a->op.options;
     int max = p && p->max_retries >= 0 ? p->max_retries : a->op.holder->cfg->max_retries;
     return (failure == HTTP_FAIL_CONNECT || failure == HTTP_FAIL_TIMEOUT) && !sink_error(a->sink) &&
            a->failures < max;
@@ -282,13 +282,14 @@ static void download_again(struct archive_op *a)
 {
     struct holder *h = a->op.holder;
     struct runtime *rt = h->rt;
-    double s = call_backoff(++a->failures, rt->uniform(rt));
+    int64_t ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, ++a->failures, rt->uniform(rt));
     sink_free(a->sink);
     a->sink = NULL;
-    log_line(&h->log, LOG_DEBUG, "the download begins again in %g s: %s", s, a->http.resp.reason);
+    log_line(&h->log, LOG_DEBUG, "the download begins again in %lld ms: %s", (long long)ms,
+             a->http.resp.reason);
     metric_add(h->cfg->metrics.attempt_retries, 1);
     a->timer.fire = on_download_timer;
-    loop_arm(rt->loop, &a->timer, (int64_t)ceil(s * 1000));
+    loop_arm(rt->loop, &a->timer, ms);
 }
 
 static void on_downloaded(struct http_request *r)
@@ -385,10 +386,10 @@ static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
     }
     stop(a);
     if (f->value)
-        op_succeed(&a->op);
+        operation_succeed(&a->op);
     else {
         err_nomem(&err, "result");
-        op_fail(&a->op, &err);
+        operation_fail(&a->op, &err);
     }
 }
 
@@ -480,7 +481,8 @@ static bool on_status(struct call *c, int status)
     struct archive_op *a = container_of(c, struct archive_op, call);
     if (a->trace)
         return false;
-    return status == 302 || (status == 503 && a->rounds < ROUNDS_MAX && !op_is_spent(&a->op));
+    return status == 302 ||
+           (status == 503 && a->rounds < ROUNDS_MAX && !operation_is_spent(&a->op));
 }
 
 static void on_called(struct call *c)
@@ -492,7 +494,7 @@ static void on_called(struct call *c)
         a->rounds++;
         loop_arm(a->op.holder->rt->loop, &a->timer, ROUND_MS);
     } else if (c->outcome != CALL_OK) {
-        op_note_response(&a->op, c);
+        operation_note_response(&a->op, c);
         fail(a, &c->err);
     } else if (a->trace)
         got_trace(a);
@@ -538,13 +540,13 @@ static void on_ready(struct holder_wait *w, const tinker_error *err)
     ask(a);
 }
 
-static void archive_start(struct op *op)
+static void archive_start(struct operation *op)
 {
     struct archive_op *a = (struct archive_op *)op;
     if (a->progress) {
         a->progress->muted = op->holder->cfg->muted_by;
-        a->progress->tap = op->future->tap;
-        tap_ref(op->future->tap);
+        a->progress->guard = op->future->guard;
+        callback_guard_ref(op->future->guard);
     }
     a->wait.ready = on_ready;
     holder_when_ready(op->holder, &a->wait);
@@ -552,12 +554,12 @@ static void archive_start(struct op *op)
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
-static const struct op_class archive_class = { "checkpoint_archive", archive_start, archive_abandon,
-                                               archive_destroy };
-static const struct op_class download_class = { "download_checkpoint", archive_start,
-                                                archive_abandon, archive_destroy };
-static const struct op_class trace_class = { "export_session_trace", archive_start, archive_abandon,
-                                             archive_destroy };
+static const struct operation_class archive_class = { "checkpoint_archive", archive_start,
+                                                      archive_abandon, archive_destroy };
+static const struct operation_class download_class = { "download_checkpoint", archive_start,
+                                                       archive_abandon, archive_destroy };
+static const struct operation_class trace_class = { "export_session_trace", archive_start,
+                                                    archive_abandon, archive_destroy };
 
 /* Takes over path; NULL with *err set. */
 static struct archive_op *archive_new(char *path, tinker_error *err)
@@ -573,11 +575,11 @@ static struct archive_op *archive_new(char *path, tinker_error *err)
     return a;
 }
 
-static tinker_future *submit(struct archive_op *a, const struct op_class *class, tinker_rest *r,
-                             enum result_kind kind, tinker_error *err)
+static tinker_future *submit(struct archive_op *a, const struct operation_class *class,
+                             tinker_rest *r, enum result_kind kind, tinker_error *err)
 {
     struct holder *h = rest_holder(r, err);
-    tinker_future *f = h ? op_submit(&a->op, class, h, kind, err) : NULL;
+    tinker_future *f = h ? operation_submit(&a->op, class, h, kind, rest_options(r), err) : NULL;
     if (!f)
         archive_destroy(&a->op);
     return f;
@@ -596,7 +598,7 @@ tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, 
     if (!a)
         return NULL;
     a->trace = true;
-    return submit(a, &trace_class, r, RESULT_PATH, err);
+    return submit(a, &trace_class, r, RESULT_FILE, err);
 }
 
 static tinker_status prepare_file(struct archive_op *a, const char *file, tinker_error *err)
@@ -636,5 +638,5 @@ tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path,
         archive_destroy(&a->op);
         return NULL;
     }
-    return submit(a, &download_class, r, RESULT_PATH, err);
+    return submit(a, &download_class, r, RESULT_FILE, err);
 }

@@ -16,26 +16,47 @@
 
 struct tinker_rest {
     tinker_service *service;
+    struct call_options *options; /* a reference; NULL: none */
 };
 
 tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_error *err)
 {
     tinker_rest *r = malloc(sizeof(*r));
     if (r)
-        r->service = s;
+        *r = (tinker_rest){ .service = s, .options = call_options_ref(s->options) };
     else
         err_nomem(err, "REST client");
     return r;
 }
 
+tinker_rest *tinker_rest_with(tinker_rest *r, const tinker_call_options *opts, tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_rest *made = p ? malloc(sizeof(*made)) : NULL;
+    if (made)
+        *made = (tinker_rest){ .service = r->service, .options = p };
+    else if (p) {
+        call_options_unref(p);
+        err_nomem(err, "REST client");
+    }
+    return made;
+}
+
 void tinker_rest_free(tinker_rest *r)
 {
+    if (r)
+        call_options_unref(r->options);
     free(r);
 }
 
 struct holder *rest_holder(tinker_rest *r, tinker_error *err)
 {
     return service_rest(r->service, err);
+}
+
+struct call_options *rest_options(const tinker_rest *r)
+{
+    return r->options;
 }
 
 /* ---- paths ---------------------------------------------------------------------------------- */
@@ -116,7 +137,7 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
 static tinker_future *submit(tinker_rest *r, const struct rest_kind *kind, char *path,
                              struct buf *body, tinker_error *err)
 {
-    return rest_submit(rest_holder(r, err), kind, path, body, err);
+    return rest_submit(rest_holder(r, err), kind, path, body, r->options, err);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------ */
@@ -224,7 +245,7 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
 
 static const struct rest_kind copy_kind = { REST_CLASS("copy_weights"),
                                             REST_SPEC("copy_weights", "POST"),
-                                            RESULT_PATH,
+                                            RESULT_SAVED_PATH,
                                             NULL,
                                             read_copied,
                                             false };
@@ -238,7 +259,8 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     if (opts_copy(&o, sizeof(o), opts, "tinker_copy_options", err) != TINKER_OK ||
         wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
-    const char *project = o.project_id && *o.project_id ? o.project_id : r->service->cfg.project_id;
+    const char *project =
+        o.project_id && *o.project_id ? o.project_id : r->service->base->cfg.project_id;
     if (o.ttl_seconds < 0 || !project) {
         if (!project)
             err_set(err, TINKER_EINVAL,
@@ -256,12 +278,12 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     };
     const tinker_named_string token = { "X-Tinker-Weights-Access-Token", o.access_token };
     log_secret(o.access_token);
-    if (o.access_token && prefs_check_header(&token, err) != TINKER_OK)
+    if (o.access_token && call_options_check_header(&token, err) != TINKER_OK)
         return NULL;
     if (!encode(&body, &wire_copy_weights_request, &req, err))
         return NULL;
     return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,
-                            o.access_token, err);
+                            o.access_token, r->options, err);
 }
 
 static const struct rest_kind files_kind = { REST_CLASS("external_weights_urls"),
@@ -387,7 +409,7 @@ static const struct rest_kind sampler_kind = { REST_CLASS("get_sampler"),
                                                false };
 static const struct rest_kind base_model_kind = { REST_CLASS("get_base_model"),
                                                   REST_SPEC("get_sampler", "GET"),
-                                                  RESULT_PATH,
+                                                  RESULT_BASE_MODEL,
                                                   NULL,
                                                   read_base_model,
                                                   false };
@@ -533,7 +555,7 @@ tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinke
 tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
-    return path ? rest_submit(s->holder, &base_model_kind, path, NULL, err) : NULL;
+    return path ? rest_submit(s->holder, &base_model_kind, path, NULL, s->options, err) : NULL;
 }
 
 /* ---- the service, and models being trained ---------------------------------------------------------- */
@@ -556,12 +578,13 @@ static const struct rest_kind info_kind = { REST_CLASS("get_info"), REST_SPEC("g
 tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err)
 {
     return rest_submit(service_rest(s, err), &capabilities_kind,
-                       path_of("api/v1/get_server_capabilities"), NULL, err);
+                       path_of("api/v1/get_server_capabilities"), NULL, s->options, err);
 }
 
 tinker_future *tinker_service_health(tinker_service *s, tinker_error *err)
 {
-    return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL, err);
+    return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL,
+                       s->options, err);
 }
 
 static const struct rest_kind name_kind = {
@@ -576,7 +599,7 @@ static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind,
     struct buf body;
     if (!encode(&body, &wire_get_info_request, &req, err))
         return NULL;
-    return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, err);
+    return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, t->options, err);
 }
 
 tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)

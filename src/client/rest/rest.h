@@ -7,6 +7,7 @@
 struct holder;
 
 struct holder *rest_holder(tinker_rest *r, tinker_error *err);
+struct call_options *rest_options(const tinker_rest *r); /* borrowed; NULL: none */
 /* "api/v1/training_runs/<run>/checkpoints/<id><tail>" of a tinker:// path; caller frees. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err);
 /* "<head><id><tail>" with the id escaped; caller frees.  NULL with *err set: it is no id, or no

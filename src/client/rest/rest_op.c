@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "wire/wire.h"
 
-void rest_destroy(struct op *op)
+void rest_destroy(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op; /* first member */
     call_clear(&r->call);
@@ -17,12 +17,12 @@ void rest_destroy(struct op *op)
     free(r);
 }
 
-void rest_abandon(struct op *op)
+void rest_abandon(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op;
     holder_forget(&r->wait);
     call_cancel(&r->call);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 /* Does the response only say that an attempt whose own response was lost has done the work? */
@@ -40,7 +40,7 @@ static void on_done(struct call *c)
     if (r->quiet) {
         if (c->outcome != CALL_OK)
             log_line(&r->op.holder->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
-        op_succeed(&r->op);
+        operation_succeed(&r->op);
         return;
     }
     if (c->outcome == CALL_OK) {
@@ -48,25 +48,25 @@ static void on_done(struct call *c)
         if (r->kind->read)
             s = r->kind->read(r, body->data ? body->data : "", body->len, &c->err);
         if (wire_as_answer(s, &c->err) == TINKER_OK) {
-            op_succeed(&r->op);
+            operation_succeed(&r->op);
             return;
         }
     }
     if (was_done_before(r, c)) {
         log_line(&r->op.holder->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
                  r->kind->class.name, c->err.message);
-        op_succeed(&r->op);
+        operation_succeed(&r->op);
         return;
     }
-    op_note_response(&r->op, c);
-    op_fail(&r->op, &c->err);
+    operation_note_response(&r->op, c);
+    operation_fail(&r->op, &c->err);
 }
 
 void rest_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
     if (err) {
-        op_fail(&r->op, err);
+        operation_fail(&r->op, err);
         return;
     }
     struct call *c = &r->call;
@@ -86,7 +86,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
     call_start(c);
 }
 
-void rest_start(struct op *op)
+void rest_start(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op;
     r->op.future->type = r->kind->type;
@@ -114,23 +114,26 @@ static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, 
     return NULL;
 }
 
-static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_error *err)
+static struct tinker_future *submit(struct holder *h, struct rest_op *r,
+                                    struct call_options *options, tinker_error *err)
 {
-    struct tinker_future *f = op_submit(&r->op, &r->kind->class, h, r->kind->result, err);
+    struct tinker_future *f =
+        operation_submit(&r->op, &r->kind->class, h, r->kind->result, options, err);
     if (!f)
         rest_destroy(&r->op);
     return f;
 }
 
 struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
-                                  struct buf *body, tinker_error *err)
+                                  struct buf *body, struct call_options *options, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
-    return r ? submit(h, r, err) : NULL;
+    return r ? submit(h, r, options, err) : NULL;
 }
 
 struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
-                                       struct buf *body, const char *token, tinker_error *err)
+                                       struct buf *body, const char *token,
+                                       struct call_options *options, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
     if (!r)
@@ -142,7 +145,7 @@ struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind 
         err_nomem(err, kind->class.name);
         return NULL;
     }
-    return submit(h, r, err);
+    return submit(h, r, options, err);
 }
 
 void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
@@ -151,5 +154,5 @@ void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struc
     if (!r)
         return;
     r->quiet = true;
-    tinker_future_free(submit(h, r, NULL));
+    tinker_future_free(submit(h, r, NULL, NULL));
 }

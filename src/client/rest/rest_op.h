@@ -18,7 +18,7 @@ enum rest_conflict {
 };
 
 struct rest_kind {
-    struct op_class class; /* rest_start, rest_abandon, rest_destroy */
+    struct operation_class class; /* rest_start, rest_abandon, rest_destroy */
     struct call_spec spec;
     enum result_kind result;
     const char *type; /* RESULT_VALUE */
@@ -28,7 +28,7 @@ struct rest_kind {
 };
 
 struct rest_op {
-    struct op op;
+    struct operation op;
     const struct rest_kind *kind;
     struct holder_wait wait;
     struct call call;
@@ -39,10 +39,10 @@ struct rest_op {
     char *token; /* of the account whose weights it is about, or NULL */
 };
 
-void rest_start(struct op *op);
+void rest_start(struct operation *op);
 void rest_ready(struct holder_wait *w, const tinker_error *err); /* what it waits for */
-void rest_abandon(struct op *op);
-void rest_destroy(struct op *op);
+void rest_abandon(struct operation *op);
+void rest_destroy(struct operation *op);
 
 #define REST_CLASS(name)                             \
     {                                                \
@@ -54,12 +54,14 @@ void rest_destroy(struct op *op);
     }
 
 /* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
- * memory.  Any thread. */
+ * memory.  options: of the handle, borrowed; may be NULL.  Any thread. */
 struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
-                                  struct buf *body, tinker_error *err);
+                                  struct buf *body, struct call_options *options,
+                                  tinker_error *err);
 /* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
 struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
-                                       struct buf *body, const char *token, tinker_error *err);
+                                       struct buf *body, const char *token,
+                                       struct call_options *options, tinker_error *err);
 /* Send it and forget it. */
 void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
 

@@ -71,7 +71,7 @@ struct helper_target {
 };
 
 struct helper_op {
-    struct op op;
+    struct operation op;
     tinker_sampler *sampler; /* a reference */
     struct sample_order order;
     struct buf body;
@@ -155,7 +155,7 @@ static void fail_pending(struct helper *x)
         struct helper_op *o = value;
         o->sent = false; /* nobody to cancel it with */
         map_remove(&x->pending, key, n);
-        op_fail(&o->op, &x->why);
+        operation_fail(&o->op, &x->why);
         it = 0; /* whoever was told may have changed the rest */
     }
 }
@@ -306,9 +306,9 @@ static void on_result(struct helper *x, const struct helper_frame *f, const char
     if (id > 0 && id < f->len)
         future_set_request(future, content, result_sample.poll.request_type);
     if (result_sample.read(future, content + skip, (size_t)f->len - skip, true, &err) == TINKER_OK)
-        op_succeed(&o->op);
+        operation_succeed(&o->op);
     else
-        op_fail(&o->op, &err);
+        operation_fail(&o->op, &err);
 }
 
 static void on_failure(struct helper *x, const struct helper_frame *f, const char *content)
@@ -320,7 +320,7 @@ static void on_failure(struct helper *x, const struct helper_frame *f, const cha
     if (f->len < sizeof(failure)) {
         tinker_error err;
         err_set(&err, TINKER_EPROTOCOL, "the sampling helper told no reason");
-        op_fail(&o->op, &err);
+        operation_fail(&o->op, &err);
         return;
     }
     memcpy(&failure, content, sizeof(failure));
@@ -333,7 +333,7 @@ static void on_failure(struct helper *x, const struct helper_frame *f, const cha
         future->error_body = strndup(text + id + 1, n - id - 1);
     future->retry_after_ms = failure.retry_after_ms;
     o->op.told = true; /* it was named and reported there */
-    op_fail(&o->op, &failure.err);
+    operation_fail(&o->op, &failure.err);
 }
 
 static struct helper_target *find_target(const struct helper *x, uint32_t number)
@@ -351,8 +351,8 @@ static void on_state(struct helper_target *t, uint64_t state, const char *reason
     bool changed = t->state != state || t->reason != hash;
     t->state = state;
     t->reason = hash;
-    observe_state(&s->watch, s->holder, OBSERVE_SAMPLING, s->id, (enum wire_queue_state)state,
-                  reason, changed);
+    queue_state_report(&s->base->watch, s->holder, QUEUE_STATE_SAMPLING, s->id,
+                       (enum wire_queue_state)state, reason, changed);
 }
 
 static void on_news(struct helper *x, const struct helper_frame *f, const char *content)
@@ -553,8 +553,8 @@ static void target_free(struct helper_target *t)
 static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
 {
     struct runtime *rt = s->holder->rt;
-    if (s->far)
-        return s->far;
+    if (s->base->far)
+        return s->base->far;
     struct helper *x = current;
     if (!x || x->owner != getpid() || x->rt != rt)
         x = helper_new(rt, s->holder->cfg->sampling_helper, err);
@@ -577,7 +577,7 @@ static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
         target_free(t);
         return NULL;
     }
-    s->far = t;
+    s->base->far = t;
     return t;
 }
 
@@ -600,7 +600,7 @@ void helper_release(struct helper_target *t)
 
 /* ---- samples ----------------------------------------------------------------------------------- */
 
-static void far_destroy(struct op *op)
+static void far_destroy(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op; /* first member */
     buf_clear(&o->body);
@@ -608,26 +608,26 @@ static void far_destroy(struct op *op)
     free(o);
 }
 
-static void far_abandon(struct op *op)
+static void far_abandon(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;
     if (o->sent) {
-        struct helper *x = o->sampler->far->helper;
+        struct helper *x = o->sampler->base->far->helper;
         const struct helper_frame f = { .id = o->id, .kind = HELPER_CANCEL };
         take_pending(x, o->id);
         put(x, f, NULL, 0, NULL, 0);
     }
-    op_destroy(op);
+    operation_destroy(op);
 }
 
-static void far_start(struct op *op)
+static void far_start(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;
     tinker_error err;
     struct helper_target *t = attach(o->sampler, &err);
     struct helper *x = t ? t->helper : NULL;
     if (!t || x->why.status != TINKER_OK) {
-        op_fail(op, t ? &x->why : &err);
+        operation_fail(op, t ? &x->why : &err);
         return;
     }
     o->id = x->next_id++;
@@ -636,22 +636,19 @@ static void far_start(struct op *op)
     if (!o->sent || !put(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
         take_pending(x, o->id);
         err_nomem(&err, "sampling helper");
-        op_fail(op, &err);
+        operation_fail(op, &err);
         return;
     }
     buf_clear(&o->body);
 }
 
-static const struct op_class far_class = { "sample", far_start, far_abandon, far_destroy };
+static const struct operation_class far_class = { "sample", far_start, far_abandon, far_destroy };
 
 bool helper_wanted(const tinker_sampler *s)
 {
     const struct config *c = s->holder->cfg;
-    if (!c->subprocess_sampling || c->has_transport || c->breaker_scope)
-        return false;
-    struct prefs *p = prefs_current();
-    prefs_unref(p);
-    return !p;
+    /* the helper knows nothing of options of calls */
+    return c->subprocess_sampling && !c->has_transport && !c->breaker_scope && !s->options;
 }
 
 tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,
@@ -667,7 +664,8 @@ tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order
     o->order = *order;
     o->body = *body;
     sampler_ref(s);
-    tinker_future *f = op_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, err);
+    tinker_future *f =
+        operation_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, s->options, err);
     if (!f)
         far_destroy(&o->op);
     return f;

@@ -50,9 +50,9 @@ static struct limits *limits_new(char *key, int64_t bytes)
         return NULL;
     l->key = key;
     l->refs = 1;
-    sem_init_permits(&l->dispatch, DISPATCH_MAX);
-    sem_init_permits(&l->throttle, THROTTLED_MAX);
-    sem_init_bytes(&l->bytes, bytes);
+    budget_init_permits(&l->dispatch, DISPATCH_MAX);
+    budget_init_permits(&l->throttle, THROTTLED_MAX);
+    budget_init_bytes(&l->bytes, bytes);
     return l;
 }
 

@@ -13,9 +13,9 @@ struct limits {
     struct limits *next;
     int refs;
     char *key;                /* NULL: not shared */
-    struct sem dispatch;      /* requests being submitted */
-    struct sem throttle;      /* fewer, shortly after a pause */
-    struct sem bytes;         /* of prompts being submitted */
+    struct budget dispatch;   /* requests being submitted */
+    struct budget throttle;   /* fewer, shortly after a pause */
+    struct budget bytes;      /* of prompts being submitted */
     int64_t backoff_until_ns; /* 0: never */
 };
 

@@ -22,20 +22,21 @@ void dispatch_again(struct dispatch *d)
     loop_arm(l, &d->timer, PAUSE_CHECK_MS);
 }
 
-static void on_budget(struct sem_wait *w)
+static void on_budget(struct budget_wait *w)
 {
     dispatch_again(container_of(w, struct dispatch, budget));
 }
 
 static void take_budget(struct dispatch *d)
 {
-    bool recent = d->throttle.sem != NULL;
+    bool recent = d->throttle.budget != NULL;
     d->budget.granted = on_budget;
-    if (sem_take(&d->holder->limits->bytes, &d->budget, recent ? d->bytes * RECENT_COST : d->bytes))
+    if (budget_take(&d->holder->limits->bytes, &d->budget,
+                    recent ? d->bytes * RECENT_COST : d->bytes))
         dispatch_again(d);
 }
 
-static void on_throttle(struct sem_wait *w)
+static void on_throttle(struct budget_wait *w)
 {
     take_budget(container_of(w, struct dispatch, throttle));
 }
@@ -45,11 +46,11 @@ static void take_throttle(struct dispatch *d)
     struct limits *l = d->holder->limits;
     d->throttle.granted = on_throttle;
     if (!limits_recent(l, loop_now_ns(d->holder->rt->loop)) ||
-        sem_take(&l->throttle, &d->throttle, 1))
+        budget_take(&l->throttle, &d->throttle, 1))
         take_budget(d);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_permit(struct budget_wait *w)
 {
     take_throttle(container_of(w, struct dispatch, permit));
 }
@@ -57,7 +58,7 @@ static void on_permit(struct sem_wait *w)
 void dispatch_start(struct dispatch *d)
 {
     d->permit.granted = on_permit;
-    if (sem_take(&d->holder->limits->dispatch, &d->permit, 1))
+    if (budget_take(&d->holder->limits->dispatch, &d->permit, 1))
         take_throttle(d);
 }
 
@@ -71,7 +72,7 @@ void dispatch_end(struct dispatch *d)
     if (!d->holder)
         return;
     loop_disarm(d->holder->rt->loop, &d->timer);
-    sem_give(&d->budget);
-    sem_give(&d->throttle);
-    sem_give(&d->permit);
+    budget_give(&d->budget);
+    budget_give(&d->throttle);
+    budget_give(&d->permit);
 }

@@ -17,7 +17,7 @@ struct dispatch {
     void (*go)(struct dispatch *d);
 
     /* private */
-    struct sem_wait permit, throttle, budget;
+    struct budget_wait permit, throttle, budget;
     struct timer timer;
 };
 

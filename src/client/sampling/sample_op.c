@@ -11,13 +11,13 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
 #include "client/sampling/sample_retry.h"
 #include "client/sampling/helper.h"
 #include "client/observe/instrument.h"
 #include "client/call/poll.h"
-#include "client/observe/report.h"
 #include "client/rest/rest_op.h"
 #include "client/future/result.h"
 #include "client/sampling/sampling_client.h"
@@ -26,7 +26,7 @@
 #include "wire/wire.h"
 
 struct sample_op {
-    struct op op;
+    struct operation op;
     tinker_sampler *sampler; /* a reference */
     struct handler *handler; /* a reference, once started */
     struct buf body;         /* before and after the seq_id, see split */
@@ -36,7 +36,7 @@ struct sample_op {
     tinker_retry_options retry;
     int failures;
     int64_t started_ns, attempt_ns;
-    struct sem_wait permit; /* for the whole sample */
+    struct budget_wait permit; /* for the whole sample */
     struct dispatch dispatch;
     struct timer timer; /* before another attempt */
     struct timer stuck; /* the progress deadline */
@@ -68,7 +68,7 @@ static void stop(struct sample_op *s, bool completed)
     handler_release(s->handler, &s->permit);
 }
 
-static void sample_destroy(struct op *op)
+static void sample_destroy(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op; /* first member */
     poll_clear(&s->poll);
@@ -105,31 +105,37 @@ static void take_back(struct sample_op *s)
     rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
 }
 
-static void sample_abandon(struct op *op)
+static void sample_abandon(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     take_back(s);
     stop(s, false);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void fail(struct sample_op *s, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
     stop(s, false);
-    op_fail(&s->op, &copy);
+    operation_fail(&s->op, &copy);
 }
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
 /* failures: before this attempt. */
-static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
+static void tell(const struct sample_op *s, enum attempt_event step, int failures, int64_t delay_ms,
                  const tinker_error *err)
 {
-    struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
-                               delay_ms, err,      &s->op };
+    struct attempt a = { .layer = "sample",
+                         .operation = "sample",
+                         .number = failures + 1,
+                         .started_ns = s->attempt_ns,
+                         .first_ns = s->started_ns,
+                         .delay_ms = delay_ms,
+                         .err = err,
+                         .op = &s->op };
     if (s->use_handler)
-        local_attempt(s->op.holder, step, &a);
+        attempt_event(s->op.holder, step, &a);
 }
 
 static void on_retry(struct timer *t)
@@ -141,7 +147,7 @@ static bool may_retry(const struct sample_op *s)
 {
     const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
     return s->use_handler && !o->no_retries &&
-           (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
+           (o->max_retries < 0 || s->failures <= o->max_retries) && !operation_is_spent(&s->op);
 }
 
 static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
@@ -149,22 +155,18 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
     dispatch_end(&s->dispatch);
     s->failures++;
     bool again = retryable && may_retry(s);
-    struct report_failure a = { err, again, s->failures, s->started_ns };
-    if (s->use_handler) {
+    if (s->use_handler)
         handler_failed(s->handler, err);
-        report_sample(s->op.holder, &a);
-    }
     if (!again) {
         if (s->use_handler)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
-        tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
+        tell(s, ATTEMPT_FAILED, s->failures - 1, 0, err);
         fail(s, err);
         return;
     }
     struct runtime *rt = s->op.holder->rt;
-    int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
-    metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
-    tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
+    int64_t delay_ms = retry_sample_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
+    tell(s, ATTEMPT_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
     loop_arm(rt->loop, &s->timer, delay_ms);
 }
@@ -205,21 +207,21 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
-    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
-                  changed);
+    queue_state_report(&s->sampler->base->watch, s->op.holder, QUEUE_STATE_SAMPLING, s->sampler->id,
+                       state, reason, changed);
 }
 
 static void on_polled(struct poll *p)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     if (!p->ok) {
-        op_note_response(&s->op, &p->call);
+        operation_note_response(&s->op, &p->call);
         failed(s, &p->call.err, p->gone);
         return;
     }
-    tell(s, LOCAL_STOP, s->failures, 0, NULL);
+    tell(s, ATTEMPT_STOP, s->failures, 0, NULL);
     stop(s, true);
-    op_succeed(&s->op);
+    operation_succeed(&s->op);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------- */
@@ -228,9 +230,10 @@ static bool on_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
-    if (op_is_spent(&s->op))
+    if (operation_is_spent(&s->op))
         return false;
-    if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
+    if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
+        !(retry_status_is(status, RETRY_BILLING) && holder_billing_pause(h, c->err.message)))
         return false;
     dispatch_pause(&s->dispatch);
     return true;
@@ -245,9 +248,10 @@ static void on_sent(struct call *c)
         return;
     }
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
-        bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-                         (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
-        op_note_response(&s->op, c);
+        bool retryable =
+            c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+            (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
+        operation_note_response(&s->op, c);
         failed(s, &c->err, retryable);
         return;
     }
@@ -292,7 +296,7 @@ static bool number_body(struct sample_op *s)
     buf_reset(&s->sent);
     buf_append(&s->sent, s->body.data, s->split);
     char number[SHORTEST_MAX];
-    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
+    buf_append(&s->sent, number, shortest_int64(s->sampler->base->next_seq++, number));
     buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
     return buf_ok(&s->sent);
 }
@@ -300,7 +304,7 @@ static bool number_body(struct sample_op *s)
 static void attempt(struct sample_op *s)
 {
     s->attempt_ns = loop_now_ns(loop_of(s));
-    tell(s, LOCAL_START, s->failures, 0, NULL);
+    tell(s, ATTEMPT_START, s->failures, 0, NULL);
     if (!number_body(s)) {
         tinker_error err;
         err_nomem(&err, "sample");
@@ -323,14 +327,14 @@ static void permitted(struct sample_op *s)
     attempt(s);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_permit(struct budget_wait *w)
 {
     struct sample_op *s = container_of(w, struct sample_op, permit);
     s->handler->waiting--;
     permitted(s);
 }
 
-static void sample_start(struct op *op)
+static void sample_start(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     tinker_error err;
@@ -340,18 +344,18 @@ static void sample_start(struct op *op)
     }
     s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
     if (!s->handler) {
-        op_fail(op, &err);
+        operation_fail(op, &err);
         return;
     }
     s->permit.granted = on_permit;
-    if (sem_take(&s->handler->permits, &s->permit, 1))
+    if (budget_take(&s->handler->permits, &s->permit, 1))
         permitted(s);
     else
         s->handler->waiting++;
 }
 
-static const struct op_class sample_class = { "sample", sample_start, sample_abandon,
-                                              sample_destroy };
+static const struct operation_class sample_class = { "sample", sample_start, sample_abandon,
+                                                     sample_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------- */
 
@@ -415,7 +419,8 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     sampler_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
-        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+        f = operation_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE,
+                             sampler->options, err);
     if (!f)
         sample_destroy(&s->op);
     return f;
@@ -428,9 +433,9 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
                                   .use_handler =
                                       logprobs_only || !sampler->holder->server.sample_no_retries };
     struct buf body;
-    pthread_mutex_lock(&sampler->lock);
-    order.retry = sampler->retry;
-    pthread_mutex_unlock(&sampler->lock);
+    pthread_mutex_lock(&sampler->base->lock);
+    order.retry = sampler->base->retry;
+    pthread_mutex_unlock(&sampler->base->lock);
     buf_init(&body, SIZE_MAX / 4);
     if (sample_encode(sampler, r, true, &body, err) != TINKER_OK) {
         buf_clear(&body);

@@ -13,7 +13,7 @@
 enum { STREAM_SEQUENCES_MAX = 65536 };
 
 struct tokens_op {
-    struct op op;             /* first */
+    struct operation op;      /* first */
     tinker_future *source;    /* a reference */
     struct stream_list *list; /* of a stream, a reference; NULL: the source is a sample */
     struct teller *teller;
@@ -21,7 +21,7 @@ struct tokens_op {
     bool started, over; /* the operation; the source */
 };
 
-static void tokens_destroy(struct op *op)
+static void tokens_destroy(struct operation *op)
 {
     struct tokens_op *o = (struct tokens_op *)op;
     if (o->started && o->list)
@@ -34,19 +34,19 @@ static void tokens_destroy(struct op *op)
     free(o);
 }
 
-static void tokens_abandon(struct op *op)
+static void tokens_abandon(struct operation *op)
 {
     tinker_future_cancel(((struct tokens_op *)op)->source);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void finish(struct tokens_op *o)
 {
     struct tinker_future *f = o->op.future;
     tinker_error err;
-    op_inherit(&o->op, o->source);
+    operation_inherit(&o->op, o->source);
     if (o->source->err) {
-        op_fail(&o->op, o->source->err);
+        operation_fail(&o->op, o->source->err);
         return;
     }
     if (o->list) {
@@ -57,11 +57,11 @@ static void finish(struct tokens_op *o)
         arena_adopt(&f->arena, &o->source->arena);
     }
     if (f->value) {
-        op_succeed(&o->op);
+        operation_succeed(&o->op);
         return;
     }
     err_nomem(&err, "tokens");
-    op_fail(&o->op, &err);
+    operation_fail(&o->op, &err);
 }
 
 /* May end the operation. */
@@ -72,7 +72,7 @@ static void look(struct tokens_op *o)
         return;
     if (teller_gave_up(o->teller, &err)) {
         tinker_future_cancel(o->source);
-        op_fail(&o->op, &err);
+        operation_fail(&o->op, &err);
     } else if (o->over)
         finish(o);
 }
@@ -97,12 +97,12 @@ static void on_source(tinker_future *f, void *state)
     look(o); /* without memory for a round nobody else will */
 }
 
-static void tokens_start(struct op *op)
+static void tokens_start(struct operation *op)
 {
     struct tokens_op *o = (struct tokens_op *)op;
     o->started = true;
     o->owner.told = on_told;
-    teller_bind(o->teller, &o->owner, op->future->tap);
+    teller_bind(o->teller, &o->owner, op->future->guard);
     if (o->list) {
         teller_read_list(o->teller, o->list);
         stream_list_listen(o->list, on_events, o);
@@ -116,8 +116,8 @@ static void tokens_start(struct op *op)
     o->source->notify_state = o;
 }
 
-static const struct op_class tokens_class = { "sample_stream", tokens_start, tokens_abandon,
-                                              tokens_destroy };
+static const struct operation_class tokens_class = { "sample_stream", tokens_start, tokens_abandon,
+                                                     tokens_destroy };
 
 /* ---- submitting, in the caller's thread ----------------------------------------------------- */
 
@@ -168,7 +168,7 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
     if (!o || !o->teller)
         err_nomem(err, "sample");
     else if (open_source(o, s, &r, err))
-        f = op_submit_over(&o->op, &tokens_class, s->holder, RESULT_SAMPLE, o->source, err);
+        f = operation_submit_over(&o->op, &tokens_class, s->holder, RESULT_SAMPLE, o->source, err);
     if (!f && o)
         tokens_destroy(&o->op);
     return f;

@@ -1,7 +1,6 @@
 /* sample_retry.c - see handler.h. */
 #include "client/sampling/sample_retry.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,16 +26,6 @@ tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
     if (o->max_retries < -1)
         return err_set(err, TINKER_EINVAL, "retry: max_retries must be -1 or more");
     return TINKER_OK;
-}
-
-int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u)
-{
-    double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
-    double max = (double)o->delay_max_ms;
-    d = d < max ? d : max;
-    d += d * o->jitter * (2 * u - 1);
-    d = d > max ? max : d;
-    return (int64_t)(d > 0 ? d : 0);
 }
 
 static bool same_options(const tinker_retry_options *a, const tinker_retry_options *b)
@@ -76,7 +65,7 @@ struct handler *handler_ref(struct holder *holder, const char *session_id,
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    sem_init_permits(&h->permits, permits_of(holder, opts));
+    budget_init_permits(&h->permits, permits_of(holder, opts));
     h->next = holder->handlers;
     holder->handlers = h;
     return h;
@@ -160,9 +149,9 @@ void handler_leave(struct handler *h, bool completed)
     progress_line(h, now);
 }
 
-void handler_release(struct handler *h, struct sem_wait *permit)
+void handler_release(struct handler *h, struct budget_wait *permit)
 {
-    if (permit->sem && !permit->holding)
+    if (permit->budget && !permit->holding)
         h->waiting--;
-    sem_give(permit);
+    budget_give(permit);
 }

@@ -21,7 +21,7 @@ struct handler {
     int refs;
     char *session_id;
     tinker_retry_options opts;
-    struct sem permits;
+    struct budget permits;
     int64_t progress_ns;                   /* when a sample last completed */
     int running;                           /* samples that hold a permit */
     int64_t waiting, completed, logged_ns; /* for the progress line */
@@ -38,9 +38,7 @@ void handler_enter(struct handler *h); /* a sample got its permit */
 void handler_leave(struct handler *h, bool completed);
 void handler_failed(struct handler *h, const tinker_error *err); /* an attempt, whatever follows */
 /* Give the permit back, or wait for it no more; harmless without either.  h may be NULL then. */
-void handler_release(struct handler *h, struct sem_wait *permit);
-/* Delay after the k-th failure (k from 1), u in [0, 1): ms. */
-int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u);
+void handler_release(struct handler *h, struct budget_wait *permit);
 tinker_status handler_check(const tinker_retry_options *o, tinker_error *err);
 
 #endif

@@ -163,8 +163,8 @@ static tinker_status fill_holder(struct shadow *s, const struct passport *p, tin
                                             WIRE_LENIENT, &h->arena, &h->server, err);
     if (status != TINKER_OK)
         return status;
-    sem_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
-    sem_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
+    budget_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
+    budget_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
     h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
                            h->server.sample_dispatch_bytes_semaphore_size);
     h->session_id = arena_strdup(&h->arena, p->session_id);
@@ -202,7 +202,7 @@ static bool take_authorization(struct shadow *s, const char *value)
     size_t n = s->cfg.n_default_headers;
     struct http_header *v = arena_array(&s->arena, n + 1, sizeof(*v));
     char *copy = arena_strdup(&s->arena, value);
-    if (!v || !copy || prefs_check_header(&header, NULL) != TINKER_OK)
+    if (!v || !copy || call_options_check_header(&header, NULL) != TINKER_OK)
         return false;
     log_secret(copy);
     v[0] = (struct http_header){ "Authorization", copy, true };
@@ -290,12 +290,12 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
     struct arena scratch;
     struct passport p;
     tinker_sampler *made = NULL;
-    if (!may_ask(service->rt, "tinker_service_import_sampler", err))
+    if (!may_ask(service->base->rt, "tinker_service_import_sampler", err))
         return NULL;
     arena_init(&scratch, 16 << 20);
     if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
-        struct shadow *s = shadow_of(service, &p, err);
-        made = s ? sampler_new(s->holder, p.sampler_id, err) : NULL;
+        struct shadow *s = shadow_of(service->base, &p, err);
+        made = s ? sampler_new(s->holder, p.sampler_id, service->options, err) : NULL;
     }
     if (made) {
         uint64_t r;

@@ -6,13 +6,15 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/call_options.h"
 #include "client/sampling/sample_retry.h"
 #include "client/sampling/helper.h"
 #include "client/session/service.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
+tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_options *options,
+                            tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
     char *copy = strdup(id);
@@ -22,6 +24,8 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
         err_nomem(err, "sampling client");
         return NULL;
     }
+    s->base = s;
+    s->options = call_options_ref(options);
     s->holder = h;
     s->id = copy;
     s->retry = (tinker_retry_options)TINKER_RETRY_OPTIONS_INIT;
@@ -39,8 +43,13 @@ void sampler_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
-    helper_release(s->far);
-    pthread_mutex_destroy(&s->lock);
+    call_options_unref(s->options);
+    if (s->base != s)
+        sampler_unref(s->base);
+    else {
+        helper_release(s->far);
+        pthread_mutex_destroy(&s->lock);
+    }
     free(s->id);
     free(s);
 }
@@ -52,10 +61,32 @@ tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_opt
     if (opts_copy(&ours, sizeof(ours), opts, "tinker_retry_options", err) != TINKER_OK ||
         handler_check(&ours, err) != TINKER_OK)
         return TINKER_EINVAL;
-    pthread_mutex_lock(&s->lock);
-    s->retry = ours;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->base->lock);
+    s->base->retry = ours;
+    pthread_mutex_unlock(&s->base->lock);
     return TINKER_OK;
+}
+
+tinker_sampler *tinker_sampler_with(tinker_sampler *s, const tinker_call_options *opts,
+                                    tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_sampler *made = p ? calloc(1, sizeof(*made)) : NULL;
+    char *id = made ? strdup(s->id) : NULL;
+    if (!id) {
+        if (p)
+            err_nomem(err, "sampling client");
+        call_options_unref(p);
+        free(made);
+        return NULL;
+    }
+    atomic_init(&made->refs, 1);
+    made->base = s->base;
+    made->options = p;
+    made->holder = s->holder;
+    made->id = id;
+    sampler_ref(made->base);
+    return made;
 }
 
 void tinker_sampler_free(tinker_sampler *s)
@@ -71,7 +102,7 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 /* ---- create_sampling_session ---------------------------------------------------------- */
 
 struct open_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     char *base_model, *model_path;
     struct buf body;
@@ -82,7 +113,7 @@ static const struct call_spec open_spec = {
     "create_sampling_session", "POST", POOL_SESSION, 0, NULL, CALL_DEFAULT, false, false
 };
 
-static void open_destroy(struct op *op)
+static void open_destroy(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op; /* first member */
     call_clear(&o->call);
@@ -92,12 +123,12 @@ static void open_destroy(struct op *op)
     free(o);
 }
 
-static void open_abandon(struct op *op)
+static void open_abandon(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
     holder_forget(&o->wait);
     call_cancel(&o->call);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void open_done(struct call *c)
@@ -106,8 +137,8 @@ static void open_done(struct call *c)
     struct wire_create_sampling_session_response res;
     const struct buf *body = &c->http.resp.body;
     if (c->outcome != CALL_OK) {
-        op_note_response(&o->op, c);
-        op_fail(&o->op, &c->err);
+        operation_note_response(&o->op, c);
+        operation_fail(&o->op, &c->err);
         return;
     }
     struct tinker_future *f = o->op.future;
@@ -115,11 +146,11 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
+        f->value = sampler_new(o->op.holder, res.sampling_session_id, o->op.options, &c->err);
     if (f->value)
-        op_succeed(&o->op);
+        operation_succeed(&o->op);
     else
-        op_fail(&o->op, &c->err);
+        operation_fail(&o->op, &c->err);
 }
 
 static void open_ready(struct holder_wait *w, const tinker_error *err)
@@ -128,7 +159,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     struct holder *h = o->op.holder;
     tinker_error failed;
     if (err) {
-        op_fail(&o->op, err);
+        operation_fail(&o->op, err);
         return;
     }
     struct wire_create_sampling_session_request req = { .session_id = h->session_id,
@@ -139,7 +170,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     buf_init(&o->body, 1 << 20);
     if (wire_encode_json(&wire_create_sampling_session_request, &req, &o->body, &failed) !=
         TINKER_OK) {
-        op_fail(&o->op, &failed);
+        operation_fail(&o->op, &failed);
         return;
     }
     o->call.holder = h;
@@ -152,15 +183,15 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
     call_start(&o->call);
 }
 
-static void open_start(struct op *op)
+static void open_start(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
     o->wait.ready = open_ready;
     holder_when_ready(op->holder, &o->wait);
 }
 
-static const struct op_class open_class = { "create_sampling_session", open_start, open_abandon,
-                                            open_destroy };
+static const struct operation_class open_class = { "create_sampling_session", open_start,
+                                                   open_abandon, open_destroy };
 
 static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)
 {
@@ -196,7 +227,7 @@ tinker_future *tinker_service_request_sampler(tinker_service *s, const char *bas
     if ((base_model && !o->base_model) || (model_path && !o->model_path))
         err_nomem(err, "create_sampling_session");
     else
-        f = op_submit(&o->op, &open_class, h, RESULT_SAMPLER, err);
+        f = operation_submit(&o->op, &open_class, h, RESULT_SAMPLER, s->options, err);
     if (!f)
         open_destroy(&o->op);
     return f;

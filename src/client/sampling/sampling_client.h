@@ -8,17 +8,21 @@
 #include "client/observe/queue_state.h"
 
 struct tinker_sampler {
-    atomic_int refs; /* the user's, and one per live operation */
+    atomic_int refs;      /* the user's, and one per live operation */
+    tinker_sampler *base; /* itself, or the client that this one gives options: a reference */
+    struct call_options *options; /* of all its calls, a reference; NULL: none */
     struct holder *holder;
     char *id; /* of the sampling session */
+    /* What follows is the base's alone. */
     pthread_mutex_t lock;
     tinker_retry_options retry; /* lock; copied into each sample */
     int64_t next_seq;           /* loop thread */
-    struct observe watch;       /* loop thread */
+    struct queue_state watch;   /* loop thread */
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
+tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_options *options,
+                            tinker_error *err);
 void sampler_ref(tinker_sampler *s);
 void sampler_unref(tinker_sampler *s);
 

@@ -21,25 +21,25 @@ struct told {
 };
 
 struct teller {
-    struct round round; /* first */
+    struct callback_job job; /* first */
     const atomic_bool *muted;
     tinker_stream_callback *call;
     void *state;
-    struct tap *tap; /* a reference, NULL: not bound */
+    struct callback_guard *guard; /* a reference, NULL: not bound */
     /* loop thread: */
     struct teller_owner *owner;
     bool again; /* there was news during the round */
     /* before the first round: */
     struct stream_list *list;     /* a reference, or NULL */
     struct tinker_future *sample; /* a reference, or NULL */
-    /* the courier's while a round is under way: */
+    /* the callback thread's while a round is under way: */
     bool stopped, lost;
     size_t sequence, at; /* of the sample: what comes next */
     size_t n_sequences, topk;
     struct told *told; /* of each sequence of a stream */
 };
 
-static void destroy(struct round *r)
+static void destroy(struct callback_job *r)
 {
     struct teller *t = (struct teller *)r;
     for (size_t i = 0; t->told && i < t->n_sequences; i++) {
@@ -48,14 +48,14 @@ static void destroy(struct round *r)
         free(t->told[i].top_tokens);
         free(t->told[i].top_logprobs);
     }
-    tap_unref(t->tap);
+    callback_guard_unref(t->guard);
     stream_list_unref(t->list);
     future_unref(t->sample);
     free(t->told);
     free(t);
 }
 
-/* ---- on the courier ------------------------------------------------------------------------- */
+/* ---- on the callback thread ------------------------------------------------------------------------- */
 
 static bool grow(struct told *s)
 {
@@ -163,17 +163,17 @@ static bool next_event(struct teller *t, tinker_stream_event *e)
     return !t->lost;
 }
 
-static void tell_all(struct round *r)
+static void tell_all(struct callback_job *r)
 {
     struct teller *t = (struct teller *)r;
     tinker_stream_event e;
     while (!t->stopped && next_event(t, &e)) {
-        if (atomic_load(t->muted) || !tap_enter(t->tap)) {
+        if (atomic_load(t->muted) || !callback_guard_enter(t->guard)) {
             t->stopped = true;
             return;
         }
         t->stopped = t->call(t->state, &e) != 0;
-        tap_leave(t->tap);
+        callback_guard_leave(t->guard);
     }
 }
 
@@ -181,23 +181,23 @@ static void tell_all(struct round *r)
 
 void teller_kick(struct teller *t)
 {
-    t->again = t->round.under_way;
-    if (t->round.under_way || t->stopped || t->lost)
+    t->again = t->job.under_way;
+    if (t->job.under_way || t->stopped || t->lost)
         return;
-    if (!round_begin(&t->round)) /* else all this is the courier's */
+    if (!callback_job_begin(&t->job)) /* else all this is the callback thread's */
         t->lost = true;
 }
 
-static void all_told(struct round *r)
+static void all_told(struct callback_job *r)
 {
     struct teller *t = (struct teller *)r;
     if (t->again)
         teller_kick(t);
-    if (!t->round.under_way)
+    if (!t->job.under_way)
         t->owner->told(t->owner); /* who may free it */
 }
 
-static const struct round_class rounds = { tell_all, all_told, destroy };
+static const struct callback_job_class rounds = { tell_all, all_told, destroy };
 
 struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
                           tinker_stream_callback *call, void *state)
@@ -208,7 +208,7 @@ struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
         free(t);
         return NULL;
     }
-    round_init(&t->round, &rounds, h->rt);
+    callback_job_init(&t->job, &rounds, h->rt);
     t->muted = h->cfg->muted_by;
     t->call = call;
     t->state = state;
@@ -218,11 +218,11 @@ struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
     return t;
 }
 
-void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap)
+void teller_bind(struct teller *t, struct teller_owner *owner, struct callback_guard *guard)
 {
     t->owner = owner;
-    t->tap = tap;
-    tap_ref(tap);
+    t->guard = guard;
+    callback_guard_ref(guard);
 }
 
 void teller_read_list(struct teller *t, struct stream_list *list)
@@ -239,7 +239,7 @@ void teller_read_sample(struct teller *t, struct tinker_future *sample)
 
 bool teller_is_idle(const struct teller *t)
 {
-    return !t->round.under_way;
+    return !t->job.under_way;
 }
 
 bool teller_gave_up(const struct teller *t, tinker_error *err)
@@ -283,5 +283,5 @@ tinker_sample *teller_result(const struct teller *t, struct arena *arena)
 void teller_free(struct teller *t)
 {
     if (t)
-        round_close(&t->round);
+        callback_job_close(&t->job);
 }

@@ -1,6 +1,6 @@
 /* stream_callback.h - events of a sample on their way to the user's callback, and what they add up to.
  *
- * Events come from a stream, or from a sample that is complete.  The courier tells them, at most
+ * Events come from a stream, or from a sample that is complete.  The callback thread tells them, at most
  * one round at a time; a round ends on the loop, which begins the next.  Loop thread, unless
  * said. */
 #ifndef CLIENT_TELLER_H
@@ -24,7 +24,7 @@ struct teller_owner {
 struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
                           tinker_stream_callback *call, void *state);
 /* Who hears of rounds, and whether the user may be called. */
-void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap);
+void teller_bind(struct teller *t, struct teller_owner *owner, struct callback_guard *guard);
 /* Where events come from, one of the two; both live until teller_free(), and longer while a round
  * is under way: the list by its references, the sample by its future's. */
 void teller_read_list(struct teller *t, struct stream_list *list);

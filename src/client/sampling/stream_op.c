@@ -17,11 +17,11 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
+#include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/sampling/sample_limits.h"
 #include "client/sampling/sample_retry.h"
 #include "client/observe/instrument.h"
-#include "client/observe/report.h"
 #include "client/sampling/sampling_client.h"
 #include "client/sampling/stream.h"
 #include "base/map.h"
@@ -39,17 +39,17 @@ struct told {
 };
 
 struct stream_op {
-    struct op op;
+    struct operation op;
     tinker_sampler *sampler;  /* a reference */
     struct handler *handler;  /* a reference, once started */
     struct stream_list *list; /* a reference */
     struct buf body;
     struct call call;
     struct dispatch dispatch;
-    struct sem_wait permit; /* of the handler */
-    struct timer timer;     /* before another attempt */
-    struct timer accepted;  /* the first event is there */
-    struct timer over;      /* the last event is there; then: enough of lingering */
+    struct budget_wait permit; /* of the handler */
+    struct timer timer;        /* before another attempt */
+    struct timer accepted;     /* the first event is there */
+    struct timer over;         /* the last event is there; then: enough of lingering */
     tinker_retry_options retry;
     bool use_handler, entered;
     int failures;
@@ -92,7 +92,7 @@ static void stop(struct stream_op *o, bool completed)
     give_permits(o, completed);
 }
 
-static void stream_destroy(struct op *op)
+static void stream_destroy(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op; /* first member */
     call_clear(&o->call);
@@ -107,14 +107,14 @@ static void stream_destroy(struct op *op)
 }
 
 /* The future knows why; see tinker_stream_next(). */
-static void stream_abandon(struct op *op)
+static void stream_abandon(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
     err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
     stop(o, false);
     stream_list_end(o->list, &err);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void fail(struct stream_op *o, const tinker_error *err)
@@ -122,7 +122,7 @@ static void fail(struct stream_op *o, const tinker_error *err)
     tinker_error copy = *err; /* it may live in the call */
     stop(o, false);
     stream_list_end(o->list, &copy);
-    op_fail(&o->op, &copy);
+    operation_fail(&o->op, &copy);
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
@@ -228,18 +228,19 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 
 /* ---- attempts ---------------------------------------------------------------------------- */
 
-static void tell(const struct stream_op *o, enum local_step step, int64_t delay_ms,
+static void tell(const struct stream_op *o, enum attempt_event step, int64_t delay_ms,
                  const tinker_error *err)
 {
-    struct local_attempt a = { .layer = "sample",
-                               .operation = "stream_sample",
-                               .attempt = o->failures + (step == LOCAL_START || !err),
-                               .started_ns = o->attempt_ns,
-                               .delay_ms = delay_ms,
-                               .err = err,
-                               .op = &o->op };
+    struct attempt a = { .layer = "sample",
+                         .operation = "stream_sample",
+                         .number = o->failures + (step == ATTEMPT_START || !err),
+                         .started_ns = o->attempt_ns,
+                         .first_ns = o->started_ns,
+                         .delay_ms = delay_ms,
+                         .err = err,
+                         .op = &o->op };
     if (o->use_handler)
-        local_attempt(o->op.holder, step, &a);
+        attempt_event(o->op.holder, step, &a);
 }
 
 static void attempt(struct stream_op *o)
@@ -250,7 +251,7 @@ static void attempt(struct stream_op *o)
         o->told[i].n_again = o->told[i].hash_again = 0;
     sse_clear(&o->sse);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
-    tell(o, LOCAL_START, 0, NULL);
+    tell(o, ATTEMPT_START, 0, NULL);
     dispatch_start(&o->dispatch);
 }
 
@@ -264,7 +265,7 @@ static bool may_retry(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
     if (!o->use_handler || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
-        op_is_spent(&o->op))
+        operation_is_spent(&o->op))
         return false;
     const tinker_retry_options *opts = &o->handler->opts;
     int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
@@ -272,7 +273,7 @@ static bool may_retry(const struct stream_op *o, bool broken)
         elapsed_ms >= opts->progress_ms)
         return false;
     return broken || c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-           (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
+           (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
 }
 
 /* broken: an answer without an end. */
@@ -282,19 +283,15 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
     dispatch_end(&o->dispatch);
     o->failures++;
     bool again = may_retry(o, broken);
-    struct report_failure a = { err, again, o->failures, o->started_ns };
-    if (o->use_handler) {
+    if (o->use_handler)
         handler_failed(o->handler, err);
-        report_sample(o->op.holder, &a);
-    }
     if (!again) {
-        tell(o, LOCAL_FAILED, 0, err);
+        tell(o, ATTEMPT_FAILED, 0, err);
         fail(o, err);
         return;
     }
-    int64_t delay_ms = handler_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
-    metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
-    tell(o, LOCAL_RETRY, delay_ms, err);
+    int64_t delay_ms = retry_sample_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
+    tell(o, ATTEMPT_RETRY, delay_ms, err);
     o->timer.fire = on_retry;
     loop_arm(rt->loop, &o->timer, delay_ms);
 }
@@ -302,9 +299,11 @@ static void failed(struct stream_op *o, const tinker_error *err, bool broken)
 static bool on_status(struct call *c, int status)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
-    if (op_is_spent(&o->op))
+    if (operation_is_spent(&o->op))
         return false;
-    if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
+    if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
+        !(retry_status_is(status, RETRY_BILLING) &&
+          holder_billing_pause(o->op.holder, c->err.message)))
         return false;
     dispatch_pause(&o->dispatch);
     return true;
@@ -312,10 +311,10 @@ static bool on_status(struct call *c, int status)
 
 static void complete_stream(struct stream_op *o)
 {
-    tell(o, LOCAL_STOP, 0, NULL);
+    tell(o, ATTEMPT_STOP, 0, NULL);
     give_permits(o, true);
     stream_list_end(o->list, NULL);
-    op_report(&o->op, NULL);
+    operation_complete(&o->op, NULL);
 }
 
 static void on_linger_end(struct timer *t)
@@ -354,10 +353,10 @@ static void on_done(struct call *c)
     else if (o->complete) { /* how the connection ends does not matter any more */
         complete_stream(o);
         stop(o, true);
-        op_destroy(&o->op);
+        operation_destroy(&o->op);
         return;
     }
-    op_note_response(&o->op, c);
+    operation_note_response(&o->op, c);
     failed(o, &err, broken);
 }
 
@@ -390,14 +389,14 @@ static void permitted(struct stream_op *o)
     attempt(o);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_permit(struct budget_wait *w)
 {
     struct stream_op *o = container_of(w, struct stream_op, permit);
     o->handler->waiting--;
     permitted(o);
 }
 
-static void stream_start(struct op *op)
+static void stream_start(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
@@ -413,14 +412,14 @@ static void stream_start(struct op *op)
         return;
     }
     o->permit.granted = on_permit;
-    if (sem_take(&o->handler->permits, &o->permit, 1))
+    if (budget_take(&o->handler->permits, &o->permit, 1))
         permitted(o);
     else
         o->handler->waiting++;
 }
 
-static const struct op_class stream_class = { "stream_sample", stream_start, stream_abandon,
-                                              stream_destroy };
+static const struct operation_class stream_class = { "stream_sample", stream_start, stream_abandon,
+                                                     stream_destroy };
 
 /* ---- the user's side --------------------------------------------------------------------- */
 
@@ -444,9 +443,9 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
     o->use_handler = !s->holder->server.sample_no_retries;
     sampler_ref(s);
-    pthread_mutex_lock(&s->lock);
-    o->retry = s->retry;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->base->lock);
+    o->retry = s->base->retry;
+    pthread_mutex_unlock(&s->base->lock);
     sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
     arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
     buf_init(&o->body, SIZE_MAX / 4);
@@ -491,7 +490,8 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         st->list = o->list;
         stream_list_ref(st->list);
         if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
-            st->future = op_submit(&o->op, &stream_class, s->holder, RESULT_NONE, err);
+            st->future =
+                operation_submit(&o->op, &stream_class, s->holder, RESULT_NONE, s->options, err);
         if (st->future)
             return st;
         stream_destroy(&o->op);

@@ -110,7 +110,7 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
     }
     log_secret(c->api_key);
     const tinker_named_string header = { "X-API-Key", c->api_key };
-    if (c->api_key && prefs_check_header(&header, NULL) != TINKER_OK)
+    if (c->api_key && call_options_check_header(&header, NULL) != TINKER_OK)
         return err_set(err, TINKER_EINVAL,
                        "the API key has a line break or another control character in it");
     if (auth_key_valid(c->api_key) || c->credential_cmd)
@@ -177,7 +177,7 @@ static tinker_status check_headers(const struct http_header *v, size_t n, tinker
 {
     tinker_status s = TINKER_OK;
     for (size_t i = 0; s == TINKER_OK && i < n; i++)
-        s = prefs_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
+        s = call_options_check_header(&(tinker_named_string){ v[i].name, v[i].value }, err);
     return s;
 }
 

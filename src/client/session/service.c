@@ -1,6 +1,8 @@
 /* service.c - tinker_service: configuration, and two holders made on first use. */
 #include "client/session/service.h"
 
+#include "client/call/call_options.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,7 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
         free(s);
         return NULL;
     }
+    s->base = s;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->importing, NULL);
     pthread_mutex_init(&s->observer.lock, NULL);
@@ -34,8 +37,24 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
     return s;
 }
 
+tinker_service *tinker_service_with(tinker_service *s, const tinker_call_options *opts,
+                                    tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_service *made = p ? calloc(1, sizeof(*made)) : NULL;
+    if (made) {
+        made->base = s->base;
+        made->options = p;
+    } else if (p) {
+        call_options_unref(p);
+        err_nomem(err, "service");
+    }
+    return made;
+}
+
 static struct holder *holder_of(tinker_service *s, bool with_session, tinker_error *err)
 {
+    s = s->base;
     if (s->rt->pid != getpid()) {
         err_set(err, TINKER_ESTATE,
                 "the service was made before fork(); make a new one in this process");
@@ -72,6 +91,7 @@ struct holder *service_rest(tinker_service *s, tinker_error *err)
 
 struct holder *service_finish(tinker_service *s, tinker_error *err)
 {
+    s = s->base;
     pthread_mutex_lock(&s->lock);
     struct holder *h = s->session;
     s->finished = true;
@@ -81,6 +101,7 @@ struct holder *service_finish(tinker_service *s, tinker_error *err)
 
 const char *tinker_service_session_id(tinker_service *s)
 {
+    s = s->base;
     pthread_mutex_lock(&s->lock);
     const char *id = s->session ? s->session->session_id : NULL;
     pthread_mutex_unlock(&s->lock);
@@ -90,6 +111,7 @@ const char *tinker_service_session_id(tinker_service *s)
 tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
                                      int transitions_only, void *state)
 {
+    s = s->base;
     if (s->rt->pid != getpid())
         return TINKER_ESTATE;
     pthread_mutex_lock(&s->observer.lock);
@@ -97,7 +119,7 @@ tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *o
     s->observer.transitions_only = transitions_only != 0;
     s->observer.state = state;
     pthread_mutex_unlock(&s->observer.lock);
-    runtime_drain_courier(s->rt); /* the old one is not called any more */
+    runtime_drain_callbacks(s->rt); /* the old one is not called any more */
     return TINKER_OK;
 }
 
@@ -106,6 +128,7 @@ tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *o
 /* That of the session, else of the REST calls; NULL: none has started. */
 static struct telemetry *reporter(tinker_service *s)
 {
+    s = s->base;
     if (s->rt->pid != getpid()) /* its loop sends for the parent alone */
         return NULL;
     pthread_mutex_lock(&s->lock);
@@ -190,7 +213,7 @@ static void service_end(tinker_service *s)
             pthread_cond_wait(&c.cond, &c.lock);
         pthread_mutex_unlock(&c.lock);
         custom_jobs_wait(c.session);
-        runtime_drain_courier(s->rt);
+        runtime_drain_callbacks(s->rt);
         runtime_unref(s->rt);
         shadow_free_all(s);
     }
@@ -223,6 +246,11 @@ static void end_behind(tinker_service *s)
 
 void tinker_service_free(tinker_service *s)
 {
+    if (s && s->base != s) { /* only options; the service itself goes on */
+        call_options_unref(s->options);
+        free(s);
+        return;
+    }
     if (s && runtime_is_own_thread())
         end_behind(s);
     else if (s)

@@ -11,6 +11,9 @@
 #include "client/observe/queue_state.h"
 
 struct tinker_service {
+    tinker_service *base;         /* itself, or the service that this one gives options */
+    struct call_options *options; /* of calls and clients made from it, a reference; NULL: none */
+    /* What follows is the base's alone. */
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;
@@ -18,7 +21,7 @@ struct tinker_service {
     bool finished;                 /* lock; nothing new in the session */
     struct shadow *shadows;        /* lock; sessions of other processes */
     pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
-    struct observer observer;
+    struct queue_observer observer;
     struct hooks hooks;
 };
 

@@ -18,7 +18,7 @@ enum {
 
 static const int64_t second_ns = 1000000000;
 
-/* ---- log lines go to the user on the courier's thread ---------------------------------- */
+/* ---- log lines go to the user on the callback thread's thread ---------------------------------- */
 
 /* It may outlive its holder, and the holder's configuration unless that is the service's own. */
 struct line {
@@ -52,7 +52,7 @@ static void sink(void *state, enum log_level level, const char *text)
     if (l) {
         *l = (struct line){ h->rt, cfg->muted_by, cfg->log_callback, cfg->log_state, level };
         memcpy(l->text, text, n);
-        if (runtime_deliver(h->rt, deliver_line, l))
+        if (runtime_post_callback(h->rt, deliver_line, l))
             return;
     }
     atomic_fetch_sub(&h->rt->lines, 1);
@@ -96,7 +96,7 @@ static void holder_free(struct holder *h)
     for (int i = 0; i < POOL_COUNT; i++)
         http_pool_free(h->pools[i]);
     http_common_free(h->common);
-    free(h->trouble);
+    free(h->last_error);
     arena_clear(&h->arena);
     free(h);
 }
@@ -152,10 +152,10 @@ void holder_when_ready(struct holder *h, struct holder_wait *w)
  * which the cancellation of the others brings; it may also take others with it. */
 static void cancel_all(struct holder *h)
 {
-    for (struct op *op; (op = h->ops) != NULL;) {
-        op_put(op, &h->ending);
+    for (struct operation *op; (op = h->ops) != NULL;) {
+        operation_put(op, &h->ending);
         if (op->future)
-            op_cancel(op);
+            operation_cancel(op);
         else if (op->lingers)
             op->class->abandon(op);
     }
@@ -214,7 +214,7 @@ static void on_wait(void *state, bool none_left)
 }
 
 /* NULL: none; a heartbeat waits for nobody. */
-static struct http_budget *budget_of(const struct holder *h, enum pool_kind kind)
+static struct socket_budget *budget_of(const struct holder *h, enum pool_kind kind)
 {
     static const enum runtime_budget budgets[POOL_COUNT] = {
         [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,

@@ -51,7 +51,7 @@ struct startup;
 struct telemetry;
 struct limits;
 struct handler;
-struct observer;
+struct queue_observer;
 struct hooks;
 
 struct holder {
@@ -61,18 +61,18 @@ struct holder {
     bool with_session;        /* any */
     enum holder_state state;
     bool closed, is_shadow;
-    char *trouble; /* the lock of future.h: why the last exchange failed, NULL: it did not */
+    char *last_error; /* the lock of future.h: why the last exchange failed, NULL: it did not */
     struct holder_waits waiting, told; /* told: one after the other, what came of the start */
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */
-    struct op *ops;
-    struct op *ending; /* cancelled, because the holder closes, and not gone yet */
+    struct operation *ops;
+    struct operation *ending; /* cancelled, because the holder closes, and not gone yet */
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
     struct limits *limits;               /* of sampling; shared by holders of one account */
     struct handler *handlers;
-    struct observer *observer;                 /* the service's, NULL: none */
+    struct queue_observer *observer;           /* the service's, NULL: none */
     struct hooks *hooks;                       /* any; the service's, NULL: none */
     struct arena arena;                        /* of server and session_id */
     struct wire_client_config_response server; /* any, once ready: constant */
@@ -82,7 +82,7 @@ struct holder {
     int64_t model_seq, sampling_seq; /* counters of the session */
     _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
     atomic_bool rounding_told;       /* any; that float64 values are rounded: said once */
-    struct sem response_bytes, train_bytes;
+    struct budget response_bytes, train_bytes;
     int64_t billing_first_ns, billing_logged_ns; /* 0: no incident */
     int64_t heartbeat_ok_ns;
     int heartbeat_failures;

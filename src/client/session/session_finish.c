@@ -17,25 +17,25 @@ static void finish_ready(struct holder_wait *w, const tinker_error *err)
     struct rest_op *r = container_of(w, struct rest_op, wait);
     const char *id = r->op.holder->session_id;
     if (err) { /* there is no session */
-        op_succeed(&r->op);
+        operation_succeed(&r->op);
         return;
     }
     tinker_error failed;
     free(r->path);
     r->path = rest_path_of_id("api/v1/sessions/", "session id", id, "/finish", &failed);
     if (!r->path) {
-        op_fail(&r->op, &failed);
+        operation_fail(&r->op, &failed);
         return;
     }
     rest_ready(w, NULL);
 }
 
-static void finish_start(struct op *op)
+static void finish_start(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op; /* first member */
     struct holder *h = op->holder;
     if (!h->with_session || h->state == HOLDER_NEW) {
-        op_succeed(op);
+        operation_succeed(op);
         return;
     }
     r->wait.ready = finish_ready;
@@ -73,5 +73,5 @@ tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const
         buf_clear(&body);
         return NULL;
     }
-    return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, err);
+    return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, s->options, err);
 }

@@ -322,8 +322,8 @@ static void on_config(struct call *c)
         return;
     http_pool_free(h->pools[POOL_CONFIG]); /* a connection for this one request */
     h->pools[POOL_CONFIG] = NULL;
-    sem_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
-    sem_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
+    budget_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
+    budget_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
     limits_unref(h->limits);
     h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
                            h->server.sample_dispatch_bytes_semaphore_size);

@@ -264,7 +264,7 @@ static tinker_status await(tinker_future *f, int64_t timeout_ms, tinker_error *e
     if (s == TINKER_ETIMEDOUT && !tinker_future_done(f)) {
         err_set(err, s, "forward pass of a custom loss not complete after %lld ms",
                 (long long)timeout_ms);
-        trouble_append(err, f);
+        last_error_append(err, f);
         tinker_future_cancel(f);
     }
     return s;
@@ -280,7 +280,7 @@ struct told {
 static void tell(const tinker_loss_event *event, void *state)
 {
     const struct told *to = state;
-    local_loss(to->hooks, event);
+    loss_event(to->hooks, event);
     if (to->observer)
         to->observer(event, to->state);
 }

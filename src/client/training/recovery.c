@@ -467,10 +467,10 @@ tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_po
         err_nomem(err, "recovery");
         return NULL;
     }
-    r->service = s;
+    r->service = s->base;
     r->policy = ours;
     r->policy.checkpoint = r->checkpoint = ours.checkpoint ? strdup(ours.checkpoint) : NULL;
-    r->audience = audience_new(s->rt, &ours);
+    r->audience = audience_new(s->base->rt, &ours);
     r->rest = tinker_service_create_rest(s, err);
     if (r->rest && r->audience && (r->checkpoint || !ours.checkpoint))
         return r;

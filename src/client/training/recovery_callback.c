@@ -48,7 +48,7 @@ void audience_unref(struct audience *a)
 void audience_close(struct audience *a)
 {
     atomic_store(&a->closed, true);
-    runtime_drain_courier(a->rt); /* does not wait when it is called there */
+    runtime_drain_callbacks(a->rt); /* does not wait when it is called there */
 }
 
 static void message_free(struct message *m)
@@ -60,7 +60,7 @@ static void message_free(struct message *m)
     free(m);
 }
 
-/* On the courier. */
+/* On the callback thread. */
 static void deliver(void *arg)
 {
     struct message *m = arg;
@@ -87,7 +87,7 @@ static void send(struct audience *a, struct message m, const char *run_id, const
     atomic_fetch_add(&a->refs, 1);
     copy->run_id = strdup(run_id);
     copy->checkpoint = strdup(checkpoint);
-    if (!copy->run_id || !copy->checkpoint || !runtime_deliver(a->rt, deliver, copy))
+    if (!copy->run_id || !copy->checkpoint || !runtime_post_callback(a->rt, deliver, copy))
         message_free(copy);
 }
 

@@ -1,4 +1,4 @@
-/* recovery_callback.h - telling the user how recoveries ended, on the courier's thread.
+/* recovery_callback.h - telling the user how recoveries ended, on the callback thread's thread.
  *
  * An audience outlives the recovery it belongs to as long as a message is on its way, so
  * a recovery may be freed at any time, also by the callback it just called. */

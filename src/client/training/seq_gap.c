@@ -1,4 +1,5 @@
 /* seq_gap.c - see gap.h. */
+#include "client/call/retry_policy.h"
 #include "client/training/seq_gap.h"
 
 #include <stdlib.h>
@@ -111,20 +112,19 @@ static bool is_filled(const struct call *c)
     int status = c->http.resp.status;
     if (c->outcome == CALL_OK)
         return true;
-    return c->outcome == CALL_STATUS &&
-           (status == 400 || status == 404 || status == 409 || status == 410 || status == 422);
+    return c->outcome == CALL_STATUS && retry_status_is(status, RETRY_REFUSED);
 }
 
 /* Would the next request meet the same?  It has been tried for as long as that would be. */
 static bool is_unreachable(const struct call *c)
 {
     return c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
-           (c->outcome == CALL_STATUS && c->err.retriable);
+           (c->outcome == CALL_STATUS && c->err.retryable);
 }
 
 static void put_back(struct gap_fill *f, int64_t seq)
 {
-    if (!gaps_add(&f->training->gaps, seq))
+    if (!gaps_add(&f->training->base->gaps, seq))
         log_line(&f->training->holder->log, LOG_WARNING,
                  "model %s: number %lld stays unused, no memory", f->training->model_id,
                  (long long)seq);
@@ -161,7 +161,7 @@ static void fill_next(struct fill_slot *slot)
 {
     struct gap_fill *f = slot->fill;
     tinker_error err;
-    if (!f->stopped && gaps_take(&f->training->gaps, &slot->seq)) {
+    if (!f->stopped && gaps_take(&f->training->base->gaps, &slot->seq)) {
         slot->conflicts = 0;
         buf_reset(&slot->body);
         if (encode_filler(f->training->model_id, slot->seq, &slot->body, &err) == TINKER_OK) {
@@ -197,7 +197,7 @@ static void on_filled(struct call *c)
     }
     fill_next(slot);
     /* The first one has shown that the way is open: the others may go together. */
-    for (size_t i = 0; i < FILL_PARALLEL && !f->stopped && f->training->gaps.n; i++)
+    for (size_t i = 0; i < FILL_PARALLEL && !f->stopped && f->training->base->gaps.n; i++)
         if (!f->slots[i].active)
             fill_next(&f->slots[i]);
 }

@@ -135,15 +135,15 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
     }
     op->parallel = op->n_parts > 1 && t->holder->server.parallel_fwdbwd_chunks;
     tinker_future *f = NULL;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->base->lock);
     if (trainer_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
         if (encode_pass(op, data, n, loss, forward_only, err) == TINKER_OK &&
             train_op_queue(op, err) == TINKER_OK)
             f = train_op_submit(op, err);
         if (!f) /* nobody saw the ids */
-            t->next_id = op->first_id;
+            t->base->next_id = op->first_id;
     }
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->base->lock);
     if (!f)
         train_op_free(op);
     return f;
@@ -191,7 +191,7 @@ static tinker_future *submit_both_locked(tinker_training *t, struct train_op *fi
         if (*forward)
             f = train_op_submit(second, err);
         if (!f) /* of the ids, only those of a forward pass were seen */
-            t->next_id = *forward ? second->first_id : first->first_id;
+            t->base->next_id = *forward ? second->first_id : first->first_id;
     }
     free(ends);
     return f;
@@ -211,9 +211,9 @@ tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *dat
         first->parallel = second->parallel = k > 1 && t->holder->server.parallel_fwdbwd_chunks;
         second->job = job;
         custom_job_bind(job, second);
-        pthread_mutex_lock(&t->lock);
+        pthread_mutex_lock(&t->base->lock);
         f = submit_both_locked(t, first, second, data, n, forward, err);
-        pthread_mutex_unlock(&t->lock);
+        pthread_mutex_unlock(&t->base->lock);
     }
     if (first && !*forward)
         train_op_free(first);
@@ -244,16 +244,16 @@ static tinker_future *submit_single(tinker_training *t, const struct train_kind 
     if (!op)
         return NULL;
     tinker_future *f = NULL;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&t->base->lock);
     if (trainer_reserve_locked(t, 1, &op->first_id, err) == TINKER_OK) {
         if (encode(op, op->first_id + 1, arg, &op->parts[0].body, err) == TINKER_OK)
             f = train_op_submit(op, err);
         if (!f) { /* nobody saw it */
-            t->next_id = op->first_id;
-            t->unloaded = false;
+            t->base->next_id = op->first_id;
+            t->base->unloaded = false;
         }
     }
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&t->base->lock);
     if (!f)
         train_op_free(op);
     return f;
@@ -472,7 +472,7 @@ static tinker_status encode_unload(struct train_op *op, int64_t seq_id, const vo
 {
     (void)seq_id, (void)arg;
     struct wire_unload_model_request req = { op->training->model_id };
-    op->training->unloaded = true; /* under the lock: nothing comes after this one */
+    op->training->base->unloaded = true; /* under the lock: nothing comes after this one */
     return wire_encode_json(&wire_unload_model_request, &req, out, err);
 }
 

@@ -6,13 +6,15 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/call.h"
+#include "client/call/call_options.h"
 #include "client/call/poll.h"
 #include "client/session/service.h"
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err)
+tinker_training *trainer_new(struct holder *h, const char *model_id, struct call_options *options,
+                             tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
     char *id = strdup(model_id);
@@ -22,10 +24,12 @@ tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_erro
         err_nomem(err, "training client");
         return NULL;
     }
+    t->base = t;
+    t->options = call_options_ref(options);
     t->holder = h;
     t->model_id = id;
     atomic_init(&t->refs, 1);
-    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->base->lock, NULL);
     return t;
 }
 
@@ -38,8 +42,13 @@ void trainer_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
-    gaps_clear(&t->gaps);
-    pthread_mutex_destroy(&t->lock);
+    call_options_unref(t->options);
+    if (t->base != t)
+        trainer_unref(t->base);
+    else {
+        gaps_clear(&t->gaps);
+        pthread_mutex_destroy(&t->lock);
+    }
     free(t->model_id);
     free(t);
 }
@@ -47,10 +56,10 @@ void trainer_unref(tinker_training *t)
 tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
                                      tinker_error *err)
 {
-    if (t->unloaded)
+    if (t->base->unloaded)
         return err_set(err, TINKER_ESTATE, "model %s was unloaded", t->model_id);
-    *first = t->next_id;
-    t->next_id += (int64_t)n;
+    *first = t->base->next_id;
+    t->base->next_id += (int64_t)n;
     return TINKER_OK;
 }
 
@@ -67,6 +76,28 @@ tinker_status trainer_check_path(const char *path, tinker_error *err)
     return s;
 }
 
+tinker_training *tinker_training_with(tinker_training *t, const tinker_call_options *opts,
+                                      tinker_error *err)
+{
+    struct call_options *p = call_options_make(opts, err);
+    tinker_training *made = p ? calloc(1, sizeof(*made)) : NULL;
+    char *id = made ? strdup(t->model_id) : NULL;
+    if (!id) {
+        if (p)
+            err_nomem(err, "training client");
+        call_options_unref(p);
+        free(made);
+        return NULL;
+    }
+    atomic_init(&made->refs, 1);
+    made->base = t->base;
+    made->options = p;
+    made->holder = t->holder;
+    made->model_id = id;
+    trainer_ref(made->base);
+    return made;
+}
+
 void tinker_training_free(tinker_training *t)
 {
     trainer_unref(t);
@@ -80,14 +111,14 @@ const char *tinker_training_model_id(const tinker_training *t)
 /* ---- create_model ------------------------------------------------------------------- */
 
 struct create_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     char *base_model, *metadata; /* metadata: JSON, NULL for none */
     tinker_lora lora;
     struct buf body;
     struct call call;
     struct poll poll;
-    struct observe watch;
+    struct queue_state watch;
     tinker_training *made;
 };
 
@@ -95,7 +126,7 @@ static const struct call_spec create_spec = { "create_model", "POST",       POOL
                                               NULL,           CALL_DEFAULT, false,      false };
 static const struct poll_kind create_kind = { "CreateModel", false };
 
-static void create_destroy(struct op *op)
+static void create_destroy(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op; /* first member */
     call_clear(&c->call);
@@ -107,13 +138,13 @@ static void create_destroy(struct op *op)
     free(c);
 }
 
-static void create_abandon(struct op *op)
+static void create_abandon(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
     holder_forget(&c->wait);
     call_cancel(&c->call);
     poll_cancel(&c->poll);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
@@ -127,7 +158,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     tinker_status s =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
     if (s == TINKER_OK) {
-        c->made = trainer_new(c->op.holder, res.model_id, err);
+        c->made = trainer_new(c->op.holder, res.model_id, c->op.options, err);
         s = c->made ? TINKER_OK : TINKER_ENOMEM;
     }
     arena_clear(&scratch);
@@ -138,22 +169,23 @@ static void create_state(struct poll *p, enum wire_queue_state state, const char
                          bool changed)
 {
     struct create_op *c = container_of(p, struct create_op, poll);
-    observe_state(&c->watch, c->op.holder, OBSERVE_CREATION, c->base_model, state, reason, changed);
+    queue_state_report(&c->watch, c->op.holder, QUEUE_STATE_CREATION, c->base_model, state, reason,
+                       changed);
 }
 
 static void create_polled(struct poll *p)
 {
     struct create_op *c = container_of(p, struct create_op, poll);
     if (!p->ok) {
-        op_note_response(&c->op, &p->call);
-        op_fail(&c->op, &p->call.err);
+        operation_note_response(&c->op, &p->call);
+        operation_fail(&c->op, &p->call.err);
         return;
     }
     log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",
              c->made->model_id);
     c->op.future->value = c->made;
     c->made = NULL;
-    op_succeed(&c->op);
+    operation_succeed(&c->op);
 }
 
 static void create_sent(struct call *call)
@@ -161,8 +193,8 @@ static void create_sent(struct call *call)
     struct create_op *c = container_of(call, struct create_op, call);
     char id[112];
     if (call->outcome != CALL_OK || submission_id(call, id, sizeof(id)) != TINKER_OK) {
-        op_note_response(&c->op, call);
-        op_fail(&c->op, &call->err);
+        operation_note_response(&c->op, call);
+        operation_fail(&c->op, &call->err);
         return;
     }
     c->poll.holder = c->op.holder;
@@ -181,7 +213,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
     struct holder *h = c->op.holder;
     tinker_error failed;
     if (err) {
-        op_fail(&c->op, err);
+        operation_fail(&c->op, err);
         return;
     }
     struct wire_create_model_request req = { .session_id = h->session_id,
@@ -192,7 +224,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
         req.user_metadata = (struct json_str){ c->metadata, strlen(c->metadata) };
     buf_init(&c->body, 1 << 20);
     if (wire_encode_json(&wire_create_model_request, &req, &c->body, &failed) != TINKER_OK) {
-        op_fail(&c->op, &failed);
+        operation_fail(&c->op, &failed);
         return;
     }
     c->call.holder = h;
@@ -205,15 +237,15 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
     call_start(&c->call);
 }
 
-static void create_start(struct op *op)
+static void create_start(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
     c->wait.ready = create_ready;
     holder_when_ready(op->holder, &c->wait);
 }
 
-static const struct op_class create_class = { "create_model", create_start, create_abandon,
-                                              create_destroy };
+static const struct operation_class create_class = { "create_model", create_start, create_abandon,
+                                                     create_destroy };
 
 /* Copy what the caller gave; on failure the caller of this frees c. */
 static bool create_copy(struct create_op *c, const char *base_model, const tinker_lora *lora,
@@ -254,9 +286,10 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
             err_nomem(err, "create_model");
         return NULL;
     }
-    tinker_future *f = create_copy(c, base_model, &ours, err)
-                           ? op_submit(&c->op, &create_class, h, RESULT_TRAINING, err)
-                           : NULL;
+    tinker_future *f =
+        create_copy(c, base_model, &ours, err)
+            ? operation_submit(&c->op, &create_class, h, RESULT_TRAINING, s->options, err)
+            : NULL;
     if (!f) {
         free(c->metadata);
         free(c->base_model);

@@ -17,7 +17,7 @@
 #include "wire/wire.h"
 
 struct state_op {
-    struct op op;
+    struct operation op;
     struct holder_wait wait;
     struct holder *info;        /* whom to ask about the weights: REST, or another account's */
     struct config *foreign_cfg; /* of that account; shares all strings but the key */
@@ -30,7 +30,7 @@ struct state_op {
     struct buf body;
     struct call call;
     struct poll poll;
-    struct observe watch;
+    struct queue_state watch;
     int64_t model_seq;
     tinker_training *made;
 };
@@ -50,7 +50,7 @@ static void free_config(void *arg)
     free(arg);
 }
 
-static void state_destroy(struct op *op)
+static void state_destroy(struct operation *op)
 {
     struct state_op *s = (struct state_op *)op; /* first member */
     call_clear(&s->call);
@@ -68,14 +68,14 @@ static void state_destroy(struct op *op)
     free(s);
 }
 
-static void state_abandon(struct op *op)
+static void state_abandon(struct operation *op)
 {
     struct state_op *s = (struct state_op *)op;
     holder_forget(&s->wait);
     auth_forget(&s->auth);
     call_cancel(&s->call);
     poll_cancel(&s->poll);
-    op_destroy(op);
+    operation_destroy(op);
 }
 
 static void succeed(struct state_op *s)
@@ -84,7 +84,7 @@ static void succeed(struct state_op *s)
              s->made->model_id);
     s->op.future->value = s->made;
     s->made = NULL;
-    op_succeed(&s->op);
+    operation_succeed(&s->op);
 }
 
 /* ---- requests and promises ---------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static void request(struct state_op *s, struct holder *h, const struct call_spec
     tinker_error err;
     buf_reset(&s->body);
     if (wire_encode_json(type, value, &s->body, &err) != TINKER_OK) {
-        op_fail(&s->op, &err);
+        operation_fail(&s->op, &err);
         return;
     }
     struct call *c = &s->call;
@@ -115,7 +115,7 @@ static void on_state(struct poll *p, enum wire_queue_state state, const char *re
 {
     struct state_op *s = container_of(p, struct state_op, poll);
     const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
-    observe_state(&s->watch, s->op.holder, OBSERVE_CREATION, who, state, reason, changed);
+    queue_state_report(&s->watch, s->op.holder, QUEUE_STATE_CREATION, who, state, reason, changed);
 }
 
 /* Poll for the promise in the answer of s->call. */
@@ -127,8 +127,8 @@ static void follow(struct state_op *s, const struct poll_kind *kind,
     struct call *c = &s->call;
     char id[112];
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
-        op_note_response(&s->op, c);
-        op_fail(&s->op, &c->err);
+        operation_note_response(&s->op, c);
+        operation_fail(&s->op, &c->err);
         return;
     }
     s->poll.holder = s->op.holder;
@@ -145,8 +145,8 @@ static bool poll_failed(struct state_op *s, struct poll *p)
 {
     if (p->ok)
         return false;
-    op_note_response(&s->op, &p->call);
-    op_fail(&s->op, &p->call.err);
+    operation_note_response(&s->op, &p->call);
+    operation_fail(&s->op, &p->call.err);
     return true;
 }
 
@@ -184,7 +184,7 @@ static void load(struct state_op *s)
         .weights_access_token = s->load_token ? s->load_token : s->token,
     };
     s->made->next_id = 1; /* this request takes the first number and turn */
-    s->made->turns.counter = 1;
+    s->made->send_order.counter = 1;
     request(s, s->op.holder, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
             load_sent);
 }
@@ -197,9 +197,9 @@ static void load_as_new(struct state_op *s)
     tinker_error err;
     s->model_seq = h->model_seq++;
     snprintf(id, sizeof(id), "%s:train:%lld", h->session_id, (long long)s->model_seq);
-    s->made = trainer_new(h, id, &err);
+    s->made = trainer_new(h, id, s->op.options, &err);
     if (!s->made) {
-        op_fail(&s->op, &err);
+        operation_fail(&s->op, &err);
         return;
     }
     struct wire_load_weights_request req = {
@@ -227,7 +227,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
     if (status != TINKER_OK)
         return status;
-    s->made = trainer_new(s->op.holder, res.model_id, err);
+    s->made = trainer_new(s->op.holder, res.model_id, s->op.options, err);
     return s->made ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -288,8 +288,8 @@ static void info_done(struct call *c)
         status = err_set(&c->err, TINKER_EINVAL, "%s does not hold LoRA weights of a known rank",
                          s->path);
     if (c->outcome != CALL_OK || status != TINKER_OK) {
-        op_note_response(&s->op, c);
-        op_fail(&s->op, &c->err);
+        operation_note_response(&s->op, c);
+        operation_fail(&s->op, &c->err);
     } else if (s->foreign && !s->optimizer) {
         s->auth.ready = on_token;
         auth_token(s->info->auth, &s->auth, AUTH_NORMAL);
@@ -302,7 +302,7 @@ static void info_ready(struct holder_wait *w, const tinker_error *err)
     struct state_op *s = container_of(w, struct state_op, wait);
     struct wire_weights_info_request req = { s->path };
     if (err) {
-        op_fail(&s->op, err);
+        operation_fail(&s->op, err);
         return;
     }
     request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
@@ -337,7 +337,7 @@ static void session_ready(struct holder_wait *w, const tinker_error *err)
     struct state_op *s = container_of(w, struct state_op, wait);
     tinker_error failed;
     if (err) {
-        op_fail(&s->op, err);
+        operation_fail(&s->op, err);
         return;
     }
     if (s->op.holder->server.create_model_via_load_weights) {
@@ -345,22 +345,22 @@ static void session_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     if (s->token && !use_foreign(s, &failed)) {
-        op_fail(&s->op, &failed);
+        operation_fail(&s->op, &failed);
         return;
     }
     s->wait.ready = info_ready;
     holder_when_ready(s->info, &s->wait);
 }
 
-static void state_start(struct op *op)
+static void state_start(struct operation *op)
 {
     struct state_op *s = (struct state_op *)op;
     s->wait.ready = session_ready;
     holder_when_ready(op->holder, &s->wait);
 }
 
-static const struct op_class state_class = { "create_from_state", state_start, state_abandon,
-                                             state_destroy };
+static const struct operation_class state_class = { "create_from_state", state_start, state_abandon,
+                                                    state_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------------- */
 
@@ -409,7 +409,7 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     s->info = rest;
     tinker_future *f = NULL;
     if (fill(s, path, &o, err))
-        f = op_submit(&s->op, &state_class, h, RESULT_TRAINING, err);
+        f = operation_submit(&s->op, &state_class, h, RESULT_TRAINING, service->options, err);
     if (!f)
         state_destroy(&s->op);
     return f;

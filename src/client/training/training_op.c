@@ -41,7 +41,7 @@ static void hold(struct train_op *op)
 static void release(struct train_op *op)
 {
     if (--op->n_open == 0 && is_over(op))
-        op_destroy(&op->op);
+        operation_destroy(&op->op);
 }
 
 /* Leave the turn.  The op may be gone afterwards, unless it is held. */
@@ -53,12 +53,12 @@ static void leave(struct train_part *p)
     if (p->turn_state == PART_LEFT)
         return;
     p->turn_state = PART_LEFT;
-    sem_give(&p->bytes);
+    budget_give(&p->bytes);
     /* The service would wait for a number that was not accepted.  Unloading has none. */
-    if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->gaps, seq))
+    if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->base->gaps, seq))
         log_line(&t->holder->log, LOG_WARNING, "model %s: number %lld stays unused, no memory",
                  t->model_id, (long long)seq);
-    turns_leave(&op->training->turns);
+    send_order_leave(&op->training->base->send_order);
     release(op);
 }
 
@@ -96,12 +96,12 @@ static void fail(struct train_op *op, const struct call *call, const tinker_erro
     if (is_over(op))
         return;
     if (call)
-        op_note_response(&op->op, call);
-    op_report(&op->op, &copy);
+        operation_note_response(&op->op, call);
+    operation_complete(&op->op, &copy);
     wind_up(op);
 }
 
-void train_op_abandon(struct op *base)
+void train_op_abandon(struct operation *base)
 {
     wind_up((struct train_op *)base);
 }
@@ -122,7 +122,7 @@ void train_op_free(struct train_op *op)
     free(op);
 }
 
-void train_op_destroy(struct op *base)
+void train_op_destroy(struct operation *base)
 {
     train_op_free((struct train_op *)base);
 }
@@ -160,7 +160,7 @@ static tinker_status read_sampler(struct train_op *op, const char *body, size_t 
         return s;
     if (!res.sampling_session_id)
         return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
-    f->value = sampler_new(op->op.holder, res.sampling_session_id, err);
+    f->value = sampler_new(op->op.holder, res.sampling_session_id, op->op.options, err);
     return f->value ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -195,7 +195,8 @@ static void on_state(struct poll *poll, enum wire_queue_state state, const char 
 {
     struct train_part *p = container_of(poll, struct train_part, poll);
     tinker_training *t = p->op->training;
-    observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason, changed);
+    queue_state_report(&t->base->watch, t->holder, QUEUE_STATE_TRAINING, t->model_id, state, reason,
+                       changed);
 }
 
 static void on_polled(struct poll *poll)
@@ -213,7 +214,7 @@ static void on_polled(struct poll *poll)
         fail(op, NULL, &err);
         return;
     }
-    op_succeed(&op->op);
+    operation_succeed(&op->op);
 }
 
 /* ---- sending ------------------------------------------------------------------------ */
@@ -304,7 +305,7 @@ static void send_or_zip(struct train_part *p)
         send(p);
 }
 
-static void on_bytes(struct sem_wait *w)
+static void on_bytes(struct budget_wait *w)
 {
     send_or_zip(container_of(w, struct train_part, bytes));
 }
@@ -313,7 +314,7 @@ static void take_bytes(struct train_part *p)
 {
     struct holder *h = p->op->op.holder;
     p->bytes.granted = on_bytes;
-    if (sem_take(&h->train_bytes, &p->bytes, p->bytes_estimate))
+    if (budget_take(&h->train_bytes, &p->bytes, p->bytes_estimate))
         send_or_zip(p);
 }
 
@@ -361,7 +362,7 @@ static bool answered_at_once(struct train_part *p, struct call *call)
         return false;
     hold(op);
     leave(p);
-    op_report(&op->op, NULL);
+    operation_complete(&op->op, NULL);
     release(op);
     return true;
 }
@@ -397,7 +398,7 @@ static void on_gaps_filled(struct gap_fill *fill, void *owner, const struct call
 static bool waits_for_gaps(struct train_op *op)
 {
     tinker_training *t = op->training;
-    if (!op->fill && !op->filled && t->gaps.n && op->kind->result != TRAIN_UNLOAD)
+    if (!op->fill && !op->filled && t->base->gaps.n && op->kind->result != TRAIN_UNLOAD)
         op->fill = gap_fill_start(t, on_gaps_filled, op);
     return op->fill != NULL;
 }
@@ -433,15 +434,15 @@ void train_op_go(struct train_op *op)
     release(op);
 }
 
-static void on_turn(struct turn *t)
+static void on_turn(struct send_turn *t)
 {
     admitted(container_of(t, struct train_part, turn));
 }
 
-void train_op_start(struct op *base)
+void train_op_start(struct operation *base)
 {
     struct train_op *op = (struct train_op *)base; /* first member */
-    struct turns *turns = &op->training->turns;
+    struct send_order *order = &op->training->base->send_order;
     int64_t last = op->first_id + (int64_t)op->n_parts - 1;
     op->started_ns = loop_now_ns(base->holder->rt->loop);
     hold(op);
@@ -449,8 +450,8 @@ void train_op_start(struct op *base)
         struct train_part *p = &op->parts[i];
         int64_t id = op->first_id + (int64_t)i;
         p->turn.granted = on_turn;
-        if (turns_enter(turns, &p->turn, op->parallel ? op->first_id : id,
-                        op->parallel ? last : id))
+        if (send_order_enter(order, &p->turn, op->parallel ? op->first_id : id,
+                             op->parallel ? last : id))
             admitted(p);
     }
     release(op);
@@ -514,5 +515,6 @@ tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
              op->training->model_id);
     enum result_kind kind =
         op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER : op->kind->reader->kind;
-    return op_submit(&op->op, &op->kind->class, op->training->holder, kind, err);
+    return operation_submit(&op->op, &op->kind->class, op->training->holder, kind,
+                            op->training->options, err);
 }

@@ -18,7 +18,7 @@
 struct train_op;
 
 struct train_kind {
-    struct op_class class;
+    struct operation_class class;
     struct call_spec spec;
     const char *path;
     const struct result_reader *reader;
@@ -32,8 +32,8 @@ struct train_part {
     int64_t bytes_estimate; /* of the data, 0: none */
     int64_t queued;         /* bytes that count as not accepted */
     struct buf body;
-    struct turn turn;
-    struct sem_wait bytes;
+    struct send_turn turn;
+    struct budget_wait bytes;
     struct call call;
     struct poll poll;
     enum { PART_WAITING, PART_INSIDE, PART_LEFT } turn_state;
@@ -43,7 +43,7 @@ struct train_part {
 };
 
 struct train_op {
-    struct op op;
+    struct operation op;
     const struct train_kind *kind;
     tinker_training *training; /* a reference */
     int64_t first_id, started_ns;
@@ -74,8 +74,8 @@ void train_op_go(struct train_op *op);
 void train_op_refuse(struct train_op *op, const tinker_error *err); /* there are none */
 
 /* For the class member of a train_kind. */
-void train_op_start(struct op *op);
-void train_op_abandon(struct op *op);
-void train_op_destroy(struct op *op);
+void train_op_start(struct operation *op);
+void train_op_abandon(struct operation *op);
+void train_op_destroy(struct operation *op);
 
 #endif

@@ -30,7 +30,7 @@ static void refuse_data(const tinker_engine *e, tinker_error *err)
             "which other passes hold %llu",
             limit, others);
     if (err)
-        err->retriable = 1; /* once the other passes are done */
+        err->retryable = 1; /* once the other passes are done */
 }
 
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,

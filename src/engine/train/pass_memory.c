@@ -112,7 +112,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
                 "%llu (longest part: %zu tokens)",
                 bytes, limit, others, p->rows_max);
         if (err)
-            err->retriable = need <= limit; /* once the other passes are done */
+            err->retryable = need <= limit; /* once the other passes are done */
         return TINKER_ENOMEM;
     }
     /* count it before allocating, spare memory that is larger than needed included */

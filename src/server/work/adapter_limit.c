@@ -64,7 +64,7 @@ tinker_status adapter_limit_make_space(struct server *s, struct weights_cache *w
             continue;
         if (!v.oldest) {
             err_set(err, TINKER_ENOMEM, "all %zu adapters that may be in memory are in use", max);
-            err->retriable = 1;
+            err->retryable = 1;
             return TINKER_ENOMEM;
         }
         tinker_status status = train_state_unload(s, v.oldest, v.seq, err);

@@ -13,7 +13,7 @@
 
 /* Call before making one more adapter: unload idle ones until there is space, weights for
  * sampling first, then the training state of models, which is written to disk.  for_model (may
- * be NULL) stays.  TINKER_ENOMEM, retriable: all are in use; otherwise a state could not be
+ * be NULL) stays.  TINKER_ENOMEM, retryable: all are in use; otherwise a state could not be
  * written. */
 tinker_status adapter_limit_make_space(struct server *s, struct weights_cache *weights,
                                        const struct model *for_model, tinker_error *err);

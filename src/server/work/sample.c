@@ -242,7 +242,7 @@ static bool admit_sample(struct server *s, struct sampling *g, struct weights_ca
     task_free(weights, t);
     /* Retriable: all adapters that may be in memory are in use (adapter_limit.h).  Otherwise the
      * KV cache is full, and a running sample will free some. */
-    g->starves = err.status == TINKER_ENOMEM && err.retriable;
+    g->starves = err.status == TINKER_ENOMEM && err.retryable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
         requeue_sample(s, f);
         return false;

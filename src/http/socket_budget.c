@@ -1,4 +1,4 @@
-/* budget.c - how many sockets pools may have open together.
+/* socket_budget.c - how many sockets pools may have open together.
  *
  * What counts is what a request may come to need: open sockets, busy or kept for later, and requests
  * that are being connected and may open one.  So where one connection carries many requests
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include "http/pool_impl.h"
 
-struct http_budget *http_budget_new(struct loop *l, int max)
+struct socket_budget *socket_budget_new(struct loop *l, int max)
 {
-    struct http_budget *b = calloc(1, sizeof(*b));
+    struct socket_budget *b = calloc(1, sizeof(*b));
     if (!b)
         return NULL;
     b->loop = l;
@@ -19,18 +19,18 @@ struct http_budget *http_budget_new(struct loop *l, int max)
     return b;
 }
 
-void http_budget_free(struct http_budget *b)
+void socket_budget_free(struct socket_budget *b)
 {
     free(b);
 }
 
-void budget_add(struct http_budget *b, struct http_pool *p)
+void socket_budget_add(struct socket_budget *b, struct http_pool *p)
 {
     p->next_of_budget = b->pools;
     b->pools = p;
 }
 
-void budget_remove(struct http_budget *b, struct http_pool *p)
+void socket_budget_remove(struct socket_budget *b, struct http_pool *p)
 {
     for (struct http_pool **at = &b->pools; *at; at = &(*at)->next_of_budget)
         if (*at == p) {
@@ -40,14 +40,14 @@ void budget_remove(struct http_budget *b, struct http_pool *p)
 }
 
 /* Sockets that a pool keeps for later do not keep another one waiting. */
-static void close_unused(struct http_budget *b, const struct http_pool *but)
+static void close_unused(struct socket_budget *b, const struct http_pool *but)
 {
     for (struct http_pool *p = b->pools; p && b->sockets >= b->max; p = p->next_of_budget)
         if (p != but)
             pool_drop_unused(p);
 }
 
-bool budget_allows(struct http_budget *b, struct http_pool *p)
+bool socket_budget_allows(struct socket_budget *b, struct http_pool *p)
 {
     if (p->sockets + p->connecting == 0)
         return true; /* nobody waits for ever for what others have */
@@ -56,7 +56,7 @@ bool budget_allows(struct http_budget *b, struct http_pool *p)
     return b->sockets + b->connecting < b->max && b->connecting < b->max_connecting;
 }
 
-void budget_wake(struct http_budget *b)
+void socket_budget_wake(struct socket_budget *b)
 {
     for (struct http_pool *p = b->pools; p; p = p->next_of_budget)
         pool_wake(p, 0);
