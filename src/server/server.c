@@ -193,7 +193,8 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
     uint64_t each = s->n_bases ? total / s->n_bases : 0;
     for (size_t i = 0; i < s->n_bases; i++) {
         struct base *b = &s->bases[i];
-        tinker_engine_limit_memory(b->engine, each ? each : 1); /* 0 would mean no limit */
+        tinker_engine_limit_memory(b->engine,
+                                   each ? each : 1); /* 0 would mean half of what is free */
         b->generator = tinker_generator_new(b->engine, err);
         if (!b->generator)
             return err ? err->status : TINKER_ENOMEM;
