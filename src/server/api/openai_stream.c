@@ -285,7 +285,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
                                      .finished = on_openai_finished,
                                      .free = openai_events_free };
     e->n = (size_t)o->n;
-    e->n_prompt = o->prompts[0].n;
+    e->n_prompt = o->prompts[0].n; /* a stream has one prompt */
     /* A copy of what the events need: the request may be gone before the sample is done. */
     struct openai *c = e->o = calloc(1, sizeof(*c));
     bool ok = c != NULL;
@@ -316,7 +316,8 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
         *stream = e->stream;
         return &e->observer;
     }
-    stream_unref(e->stream); /* the reader's */
+    /* Not complete: drop the reader's reference, then free what there is. */
+    stream_unref(e->stream);
     if (e->stream && e->o) {
         openai_events_free(&e->observer);
     } else {

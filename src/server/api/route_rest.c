@@ -342,6 +342,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
     }
     res->status = 200;
     res->content_type = "application/octet-stream";
+    /* A browser that follows the link should save it. */
     response_header(res, "Content-Disposition", "attachment; filename=\"checkpoint.tar\"");
 }
 
@@ -356,6 +357,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
+    /* Other kinds are downloaded as one archive. */
     if (c->kind != STORE_EXTERNAL) {
         response_error(res, 400, "only external_weights checkpoints have files with links");
         return;
@@ -386,7 +388,7 @@ void route_file(struct server *s, struct request *req, struct response *res)
     const char *what = arena_printf(&req->arena, "%s/%s", dir, name);
     bool used = false;
     tinker_error err = { 0 };
-    /* The signature covers the name: only files of external_urls() are asked for here. */
+    /* The signature covers the name, so only names from route_external_urls() get here. */
     if (!what)
         response_error(res, 500, "out of memory");
     if (!what || !signed_url_check(s, req, res, "file", what))

@@ -12,7 +12,7 @@
 #include "server/api/routes.h"
 #include "server/store/timers.h"
 
-enum { TRACE_SPANS = 100000 }; /* what trace viewers can still open */
+enum { TRACE_SPANS = 100000 }; /* the newest; older ones are left out */
 
 /* Open to everybody: clients and load balancers call it before they have a key. */
 void route_healthz(struct server *s, struct request *req, struct response *res)
