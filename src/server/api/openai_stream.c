@@ -97,7 +97,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     struct json_writer w;
     struct sequence *q = &e->sequences[i];
     buf_init(&b, 1 << 24);
-    buf_puts(&b, "data: ");
+    buf_puts(&b, "data: "); /* one line: JSON has no raw newlines */
     json_writer_init(&w, &b);
     put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
@@ -201,6 +201,7 @@ static int on_openai_token(struct observer *observer, size_t sample, int32_t tok
     return e->broken;
 }
 
+/* The extra event that stream_options.include_usage asks for: no choices, only the counts. */
 static void send_usage(struct events *e)
 {
     struct buf b;

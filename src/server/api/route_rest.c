@@ -235,6 +235,7 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
     reply_changed(s, res, status, &err);
 }
 
+/* Publish or unpublish: both only change the record. */
 static void set_public(struct server *s, struct request *req, struct response *res, bool on)
 {
     tinker_error err = { 0 };
@@ -325,6 +326,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
     const char *dir = req->param[0];
     bool used = false;
     tinker_error err = { 0 };
+    /* The signature covers the directory name, so it is one that we have given out. */
     if (!signed_url_check(s, req, res, "download", dir))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK) {
@@ -364,7 +366,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     }
     const char *const *names = checkpoint_files(s, c->dir, &req->arena, &n, &err);
     tinker_named_string *urls = arena_array(&req->arena, n + 1, sizeof(*urls));
-    size_t m = 0;
+    size_t m = 0; /* files with a URL */
     for (size_t i = 0; names && urls && i < n; i++) {
         const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
         if (strcmp(names[i], "checkpoint_complete") != 0)

@@ -71,7 +71,7 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     base64url_encode(&b, "{\"alg\":\"none\"}", 14);
     buf_putc(&b, '.');
     base64url_encode(&b, claims, strlen(claims));
-    buf_putc(&b, '.');
+    buf_putc(&b, '.'); /* an empty signature */
     struct wire_auth_token_response r = { b.data };
     if (buf_ok(&b))
         route_reply(res, &wire_auth_token_response, &r);
@@ -297,6 +297,7 @@ void route_finish_session(struct server *s, struct request *req, struct response
         return;
     if (!find_own_session(s, req, res))
         return;
+    /* The reason is recorded before the session ends: ending it is not undone. */
     if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
                                                      in.detail, &err) != TINKER_OK) {
         route_store_error(s, res, &err);

@@ -192,6 +192,7 @@ static bool match_path(const char *pattern, const char *path, struct request *re
 /* The path without --path-prefix; NULL: it does not start with the prefix. */
 static const char *strip_prefix(const struct server *s, const char *path)
 {
+    /* "/tinker" must not match "/tinkering". */
     const char *prefix = s->opts.path_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
     if (!n)
@@ -469,7 +470,7 @@ bool route_query_int(struct request *req, struct response *res, const char *name
     const char *text = req->query(req, name);
     char *end;
     *out = dflt;
-    if (!text || !*text)
+    if (!text || !*text) /* absent, or "limit=" */
         return true;
     long long v = strtoll(text, &end, 10);
     if (*end || v < 0) {
@@ -483,6 +484,7 @@ bool route_query_int(struct request *req, struct response *res, const char *name
 void route_submitted(struct server *s, struct response *res, int status, const char *id,
                      const char *model_id, const tinker_error *err)
 {
+    /* The same envelope for a new request and for a retry. */
     struct wire_untyped_api_future future = { id, model_id };
     switch ((enum submit_status)status) {
     case SUBMIT_OK:

@@ -202,7 +202,7 @@ struct wire_opt_int job_seq(const struct job *w)
 
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
-    /* The length goes in too, so that neighbours cannot trade bytes. */
+    /* The length goes in too, so that neighbors cannot trade bytes. */
     h = hash_bytes(&n, sizeof(n), h);
     return hash_bytes(p ? p : "", p ? n : 0, h);
 }
