@@ -27,7 +27,7 @@ static struct server *fuzz_server;
 static char fuzz_dir[64];
 static unsigned fuzz_inputs;
 
-static void demand(bool condition)
+static void fuzz_demand(bool condition)
 {
     if (!condition)
         abort();
@@ -57,8 +57,8 @@ static const char *fuzz_query(struct request *req, const char *name)
 /* Whatever came in, what goes out is a sound answer. */
 static void check_answer(const struct response *res)
 {
-    demand(res->status >= 200 && res->status < 500);
-    demand(buf_ok(&res->body));
+    fuzz_demand(res->status >= 200 && res->status < 500);
+    fuzz_demand(buf_ok(&res->body));
     if (!res->content_type || strcmp(res->content_type, "application/json") != 0)
         return;
     struct arena a;
@@ -66,7 +66,7 @@ static void check_answer(const struct response *res)
     arena_init(&a, 64 << 20);
     json_reader_init(&r, res->body.data ? res->body.data : "", res->body.len, &a);
     json_skip(&r);
-    demand(json_end(&r));
+    fuzz_demand(json_end(&r));
     arena_clear(&a);
 }
 
@@ -113,7 +113,7 @@ static int fuzz_send(const struct fuzz_ask *a)
 static void fuzz_post(const char *path, const char *body)
 {
     struct fuzz_ask a = { .method = "POST", .path = path, .body = body, .n_body = strlen(body) };
-    demand(fuzz_send(&a) == 200);
+    fuzz_demand(fuzz_send(&a) == 200);
 }
 
 static void fuzz_close(void)
@@ -129,9 +129,9 @@ static void fuzz_names(void)
     struct store_session v = {
         .id = FUZZ_SESSION, .owner = "local", .created_us = 1, .seen_us = 1
     };
-    demand(store_add_session(fuzz_server->store, &v, NULL) == TINKER_OK);
+    fuzz_demand(store_add_session(fuzz_server->store, &v, NULL) == TINKER_OK);
     pthread_mutex_lock(&fuzz_server->lock);
-    demand(live_add_session_locked(fuzz_server, v.id, v.owner) != NULL);
+    fuzz_demand(live_add_session_locked(fuzz_server, v.id, v.owner) != NULL);
     pthread_mutex_unlock(&fuzz_server->lock);
     fuzz_post("/api/v1/create_model",
               "{\"session_id\":\"" FUZZ_SESSION "\",\"model_seq_id\":0,\"base_model\":\"m\","
@@ -166,7 +166,7 @@ static void fuzz_open(const char *model_dir)
         atexit(fuzz_close);
     snprintf(fuzz_dir, sizeof(fuzz_dir), "%s/tinker-fuzz.XXXXXX",
              os_is_dir("/dev/shm") ? "/dev/shm" : "/tmp");
-    demand(mkdtemp(fuzz_dir) != NULL);
+    fuzz_demand(mkdtemp(fuzz_dir) != NULL);
     snprintf(data, sizeof(data), "%s/data", fuzz_dir);
     snprintf(path, sizeof(path), "%s/s", fuzz_dir);
     model.dir = model_dir ? model_dir : fuzz_dir;
@@ -180,7 +180,7 @@ static void fuzz_open(const char *model_dir)
     o.max_queued_bytes = 16 << 20;
     o.max_queued_samples = 64;
     fuzz_server = server_open(&o, &err);
-    demand(fuzz_server != NULL);
+    fuzz_demand(fuzz_server != NULL);
     fuzz_names();
 }
 

@@ -12,13 +12,13 @@
 static char dir[64];
 static tinker_engine *engine;
 
-static void end(void)
+static void remove_files(void)
 {
     tinker_engine_close(engine);
     os_remove_tree(dir, NULL);
 }
 
-static void begin(void)
+static void create_dir(void)
 {
     struct init_model m;
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
@@ -33,10 +33,10 @@ static void begin(void)
     engine = tinker_engine_open(dir, &o, NULL);
     if (!engine)
         abort();
-    atexit(end);
+    atexit(remove_files);
 }
 
-static void put(const char *name, const void *p, size_t n)
+static void write_file(const char *name, const void *p, size_t n)
 {
     char path[128];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -50,12 +50,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tinker_error err = { 0 };
     if (!engine)
-        begin();
+        create_dir();
     const uint8_t *cut = memchr(data, 0, size);
     if (!cut)
         return 0;
-    put("adapter_config.json", data, (size_t)(cut - data));
-    put("adapter_model.safetensors", cut + 1, size - (size_t)(cut + 1 - data));
+    write_file("adapter_config.json", data, (size_t)(cut - data));
+    write_file("adapter_model.safetensors", cut + 1, size - (size_t)(cut + 1 - data));
     tinker_adapter *a = tinker_adapter_load(engine, dir, 0, &err);
     if (!a && !err.message[0])
         abort();

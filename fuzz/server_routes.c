@@ -4,18 +4,18 @@
  * and every JSON answer must be JSON. */
 #include "server_fixture.h"
 
-static int hex(int c)
+static int hex_digit(int c)
 {
     return c >= '0' && c <= '9'                 ? c - '0'
            : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
                                                 : -1;
 }
 
-static void unescape(char *s)
+static void unescape_text(char *s)
 {
     char *to = s;
     for (; *s; s++) {
-        int a = *s == '%' ? hex(s[1]) : -1, b = a >= 0 ? hex(s[2]) : -1;
+        int a = *s == '%' ? hex_digit(s[1]) : -1, b = a >= 0 ? hex_digit(s[2]) : -1;
         *to++ = b >= 0 ? (char)(a << 4 | b) : *s;
         s += b >= 0 ? 2 : 0;
     }
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char *query = strchr(path, '?');
         if (query)
             *query++ = 0;
-        unescape(path);
+        unescape_text(path);
         struct fuzz_ask a = { .method = text,
                               .path = path,
                               .query = query,

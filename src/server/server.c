@@ -58,13 +58,14 @@ static bool is_valid_prefix(const char *text)
             return false;
         p += 1 + n;
     }
-    return p > text && *p == '\0';
+    return p > text && *p == '\0'; /* at least one segment, nothing after the last */
 }
 
 static tinker_status check_options(const struct server_options *o, tinker_error *err)
 {
     if (!o->n_models)
         return err_set(err, TINKER_EINVAL, "no model to serve");
+    /* Clients choose a model by its name. */
     for (size_t i = 0; i < o->n_models; i++)
         for (size_t k = 0; k < i; k++)
             if (strcmp(o->models[i].name, o->models[k].name) == 0)
@@ -193,7 +194,8 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
     uint64_t each = s->n_bases ? total / s->n_bases : 0;
     for (size_t i = 0; i < s->n_bases; i++) {
         struct base *b = &s->bases[i];
-        tinker_engine_limit_memory(b->engine, each ? each : 1); /* 0 would mean no limit */
+        tinker_engine_limit_memory(b->engine,
+                                   each ? each : 1); /* 0 would mean half of what is free */
         b->generator = tinker_generator_new(b->engine, err);
         if (!b->generator)
             return err ? err->status : TINKER_ENOMEM;
@@ -210,7 +212,7 @@ static void init_server(struct server *s, const struct server_options *opts)
     s->opts = *opts;
     s->clock = opts->clock ? opts->clock : clock_real();
     s->log = opts->log;
-    s->lock_fd = -1;
+    s->lock_fd = -1; /* 0 would be a descriptor */
     s->started_ns = clock_now_ns(s->clock);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->submit_lock, NULL);

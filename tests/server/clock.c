@@ -29,7 +29,7 @@ static void test_waits_end(void)
     struct server *s = start_model(short_gap, session, model);
     REQUIRE(s);
     struct reply r = optim_step(s, model, 2, 1);
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     wait_done(s, id);
     CHECK(is_done(s, id));

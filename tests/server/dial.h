@@ -14,7 +14,7 @@
 
 #include "support/tap.h"
 
-static int dial(int port)
+static int connect_local(int port)
 {
     struct sockaddr_in a = { .sin_family = AF_INET,
                              .sin_port = htons((uint16_t)port),
@@ -27,14 +27,14 @@ static int dial(int port)
     return fd;
 }
 
-static void say(int fd, const char *text)
+static void send_text(int fd, const char *text)
 {
     size_t n = strlen(text);
     CHECK(send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n);
 }
 
 /* Read until `want` was seen or nothing more comes; the text is in a static buffer. */
-static const char *hear(int fd, const char *want)
+static const char *receive_until(int fd, const char *want)
 {
     static char text[300000];
     size_t n = 0;

@@ -80,7 +80,7 @@ static void run_sql(struct server *s, const char *sql)
 static void test_a_model_that_could_not_be_recorded_can_be_made_again(void)
 {
     char session[64], model[96];
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     make_session(s, session);
     run_sql(s, "CREATE TRIGGER full BEFORE INSERT ON requests"
@@ -118,7 +118,7 @@ static void test_what_cannot_be_recorded_did_not_happen(void)
     atomic_store(&fake_step_us, 0);
     reply_clear(&pass);
     r = poll_for(s, model, 2);
-    CHECK_STR(member(&r, "category"), "server");
+    CHECK_STR(find_member(&r, "category"), "server");
     reply_clear(&r);
     timers_run_once(s, true); /* now the store hears of the failure */
     /* A step that cannot be saved is undone, the gradients before it are not. */
@@ -174,7 +174,7 @@ static void test_a_step_that_cannot_be_saved_is_undone(void)
     reply_clear(&save);
     for (int seq = 4; seq <= 6; seq++) {
         r = poll_for(s, model, seq);
-        CHECK_STR(member(&r, "category"), "server");
+        CHECK_STR(find_member(&r, "category"), "server");
         reply_clear(&r);
     }
     CHECK_INT(weights_on_disk(), 1); /* the saved state; nothing half-written */
@@ -192,7 +192,7 @@ static void test_a_step_that_cannot_be_saved_is_undone(void)
     s = start_with(NULL);
     REQUIRE(s);
     r = poll_for(s, model, 5);
-    CHECK_STR(member(&r, "category"), "server");
+    CHECK_STR(find_member(&r, "category"), "server");
     reply_clear(&r);
     r = result_of(s, optim_step(s, model, 9, 1));
     CHECK(strstr(r.body, "\"step:max\":3.0"));
@@ -209,7 +209,7 @@ static void test_an_unload_that_cannot_be_recorded_keeps_the_state(void)
     run_sql(s, "CREATE TRIGGER full BEFORE UPDATE OF status ON models"
                " BEGIN SELECT RAISE(ABORT, 'the disk is full'); END");
     struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
-    CHECK_STR(member(&r, "category"), "server");
+    CHECK_STR(find_member(&r, "category"), "server");
     reply_clear(&r);
     CHECK_INT(weights_on_disk(), 1);
     run_sql(s, "DROP TRIGGER full");
@@ -220,7 +220,7 @@ static void test_an_unload_that_cannot_be_recorded_keeps_the_state(void)
     CHECK(strstr(r.body, "\"step:max\":2.0"));
     reply_clear(&r);
     r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
-    CHECK_STR(member(&r, "type"), "unload_model");
+    CHECK_STR(find_member(&r, "type"), "unload_model");
     reply_clear(&r);
     CHECK_INT(weights_on_disk(), 0);
     server_close(s);
@@ -230,7 +230,7 @@ static void test_a_start_on_a_full_disk_says_so(void)
 {
     char path[400];
     tinker_error err = { 0 };
-    server_close(start());
+    server_close(start_server());
     snprintf(path, sizeof(path), "%s/tinker.db", test_data);
     set_full(true);
     struct store *store = store_open(path, &err);

@@ -89,7 +89,7 @@ static void test_a_retry_after_restart_is_not_run_twice(void)
     atomic_store(&fake_passes_run, 0);
     r = forward_backward(s, model, 1);
     CHECK_STATUS(r, 200);
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", id);
     CHECK(strstr(r.body, "\"loss:sum\":3.0"));
@@ -167,13 +167,13 @@ static void check_lost(struct server *s, const char *model, int seq)
 {
     char path[160];
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s", model);
-    struct reply r = get(s, path);
+    struct reply r = send_get(s, path);
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"corrupted\":true"));
     reply_clear(&r);
     r = result_of(s, optim_step(s, model, seq, 1));
-    CHECK(strstr(member(&r, "error"), "was lost in a restart; load a checkpoint"));
-    CHECK_STR(member(&r, "category"), "user");
+    CHECK(strstr(find_member(&r, "error"), "was lost in a restart; load a checkpoint"));
+    CHECK_STR(find_member(&r, "category"), "user");
     reply_clear(&r);
 }
 
@@ -212,7 +212,7 @@ static void test_without_autosave_models_are_lost(void)
     server_close(s);
 }
 
-static struct reply forward(struct server *s, const char *model, int seq)
+static struct reply submit_forward(struct server *s, const char *model, int seq)
 {
     return post(s, "/api/v1/forward",
                 "{\"model_id\":\"%s\",\"seq_id\":%d,\"forward_input\":{\"data\":[" DATUM(
@@ -220,7 +220,7 @@ static struct reply forward(struct server *s, const char *model, int seq)
                 model, seq);
 }
 
-static struct reply failure(struct server *s, const char *model, int seq)
+static struct reply submit_failing(struct server *s, const char *model, int seq)
 {
     return result_of(s, post(s, "/api/v1/optim_step",
                              "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":\"fast\"}", model,
@@ -232,13 +232,13 @@ static void test_without_autosave_results_survive(void)
     char session[64], model[96];
     struct server *s = start_model(no_autosave, session, model);
     REQUIRE(s);
-    struct reply r = result_of(s, forward(s, model, 1));
+    struct reply r = result_of(s, submit_forward(s, model, 1));
     CHECK(strstr(r.body, "\"loss:sum\":3.0"));
     reply_clear(&r);
     server_close(s);
     s = start_with(no_autosave);
     REQUIRE(s);
-    r = result_of(s, forward(s, model, 1));
+    r = result_of(s, submit_forward(s, model, 1));
     CHECK(strstr(r.body, "\"loss:sum\":3.0"));
     reply_clear(&r);
     CHECK_NEAR(gradient_after(s, model, 2), 0, 0);
@@ -268,8 +268,8 @@ static void test_an_old_failure_leaves_no_gap(void)
     struct server *s = start_model(NULL, session, model);
     REQUIRE(s);
     CHECK_NEAR(gradient_after(s, model, 1), 0, 0);
-    struct reply r = failure(s, model, 2);
-    CHECK(*member(&r, "error"));
+    struct reply r = submit_failing(s, model, 2);
+    CHECK(*find_member(&r, "error"));
     reply_clear(&r);
     CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
     server_close(s);
@@ -295,15 +295,15 @@ static void test_bodies_that_will_not_run_again_go(void)
     char session[64], model[96];
     struct server *s = start_model(NULL, session, model);
     REQUIRE(s);
-    struct reply r = result_of(s, forward(s, model, 1));
+    struct reply r = result_of(s, submit_forward(s, model, 1));
     reply_clear(&r);
-    r = failure(s, model, 2);
+    r = submit_failing(s, model, 2);
     reply_clear(&r);
     CHECK_INT(kept_bodies(s), 1); /* that of create_model */
     r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
     reply_clear(&r);
     r = result_of(s, forward_backward(s, model, 9));
-    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    CHECK(strstr(find_member(&r, "error"), "has been unloaded"));
     reply_clear(&r);
     CHECK_INT(kept_bodies(s), 0);
     server_close(s);
@@ -325,7 +325,8 @@ static void test_old_requests_of_unsaved_models_go(void)
     struct server *s = start_model(NULL, session, model);
     REQUIRE(s);
     for (int i = 1; i <= 20; i++) {
-        struct reply r = i % 5 ? result_of(s, forward(s, model, i)) : failure(s, model, i);
+        struct reply r =
+            i % 5 ? result_of(s, submit_forward(s, model, i)) : submit_failing(s, model, i);
         reply_clear(&r);
     }
     CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
@@ -339,7 +340,7 @@ static void test_old_requests_of_unsaved_models_go(void)
     REQUIRE(s);
     for (int i = 1; i <= 20; i++)
         gradient_after(s, model, i);
-    struct reply r = result_of(s, forward(s, model, 21));
+    struct reply r = result_of(s, submit_forward(s, model, 21));
     reply_clear(&r);
     CHECK(store_prune_requests(s->store, INT64_MAX, NULL) == TINKER_OK);
     CHECK_INT(kept_requests(s), 3); /* and one to tell that the model is lost */
@@ -360,7 +361,7 @@ static void test_samplers_survive(void)
     gradient_after(s, model, 2);
     r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
                           "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"named\"}", model));
-    snprintf(path, sizeof(path), "%s", member(&r, "path"));
+    snprintf(path, sizeof(path), "%s", find_member(&r, "path"));
     reply_clear(&r);
     r = result_of(s,
                   post(s, "/api/v1/save_weights_for_sampler",
@@ -392,7 +393,7 @@ static void test_samplers_survive(void)
 
 static void test_half_written_weights_are_removed(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     server_close(s);
     char path[600];
@@ -514,7 +515,7 @@ static void test_unnamed_weights_of_ended_models_go(void)
 
 static void test_one_server_per_directory(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct server_options o;
     tinker_error err = { 0 };
@@ -558,18 +559,18 @@ static void test_unload_survives(void)
     struct server *s = start_model(NULL, session, model);
     REQUIRE(s);
     struct reply r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
-    CHECK_STR(member(&r, "type"), "unload_model");
+    CHECK_STR(find_member(&r, "type"), "unload_model");
     reply_clear(&r);
     CHECK_INT(atomic_load(&fake_adapters), 0);
     r = result_of(s, forward_backward(s, model, 3));
-    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    CHECK(strstr(find_member(&r, "error"), "has been unloaded"));
     reply_clear(&r);
     server_close(s);
     s = start_with(NULL);
     REQUIRE(s);
     char path[300];
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s", model);
-    r = get(s, path);
+    r = send_get(s, path);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     server_close(s);

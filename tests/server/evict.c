@@ -16,7 +16,7 @@ static void short_results(struct server_options *o)
     o->session_timeout_s = 1000000;
 }
 
-static size_t alive(struct server *s)
+static size_t count_live(struct server *s)
 {
     pthread_mutex_lock(&s->lock);
     size_t n = s->sessions.len + s->models.len + s->samplers.len + s->futures.len;
@@ -25,17 +25,17 @@ static size_t alive(struct server *s)
 }
 
 /* Time passes until nothing is left to go; what the engine unloads takes a moment. */
-static void settle(struct server *s)
+static void run_timers(struct server *s)
 {
     struct timespec t = { 0, 5000000 };
-    for (int i = 0; i < 400 && alive(s); i++) {
+    for (int i = 0; i < 400 && count_live(s); i++) {
         fake_clock_advance_ms(&fake, 101000);
         timers_run_once(s, true);
         nanosleep(&t, NULL);
     }
 }
 
-static void finish(struct server *s, const char *session)
+static void finish_session(struct server *s, const char *session)
 {
     char path[128];
     snprintf(path, sizeof(path), "/api/v1/sessions/%s/finish", session);
@@ -70,7 +70,7 @@ static void live_a_life(struct server *s, char session[64], char model[96])
                           session));
     CHECK(strstr(r.body, "[306,307]"));
     reply_clear(&r);
-    finish(s, session);
+    finish_session(s, session);
 }
 
 static void live_lives(struct server *s, int n)
@@ -79,7 +79,7 @@ static void live_lives(struct server *s, int n)
     for (int i = 0; i < n; i++) {
         live_a_life(s, session, model);
         if (i % 50 == 49)
-            settle(s);
+            run_timers(s);
     }
 }
 
@@ -94,12 +94,12 @@ static void test_memory_returns_to_what_it_was(void)
     struct server *s = start_fresh(short_results);
     REQUIRE(s);
     live_lives(s, 300); /* what is kept for the next ones grows first, ever more slowly */
-    CHECK_INT(alive(s), 0);
+    CHECK_INT(count_live(s), 0);
     int adapters = atomic_load(&fake_adapters);
     int64_t before = live_bytes();
     live_lives(s, 500);
     int64_t after = live_bytes();
-    CHECK_INT(alive(s), 0);
+    CHECK_INT(count_live(s), 0);
     CHECK_INT(atomic_load(&fake_adapters), adapters); /* the kept ones of sampling */
     CHECK_INT(weights_on_disk(), 0);
     /* One life is some kilobytes: a leak of 200 bytes in each is seen. */
@@ -115,12 +115,12 @@ static void test_what_left_memory_is_still_known(void)
     REQUIRE(s);
     char session[64], model[96];
     live_a_life(s, session, model);
-    settle(s);
-    CHECK_INT(alive(s), 0);
+    run_timers(s);
+    CHECK_INT(count_live(s), 0);
 
     struct reply r = result_of(s, optim_step(s, model, 4, 1));
-    CHECK(strstr(member(&r, "error"), "was unloaded because its session"));
-    CHECK_STR(member(&r, "category"), "user");
+    CHECK(strstr(find_member(&r, "error"), "was unloaded because its session"));
+    CHECK_STR(find_member(&r, "category"), "user");
     reply_clear(&r);
     r = post(s, "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
     CHECK_STATUS(r, 200);
@@ -135,8 +135,8 @@ static void test_what_left_memory_is_still_known(void)
     CHECK_STATUS(r, 404);
     CHECK(strstr(r.body, "expired"));
     reply_clear(&r);
-    settle(s);
-    CHECK_INT(alive(s), 0); /* also what was called back for the answer */
+    run_timers(s);
+    CHECK_INT(count_live(s), 0); /* also what was called back for the answer */
     server_close(s);
 }
 
@@ -160,7 +160,7 @@ static void test_an_unloaded_model_is_not_made_again(void)
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     r = result_of(s, optim_step(s, model, 1, 1));
-    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    CHECK(strstr(find_member(&r, "error"), "has been unloaded"));
     reply_clear(&r);
     CHECK_INT(atomic_load(&fake_adapters), 0);
     server_close(s);
@@ -178,13 +178,13 @@ static void test_the_next_request_is_told_of_the_end(void)
     r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", unloaded));
     reply_clear(&r);
     r = result_of(s, optim_step(s, unloaded, 1, 1));
-    CHECK(strstr(member(&r, "error"), "has been unloaded"));
+    CHECK(strstr(find_member(&r, "error"), "has been unloaded"));
     reply_clear(&r);
-    finish(s, session);
+    finish_session(s, session);
     for (int i = 0; i < 2000 && atomic_load(&fake_adapters); i++)
         nap_ms(1);
     r = result_of(s, optim_step(s, ended, 2, 1));
-    CHECK(strstr(member(&r, "error"), "was unloaded because its session was finished"));
+    CHECK(strstr(find_member(&r, "error"), "was unloaded because its session was finished"));
     reply_clear(&r);
     server_close(s);
 }
@@ -213,8 +213,8 @@ static void test_a_session_that_ends_twice_leaves_memory(void)
     timers_expire_session(s, v, "was unloaded because its session was finished");
     pthread_rwlock_unlock(&s->evict_lock);
     atomic_store(&fake_step_us, 0);
-    settle(s);
-    CHECK_INT(alive(s), 0);
+    run_timers(s);
+    CHECK_INT(count_live(s), 0);
     server_close(s);
 }
 
@@ -245,8 +245,8 @@ static void test_a_model_made_while_its_session_ends_is_unloaded(void)
         SUBMIT_OK);
     pthread_rwlock_unlock(&s->evict_lock);
     arena_clear(&arena);
-    settle(s);
-    CHECK_INT(alive(s), 0);
+    run_timers(s);
+    CHECK_INT(count_live(s), 0);
     CHECK_INT(atomic_load(&fake_adapters), 0);
     server_close(s);
 }
@@ -262,7 +262,7 @@ static void test_outcomes_stay_after_they_were_fetched(void)
         post(s, "/api/v1/asample",
              "{\"base_model\":\"test/model\",\"prompt\":{\"chunks\":[{\"tokens\":[5]}]},"
              "\"sampling_params\":{\"max_tokens\":2}}");
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     wait_done(s, id);
     for (int i = 0; i < 2; i++) { /* fetched after 90 s and after 180 s; the limit is 100 s */

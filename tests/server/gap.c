@@ -32,7 +32,7 @@ static void pass_time(struct server *s, int ms)
     timers_run_once(s, false);
 }
 
-static void beat(struct server *s, const char *session)
+static void send_heartbeat(struct server *s, const char *session)
 {
     struct reply r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
     CHECK_STATUS(r, 200);
@@ -40,13 +40,13 @@ static void beat(struct server *s, const char *session)
 }
 
 /* The id of a request that was accepted. */
-static const char *accepted(struct reply r)
+static const char *check_accepted(struct reply r)
 {
     static char ids[8][128];
     static int turn;
     char *id = ids[turn++ % 8];
     CHECK_STATUS(r, 200);
-    snprintf(id, sizeof(ids[0]), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(ids[0]), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     return id;
 }
@@ -83,7 +83,7 @@ static void test_a_client_that_went_on_waits_seconds(void)
     char session[64], model[96];
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    const char *step = accepted(optim_step(s, model, 2, 1));
+    const char *step = check_accepted(optim_step(s, model, 2, 1));
     pass_time(s, 4000);
     CHECK(is_waiting(s, step));
     pass_time(s, 1000);
@@ -99,10 +99,10 @@ static void test_any_later_request_of_another_kind_shows_it(void)
     char session[64], model[96];
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    const char *second = accepted(forward_backward(s, model, 2));
+    const char *second = check_accepted(forward_backward(s, model, 2));
     pass_time(s, 10000);
     CHECK(is_waiting(s, second));
-    const char *third = accepted(optim_step(s, model, 3, 1));
+    const char *third = check_accepted(optim_step(s, model, 3, 1));
     pass_time(s, 4000);
     CHECK(is_waiting(s, second));
     pass_time(s, 1000);
@@ -117,11 +117,11 @@ static void test_the_first_of_a_batch_gets_more_time(void)
     char session[64], model[96];
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    accepted(forward_backward(s, model, 2));
-    const char *last = accepted(forward_backward(s, model, 3));
+    check_accepted(forward_backward(s, model, 2));
+    const char *last = check_accepted(forward_backward(s, model, 3));
     pass_time(s, 19000);
     CHECK(is_waiting(s, last));
-    const char *first = accepted(forward_backward(s, model, 1));
+    const char *first = check_accepted(forward_backward(s, model, 1));
     wait_done(s, last);
     CHECK(has_run(s, first) && has_run(s, last));
     CHECK_NEAR(gradient_after(s, model, 4), 9, 0);
@@ -133,7 +133,7 @@ static void test_a_batch_does_not_wait_for_ever(void)
     char session[64], model[96];
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    const char *second = accepted(forward_backward(s, model, 2));
+    const char *second = check_accepted(forward_backward(s, model, 2));
     pass_time(s, 20000);
     wait_done(s, second);
     CHECK(has_run(s, second));
@@ -148,15 +148,15 @@ static void test_time_counts_while_the_client_is_heard(void)
     char session[64], model[96];
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
-    const char *second = accepted(forward_backward(s, model, 2));
+    const char *second = check_accepted(forward_backward(s, model, 2));
     fake_clock_advance_ms(&fake, 40000);
-    beat(s, session);
+    send_heartbeat(s, session);
     pass_time(s, 19000);
     CHECK(is_waiting(s, second));
     pass_time(s, 1000);
     wait_done(s, second);
     CHECK(has_run(s, second));
-    const char *fourth = accepted(forward_backward(s, model, 4));
+    const char *fourth = check_accepted(forward_backward(s, model, 4));
     fake_clock_advance_ms(&fake, 40000); /* and it is not heard of again */
     for (int i = 0; i < 5; i++)
         pass_time(s, 50000);
@@ -181,27 +181,27 @@ static void test_a_body_that_arrives_is_waited_for(void)
              "POST /api/v1/forward_backward HTTP/1.1\r\nHost: 127.0.0.1\r\n"
              "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n{",
              strlen(body));
-    int fd = dial(server_port(s));
-    say(fd, head);
+    int fd = connect_local(server_port(s));
+    send_text(fd, head);
     for (int i = 0; i < 4000 && !listener_is_receiving(s->listener, "local", INT64_MAX); i++)
         nap_ms(5);
     CHECK(listener_is_receiving(s->listener, "local", INT64_MAX));
     CHECK(!listener_is_receiving(s->listener, "another", INT64_MAX));
-    const char *step = accepted(optim_step(s, model, 2, 1));
+    const char *step = check_accepted(optim_step(s, model, 2, 1));
     pass_time(s, 25000);
     CHECK(is_waiting(s, step));
-    say(fd, body + 1);
-    CHECK(strstr(hear(fd, "request_id"), "request_id"));
+    send_text(fd, body + 1);
+    CHECK(strstr(receive_until(fd, "request_id"), "request_id"));
     close(fd);
     struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", step);
     CHECK(strstr(r.body, "\"grad_norm:mean\":3.0"));
     reply_clear(&r);
     /* One that its client broke off is not. */
-    fd = dial(server_port(s));
-    say(fd, head);
+    fd = connect_local(server_port(s));
+    send_text(fd, head);
     for (int i = 0; i < 4000 && !listener_is_receiving(s->listener, "local", INT64_MAX); i++)
         nap_ms(5);
-    const char *fourth = accepted(optim_step(s, model, 4, 1));
+    const char *fourth = check_accepted(optim_step(s, model, 4, 1));
     pass_time(s, 6000);
     CHECK(is_waiting(s, fourth));
     close(fd);
@@ -222,7 +222,7 @@ static void test_a_number_passed_over_is_refused_after_a_restart(void)
     REQUIRE(s);
     struct reply r = result_of(s, forward_backward(s, model, 1));
     reply_clear(&r);
-    snprintf(id, sizeof(id), "%s", accepted(forward_backward(s, model, 4)));
+    snprintf(id, sizeof(id), "%s", check_accepted(forward_backward(s, model, 4)));
     CHECK(is_waiting(s, id));
     CHECK_INT(store_set_skipped_seq(s->store, model, 3, &err), TINKER_OK);
     server_close(s);
@@ -254,7 +254,7 @@ static void test_the_store_hears_of_it(void)
     REQUIRE(s);
     CHECK_INT(store_get_skipped_seq(s->store, model, &passed, &err), TINKER_OK);
     CHECK_INT(passed, -1);
-    const char *step = accepted(optim_step(s, model, 7, 1));
+    const char *step = check_accepted(optim_step(s, model, 7, 1));
     pass_time(s, 5000);
     wait_done(s, step);
     CHECK_INT(store_get_skipped_seq(s->store, model, &passed, &err), TINKER_OK);
@@ -269,17 +269,17 @@ static void test_one_gap_at_a_time(void)
     struct server *s = start_model(fake_time, session, model);
     REQUIRE(s);
     make_model(s, session, 1, other);
-    const char *second = accepted(optim_step(s, model, 2, 1));
+    const char *second = check_accepted(optim_step(s, model, 2, 1));
     pass_time(s, 3000);
-    const char *fourth = accepted(optim_step(s, model, 4, 1));
-    const char *theirs = accepted(optim_step(s, other, 2, 1));
+    const char *fourth = check_accepted(optim_step(s, model, 4, 1));
+    const char *theirs = check_accepted(optim_step(s, other, 2, 1));
     pass_time(s, 2000);
     wait_done(s, second);
     CHECK(is_waiting(s, fourth) && is_waiting(s, theirs));
-    const char *first = accepted(optim_step(s, other, 1, 1));
+    const char *first = check_accepted(optim_step(s, other, 1, 1));
     wait_done(s, theirs);
     CHECK(has_run(s, first) && has_run(s, theirs));
-    const char *third = accepted(optim_step(s, model, 3, 1));
+    const char *third = check_accepted(optim_step(s, model, 3, 1));
     wait_done(s, fourth);
     CHECK(has_run(s, third) && has_run(s, fourth));
     server_close(s);

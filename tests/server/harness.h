@@ -72,7 +72,7 @@ static struct server *start_fresh(void (*change)(struct server_options *))
     return start_with(change);
 }
 
-static struct server *start(void)
+static struct server *start_server(void)
 {
     return start_fresh(NULL);
 }
@@ -197,14 +197,14 @@ __attribute__((format(printf, 3, 4))) static struct reply post(struct server *s,
     return send_ask(s, &a);
 }
 
-static struct reply get(struct server *s, const char *path)
+static struct reply send_get(struct server *s, const char *path)
 {
     struct ask a = { .method = "GET", .path = path };
     return send_ask(s, &a);
 }
 
 /* The text of a string member at any depth, copied; "" when it is not there. */
-static const char *member(const struct reply *r, const char *name)
+static const char *find_member(const struct reply *r, const char *name)
 {
     static char out[8][512];
     static int turn;
@@ -230,7 +230,7 @@ static void make_session(struct server *s, char out[64])
     struct reply r = post(s, "/api/v1/create_session",
                           "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
     CHECK_STATUS(r, 200);
-    snprintf(out, 64, "%s", member(&r, "session_id"));
+    snprintf(out, 64, "%s", find_member(&r, "session_id"));
     reply_clear(&r);
 }
 
@@ -239,7 +239,7 @@ static struct reply result_of(struct server *s, struct reply submitted)
 {
     CHECK_STATUS(submitted, 200);
     struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}",
-                          member(&submitted, "request_id"));
+                          find_member(&submitted, "request_id"));
     reply_clear(&submitted);
     return r;
 }
@@ -252,7 +252,7 @@ static void make_model(struct server *s, const char *session, int n, char out[96
                 "\"lora_config\":{\"rank\":8}}",
                 session, n));
     CHECK_STATUS(r, 200);
-    snprintf(out, 96, "%s", member(&r, "model_id"));
+    snprintf(out, 96, "%s", find_member(&r, "model_id"));
     reply_clear(&r);
 }
 

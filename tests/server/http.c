@@ -10,7 +10,7 @@ static struct stream *flow;
 static struct listener *listener;
 
 /* /echo gives the body back, /hold waits for the gate, /stream sends what is written. */
-static void handler(void *state, struct request *req, struct response *res)
+static void handle_test(void *state, struct request *req, struct response *res)
 {
     (void)state;
     if (strcmp(req->path, "/hold") == 0 && !gate.fired && !req->timed_out) {
@@ -43,7 +43,7 @@ static void start_listener(int64_t hold_ms)
     tinker_error err = { 0 };
     memset(&gate, 0, sizeof(gate));
     listener = listener_open(&o, &err);
-    if (!listener || listener_start(listener, handler, NULL, &err) != TINKER_OK) {
+    if (!listener || listener_start(listener, handle_test, NULL, &err) != TINKER_OK) {
         printf("Bail out! %s\n", err.message);
         exit(1);
     }
@@ -52,14 +52,14 @@ static void start_listener(int64_t hold_ms)
 static void test_bodies(void)
 {
     start_listener(1000);
-    int fd = dial(listener_port(listener));
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
-    const char *r = hear(fd, "hello");
+    int fd = connect_local(listener_port(listener));
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+    const char *r = receive_until(fd, "hello");
     CHECK(strstr(r, "200 OK") && strstr(r, "Content-Length: 5"));
     /* Keep-alive, and a chunked body. */
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
-            "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
-    CHECK(strstr(hear(fd, "abcdefg"), "abcdefg"));
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                  "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "abcdefg"), "abcdefg"));
     close(fd);
     listener_close(listener, 2000);
 }
@@ -67,14 +67,14 @@ static void test_bodies(void)
 static void test_large_bodies_are_refused(void)
 {
     start_listener(1000);
-    int fd = dial(listener_port(listener));
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n");
-    const char *r = hear(fd, "}");
+    int fd = connect_local(listener_port(listener));
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n");
+    const char *r = receive_until(fd, "}");
     CHECK(strstr(r, " 413 ") && strstr(r, "larger than 100000 bytes"));
     close(fd);
     /* A chunked one does not say its size first. */
-    fd = dial(listener_port(listener));
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    fd = connect_local(listener_port(listener));
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     char block[10100];
     int k = snprintf(block, sizeof(block), "2710\r\n");
     memset(block + k, 'x', 10000);
@@ -83,7 +83,7 @@ static void test_large_bodies_are_refused(void)
         if (send(fd, block, (size_t)k + 10002, MSG_NOSIGNAL) < 0)
             break;
     if (send(fd, "0\r\n\r\n", 5, MSG_NOSIGNAL) > 0)
-        CHECK(strstr(hear(fd, "}"), " 413 "));
+        CHECK(strstr(receive_until(fd, "}"), " 413 "));
     close(fd);
     listener_close(listener, 2000);
 }
@@ -95,8 +95,8 @@ static void test_a_body_without_end_is_cut_off(void)
     memset(block + k, 'x', 10000);
     snprintf(block + k + 10000, sizeof(block) - (size_t)k - 10000, "\r\n");
     start_listener(1000);
-    int fd = dial(listener_port(listener));
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    int fd = connect_local(listener_port(listener));
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     while (sent < 10000 && send(fd, block, (size_t)k + 10002, MSG_NOSIGNAL) > 0)
         sent++;
     CHECK(sent < 10000); /* 100 MB; a body may have 100 KB */
@@ -114,10 +114,10 @@ static void test_a_body_has_one_length(void)
     start_listener(1000);
     for (size_t i = 0; i < 3; i++) {
         char text[256];
-        int fd = dial(listener_port(listener));
+        int fd = connect_local(listener_port(listener));
         snprintf(text, sizeof(text), "POST /echo HTTP/1.1\r\nHost: x\r\n%s\r\nhello", lengths[i]);
-        say(fd, text);
-        const char *r = hear(fd, "}");
+        send_text(fd, text);
+        const char *r = receive_until(fd, "}");
         CHECK(strstr(r, " 400 ") && strstr(r, "more than one way") &&
               strstr(r, "onnection: close"));
         close(fd);
@@ -132,20 +132,20 @@ static void test_unknown_codings_are_refused(void)
     start_listener(1000);
     for (size_t i = 0; i < 3; i++) {
         char text[256];
-        int fd = dial(listener_port(listener));
+        int fd = connect_local(listener_port(listener));
         snprintf(text, sizeof(text),
                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s\r\n\r\n"
                  "5\r\nhello\r\n0\r\n\r\n",
                  codings[i]);
-        say(fd, text);
-        const char *r = hear(fd, "}");
+        send_text(fd, text);
+        const char *r = receive_until(fd, "}");
         CHECK(strstr(r, " 501 ") && strstr(r, "use chunked") && strstr(r, "onnection: close"));
         close(fd);
     }
     listener_close(listener, 2000);
 }
 
-static int64_t ms(void)
+static int64_t now_ms(void)
 {
     return clock_now_ms(clock_real());
 }
@@ -156,8 +156,8 @@ static void test_a_hold_ends_at_once_when_woken(void)
     int fds[N];
     start_listener(20000);
     for (int i = 0; i < N; i++) {
-        fds[i] = dial(listener_port(listener));
-        say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+        fds[i] = connect_local(listener_port(listener));
+        send_text(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     struct listener_stats stats = { 0 };
     for (int i = 0; i < 2000 && stats.held < N; i++) {
@@ -167,11 +167,11 @@ static void test_a_hold_ends_at_once_when_woken(void)
     }
     CHECK_INT(stats.held, N);
     CHECK(listener_waits(listener, &gate));
-    int64_t before = ms();
+    int64_t before = now_ms();
     listener_wake(listener, &gate);
     for (int i = 0; i < N; i++)
-        CHECK(strstr(hear(fds[i], "woken"), "woken"));
-    CHECK(ms() - before < 5000);
+        CHECK(strstr(receive_until(fds[i], "woken"), "woken"));
+    CHECK(now_ms() - before < 5000);
     listener_stats(listener, &stats);
     CHECK_INT(stats.held, 0);
     for (int i = 0; i < N; i++)
@@ -182,8 +182,8 @@ static void test_a_hold_ends_at_once_when_woken(void)
 static void test_a_hold_ends_by_time(void)
 {
     start_listener(50);
-    int fd = dial(listener_port(listener));
-    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    int fd = connect_local(listener_port(listener));
+    send_text(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     struct listener_stats stats = { .held = 1 };
     for (int i = 0; i < 2000; i++) {
         struct timespec t = { 0, 5000000 };
@@ -193,7 +193,7 @@ static void test_a_hold_ends_by_time(void)
         if (stats.requests && !stats.held)
             break;
     }
-    CHECK(strstr(hear(fd, "late"), "late"));
+    CHECK(strstr(receive_until(fd, "late"), "late"));
     close(fd);
     listener_close(listener, 2000);
 }
@@ -201,9 +201,9 @@ static void test_a_hold_ends_by_time(void)
 static void test_closing_ends_holds(void)
 {
     start_listener(20000);
-    int fd = dial(listener_port(listener)), gone = dial(listener_port(listener));
-    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
-    say(gone, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    int fd = connect_local(listener_port(listener)), gone = connect_local(listener_port(listener));
+    send_text(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    send_text(gone, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     struct listener_stats stats = { 0 };
     for (int i = 0; i < 2000 && stats.held < 2; i++) {
         struct timespec t = { 0, 1000000 };
@@ -211,27 +211,27 @@ static void test_closing_ends_holds(void)
         listener_stats(listener, &stats);
     }
     close(gone); /* a client that left must not keep the server */
-    int64_t before = ms();
+    int64_t before = now_ms();
     listener_close(listener, 5000);
-    CHECK(ms() - before < 5000);
-    CHECK(strstr(hear(fd, "late"), "late"));
+    CHECK(now_ms() - before < 5000);
+    CHECK(strstr(receive_until(fd, "late"), "late"));
     close(fd);
 }
 
 static void test_stream(void)
 {
     start_listener(20000);
-    int fd = dial(listener_port(listener));
+    int fd = connect_local(listener_port(listener));
     flow = NULL;
-    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    send_text(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "\r\n\r\n"), "text/event-stream"));
     REQUIRE(flow);
     CHECK(stream_write(flow, "one", 3));
-    CHECK(strstr(hear(fd, "one"), "one"));
+    CHECK(strstr(receive_until(fd, "one"), "one"));
     CHECK(stream_write(flow, "two", 3));
-    CHECK(strstr(hear(fd, "two"), "two"));
+    CHECK(strstr(receive_until(fd, "two"), "two"));
     stream_end(flow);
-    CHECK(strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    CHECK(strstr(receive_until(fd, "0\r\n\r\n"), "0\r\n\r\n"));
     stream_unref(flow);
     close(fd);
     listener_close(listener, 2000);
@@ -247,16 +247,16 @@ static uint64_t n_active(void)
 static void test_a_stream_that_waits_says_so(void)
 {
     start_listener(10);
-    int fd = dial(listener_port(listener));
+    int fd = connect_local(listener_port(listener));
     flow = NULL;
-    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    send_text(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "\r\n\r\n"), "text/event-stream"));
     REQUIRE(flow);
     nap_ms(30);
     listener_expire(listener);
-    CHECK(strstr(hear(fd, ":\n\n"), ":\n\n"));
+    CHECK(strstr(receive_until(fd, ":\n\n"), ":\n\n"));
     CHECK(stream_write(flow, "one", 3));
-    CHECK(strstr(hear(fd, "one"), "one"));
+    CHECK(strstr(receive_until(fd, "one"), "one"));
     /* A client who leaves is noticed though nothing is written. */
     close(fd);
     for (int i = 0; i < 500 && n_active(); i++) {
@@ -272,15 +272,15 @@ static void test_a_stream_that_waits_says_so(void)
 static void test_half_a_stream_is_no_whole_one(void)
 {
     start_listener(20000);
-    int fd = dial(listener_port(listener));
+    int fd = connect_local(listener_port(listener));
     flow = NULL;
-    say(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(fd, "\r\n\r\n"), "text/event-stream"));
+    send_text(fd, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "\r\n\r\n"), "text/event-stream"));
     REQUIRE(flow);
     CHECK(stream_write(flow, "one", 3));
-    CHECK(strstr(hear(fd, "one"), "one"));
+    CHECK(strstr(receive_until(fd, "one"), "one"));
     listener_stop(listener, 2000);
-    CHECK(!strstr(hear(fd, "0\r\n\r\n"), "0\r\n\r\n"));
+    CHECK(!strstr(receive_until(fd, "0\r\n\r\n"), "0\r\n\r\n"));
     stream_unref(flow);
     close(fd);
     listener_close(listener, 2000);

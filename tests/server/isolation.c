@@ -26,11 +26,11 @@ as(struct server *s, const char *key, const char *method, const char *path, cons
 }
 
 /* Submit as `key` and wait for the outcome. */
-static struct reply outcome(struct server *s, const char *key, struct reply submitted)
+static struct reply fetch_outcome(struct server *s, const char *key, struct reply submitted)
 {
     CHECK_STATUS(submitted, 200);
     char body[300];
-    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", member(&submitted, "request_id"));
+    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", find_member(&submitted, "request_id"));
     reply_clear(&submitted);
     struct ask a = {
         .method = "POST", .path = "/api/v1/retrieve_future", .body = body, .key = key
@@ -47,31 +47,31 @@ static void make_things(struct server *s, struct things *t)
 {
     struct reply r = as(s, ALICE, "POST", "/api/v1/create_session",
                         "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
-    snprintf(t->session, sizeof(t->session), "%s", member(&r, "session_id"));
+    snprintf(t->session, sizeof(t->session), "%s", find_member(&r, "session_id"));
     reply_clear(&r);
-    r = outcome(s, ALICE,
-                as(s, ALICE, "POST", "/api/v1/create_model",
-                   "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
-                   "\"lora_config\":{\"rank\":8}}",
-                   t->session));
-    snprintf(t->model, sizeof(t->model), "%s", member(&r, "model_id"));
+    r = fetch_outcome(s, ALICE,
+                      as(s, ALICE, "POST", "/api/v1/create_model",
+                         "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
+                         "\"lora_config\":{\"rank\":8}}",
+                         t->session));
+    snprintf(t->model, sizeof(t->model), "%s", find_member(&r, "model_id"));
     reply_clear(&r);
-    r = outcome(s, ALICE,
-                as(s, ALICE, "POST", "/api/v1/save_weights",
-                   "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", t->model));
-    snprintf(t->path, sizeof(t->path), "%s", member(&r, "path"));
+    r = fetch_outcome(s, ALICE,
+                      as(s, ALICE, "POST", "/api/v1/save_weights",
+                         "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", t->model));
+    snprintf(t->path, sizeof(t->path), "%s", find_member(&r, "path"));
     reply_clear(&r);
     r = as(s, ALICE, "POST", "/api/v1/create_sampling_session",
            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
            t->session, t->path);
-    snprintf(t->sampler, sizeof(t->sampler), "%s", member(&r, "sampling_session_id"));
+    snprintf(t->sampler, sizeof(t->sampler), "%s", find_member(&r, "sampling_session_id"));
     reply_clear(&r);
     r = as(
         s, ALICE, "POST", "/api/v1/asample",
         "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},"
         "\"sampling_params\":{\"max_tokens\":2}}",
         t->sampler);
-    snprintf(t->sample, sizeof(t->sample), "%s", member(&r, "request_id"));
+    snprintf(t->sample, sizeof(t->sample), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     CHECK(t->session[0] && t->model[0] && t->path[0] && t->sampler[0] && t->sample[0]);
 }
@@ -197,7 +197,7 @@ static void test_a_run_is_a_model(void)
     struct ask a = { .method = "POST", .path = "/v1/completions", .body = body, .key = ALICE };
     struct reply r = send_ask(s, &a);
     CHECK_STATUS(r, 200);
-    CHECK_STR(member(&r, "model"), t.model);
+    CHECK_STR(find_member(&r, "model"), t.model);
     reply_clear(&r);
     a.key = BOB;
     r = send_ask(s, &a);
@@ -216,7 +216,7 @@ static void test_public_checkpoints(void)
     make_things(s, &t);
     struct reply r = as(s, BOB, "POST", "/api/v1/create_session",
                         "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
-    snprintf(bob, sizeof(bob), "%s", member(&r, "session_id"));
+    snprintf(bob, sizeof(bob), "%s", find_member(&r, "session_id"));
     reply_clear(&r);
     snprintf(place, sizeof(place), "/api/v1/training_runs/%s/checkpoints/weights/one/publish",
              t.model);
@@ -227,11 +227,12 @@ static void test_public_checkpoints(void)
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"lora_rank\":8"));
     reply_clear(&r);
-    r = outcome(s, BOB,
-                as(s, BOB, "POST", "/api/v1/load_weights",
-                   "{\"session_id\":\"%s\",\"model_seq_id\":0,\"path\":\"%s\",\"optimizer\":false}",
-                   bob, t.path));
-    CHECK_STR(member(&r, "path"), t.path);
+    r = fetch_outcome(
+        s, BOB,
+        as(s, BOB, "POST", "/api/v1/load_weights",
+           "{\"session_id\":\"%s\",\"model_seq_id\":0,\"path\":\"%s\",\"optimizer\":false}", bob,
+           t.path));
+    CHECK_STR(find_member(&r, "path"), t.path);
     reply_clear(&r);
     r = as(s, BOB, "POST", "/api/v1/create_sampling_session",
            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}", bob,
@@ -347,17 +348,17 @@ static void test_names_are_not_paths(void)
     size_t before = files_below(test_dir, 9);
     int seq = 1;
     for (size_t i = 0; i < sizeof(evil) / sizeof(evil[0]); i++) {
-        struct reply r = outcome(s, ALICE,
-                                 as(s, ALICE, "POST", "/api/v1/save_weights",
-                                    "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", t.model,
-                                    ++seq, evil[i]));
-        CHECK_STR(member(&r, "category"), "user");
+        struct reply r = fetch_outcome(s, ALICE,
+                                       as(s, ALICE, "POST", "/api/v1/save_weights",
+                                          "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}",
+                                          t.model, ++seq, evil[i]));
+        CHECK_STR(find_member(&r, "category"), "user");
         reply_clear(&r);
-        r = outcome(s, ALICE,
-                    as(s, ALICE, "POST", "/api/v1/save_weights_for_sampler",
-                       "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", t.model, ++seq,
-                       evil[i]));
-        CHECK_STR(member(&r, "category"), "user");
+        r = fetch_outcome(s, ALICE,
+                          as(s, ALICE, "POST", "/api/v1/save_weights_for_sampler",
+                             "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", t.model, ++seq,
+                             evil[i]));
+        CHECK_STR(find_member(&r, "category"), "user");
         reply_clear(&r);
         char forms[4][300];
         snprintf(forms[0], 300, "tinker://%s/weights/%s", t.model, evil[i]);
@@ -465,9 +466,9 @@ static void test_keys_are_never_logged(void)
     r = as(s, ALICE, "GET", path, "%s", "");
     CHECK(!strstr(r.body, ALICE));
     reply_clear(&r);
-    r = outcome(s, ALICE,
-                as(s, ALICE, "POST", "/api/v1/save_weights",
-                   "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"../%s\"}", t.model, ALICE));
+    r = fetch_outcome(s, ALICE,
+                      as(s, ALICE, "POST", "/api/v1/save_weights",
+                         "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"../%s\"}", t.model, ALICE));
     CHECK(!strstr(r.body, ALICE));
     reply_clear(&r);
     server_close(s);

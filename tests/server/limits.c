@@ -4,8 +4,8 @@
 
 static struct fake_clock fake;
 
-static struct reply as(struct server *s, const char *key, const char *method, const char *path,
-                       const char *body)
+static struct reply send_as(struct server *s, const char *key, const char *method, const char *path,
+                            const char *body)
 {
     struct ask a = { .method = method, .path = path, .body = body, .key = key };
     return send_ask(s, &a);
@@ -15,32 +15,32 @@ static void test_keys(void)
 {
     struct server *s = start_fresh(two_keys);
     REQUIRE(s);
-    struct reply r = as(s, NULL, "GET", "/api/v1/sessions", NULL);
+    struct reply r = send_as(s, NULL, "GET", "/api/v1/sessions", NULL);
     CHECK_STATUS(r, 401);
     CHECK(strstr(r.body, "Missing API key"));
     reply_clear(&r);
-    r = as(s, "tml-alice-012345678", "GET", "/api/v1/sessions", NULL);
+    r = send_as(s, "tml-alice-012345678", "GET", "/api/v1/sessions", NULL);
     CHECK_STATUS(r, 401);
     CHECK(!strstr(r.body, "alice"));
     reply_clear(&r);
-    r = as(s, NULL, "GET", "/api/v1/healthz", NULL);
+    r = send_as(s, NULL, "GET", "/api/v1/healthz", NULL);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
-    r = as(s, ALICE, "POST", "/api/v1/create_session",
-           "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
+    r = send_as(s, ALICE, "POST", "/api/v1/create_session",
+                "{\"tags\":[],\"user_metadata\":{},\"sdk_version\":\"0.25.0\"}");
     CHECK_STATUS(r, 200);
     char id[64], body[256];
-    snprintf(id, sizeof(id), "%s", member(&r, "session_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "session_id"));
     reply_clear(&r);
     snprintf(body, sizeof(body), "{\"session_id\":\"%s\"}", id);
-    r = as(s, ALICE, "POST", "/api/v1/session_heartbeat", body);
+    r = send_as(s, ALICE, "POST", "/api/v1/session_heartbeat", body);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     /* What belongs to another user does not exist. */
-    r = as(s, BOB, "POST", "/api/v1/session_heartbeat", body);
+    r = send_as(s, BOB, "POST", "/api/v1/session_heartbeat", body);
     CHECK_STATUS(r, 404);
     reply_clear(&r);
-    r = as(s, BOB, "GET", "/api/v1/sessions", NULL);
+    r = send_as(s, BOB, "GET", "/api/v1/sessions", NULL);
     CHECK(!strstr(r.body, id));
     reply_clear(&r);
     server_close(s);
@@ -52,20 +52,20 @@ static void test_a_key_can_be_asked_about(void)
     static const char path[] = "/api/v1/auth/apikey/me";
     struct server *s = start_fresh(two_keys);
     REQUIRE(s);
-    struct reply r = as(s, "tml-nobody", "GET", path, NULL);
+    struct reply r = send_as(s, "tml-nobody", "GET", path, NULL);
     CHECK_STATUS(r, 401);
     reply_clear(&r);
-    r = as(s, ALICE, "GET", path, NULL);
+    r = send_as(s, ALICE, "GET", path, NULL);
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"key_id\":") && !strstr(r.body, "\"key_id\":0"));
     CHECK(strstr(r.body, "\"name\":\"key-") && strstr(r.body, "\"email\":\"key-"));
     CHECK(!strstr(r.body, ALICE));
-    struct reply other = as(s, BOB, "GET", path, NULL);
+    struct reply other = send_as(s, BOB, "GET", path, NULL);
     CHECK_STATUS(other, 200);
     CHECK(strcmp(r.body, other.body) != 0);
     reply_clear(&other);
     reply_clear(&r);
-    r = as(s, ALICE, "DELETE", path, NULL); /* keys come from the command line */
+    r = send_as(s, ALICE, "DELETE", path, NULL); /* keys come from the command line */
     CHECK_STATUS(r, 405);
     reply_clear(&r);
     server_close(s);
@@ -120,7 +120,7 @@ static void test_two_models_have_two_names(void)
 
 static void test_other_sites_are_refused(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct ask a = { .method = "POST",
                      .path = "/api/v1/create_session",
@@ -149,7 +149,7 @@ static void test_names_of_sites_are_refused(void)
                   { "10.1.2.3", 200 },
                   { "[::1]:8000", 200 },
                   { "[::1]", 200 } };
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct ask a = { .method = "GET", .path = "/api/v1/get_server_capabilities" };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -194,10 +194,10 @@ static void test_names_stay_inside(void)
                                        ++seq, longest));
     CHECK(strstr(r.body, "tinker://"));
     reply_clear(&r);
-    r = get(s, "/download/../../etc");
+    r = send_get(s, "/download/../../etc");
     CHECK_STATUS(r, 404);
     reply_clear(&r);
-    r = get(s, "/download/0123");
+    r = send_get(s, "/download/0123");
     CHECK_STATUS(r, 403);
     reply_clear(&r);
     server_close(s);
@@ -214,10 +214,10 @@ static void test_checkpoints(void)
     reply_clear(&r);
     r = result_of(s, post(s, "/api/v1/save_weights",
                           "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"one\"}", model));
-    CHECK(strstr(member(&r, "error"), "already exists"));
+    CHECK(strstr(find_member(&r, "error"), "already exists"));
     reply_clear(&r);
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints/weights/one/archive", model);
-    r = get(s, path);
+    r = send_get(s, path);
     CHECK_STATUS(r, 302);
     REQUIRE(r.location);
     /* The link works without a key and not when it was changed. */
@@ -264,7 +264,7 @@ static void local_paths(struct server_options *o)
     o->allow_local_paths = true;
 }
 
-static struct reply load(struct server *s, const char *model, const char *path)
+static struct reply load_checkpoint(struct server *s, const char *model, const char *path)
 {
     return post(s, "/api/v1/load_weights",
                 "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"%s\",\"optimizer\":false}", model,
@@ -273,7 +273,7 @@ static struct reply load(struct server *s, const char *model, const char *path)
 
 static void test_loading(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char session[64], a[96], b[96], c[96], file[400];
     make_session(s, session);
@@ -286,11 +286,11 @@ static void test_loading(void)
     r = result_of(
         s, post(s, "/api/v1/save_weights", "{\"model_id\":\"%s\",\"seq_id\":3,\"path\":\"x\"}", a));
     char path[200];
-    snprintf(path, sizeof(path), "%s", member(&r, "path"));
+    snprintf(path, sizeof(path), "%s", find_member(&r, "path"));
     reply_clear(&r);
-    r = result_of(s, load(s, b, path));
-    CHECK_STR(member(&r, "path"), path);
-    CHECK_STR(member(&r, "model_id"), b);
+    r = result_of(s, load_checkpoint(s, b, path));
+    CHECK_STR(find_member(&r, "path"), path);
+    CHECK_STR(find_member(&r, "model_id"), b);
     reply_clear(&r);
     r = post(s, "/api/v1/load_weights",
              "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"%s\",\"optimizer\":false}", b, path);
@@ -307,22 +307,22 @@ static void test_loading(void)
                           "\"optimizer\":true}",
                           session, path));
     snprintf(c, sizeof(c), "%s:train:2", session);
-    CHECK_STR(member(&r, "model_id"), c);
+    CHECK_STR(find_member(&r, "model_id"), c);
     reply_clear(&r);
     r = result_of(s, optim_step(s, c, 1, 1));
     CHECK(strstr(r.body, "\"step:max\":2.0"));
     reply_clear(&r);
     make_model(s, session, 3, c);
     snprintf(file, sizeof(file), "file://%s", test_model);
-    r = load(s, c, file);
+    r = load_checkpoint(s, c, file);
     CHECK_STATUS(r, 400);
     reply_clear(&r);
     server_close(s);
     s = start_with(local_paths);
     REQUIRE(s);
     make_model(s, session, 4, c);
-    r = result_of(s, load(s, c, file));
-    CHECK_STR(member(&r, "category"), "server"); /* the fake engine finds no file there */
+    r = result_of(s, load_checkpoint(s, c, file));
+    CHECK_STR(find_member(&r, "category"), "server"); /* the fake engine finds no file there */
     reply_clear(&r);
     server_close(s);
 }
@@ -332,13 +332,13 @@ static void check_never_created(struct server *s, const char *session, int n)
     char model[96];
     snprintf(model, sizeof(model), "%s:train:%d", session, n);
     struct reply r = result_of(s, forward_backward(s, model, 1));
-    CHECK(strstr(member(&r, "error"), "was never created"));
+    CHECK(strstr(find_member(&r, "error"), "was never created"));
     reply_clear(&r);
 }
 
 static void test_a_model_that_could_not_begin_is_none(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char session[64], model[96], weights[600];
     make_session(s, session);
@@ -347,7 +347,7 @@ static void test_a_model_that_could_not_begin_is_none(void)
                                        "{\"session_id\":\"%s\",\"model_seq_id\":1,"
                                        "\"base_model\":\"other\",\"lora_config\":{\"rank\":8}}",
                                        session));
-    CHECK(strstr(member(&r, "error"), "is not served here"));
+    CHECK(strstr(find_member(&r, "error"), "is not served here"));
     reply_clear(&r);
     check_never_created(s, session, 1);
     r = result_of(s, post(s, "/api/v1/save_weights",
@@ -359,7 +359,7 @@ static void test_a_model_that_could_not_begin_is_none(void)
                           "{\"session_id\":\"%s\",\"model_seq_id\":2,\"optimizer\":true,"
                           "\"path\":\"tinker://%s/weights/x\"}",
                           session, model));
-    CHECK(*member(&r, "error"));
+    CHECK(*find_member(&r, "error"));
     reply_clear(&r);
     check_never_created(s, session, 2);
     server_close(s);
@@ -371,7 +371,7 @@ static void one_queued(struct server_options *o)
     o->max_batch = 1;
 }
 
-static struct reply sample(struct server *s, int tokens)
+static struct reply submit_sample_of(struct server *s, int tokens)
 {
     return post(
         s, "/api/v1/asample",
@@ -387,7 +387,7 @@ static void test_a_full_queue_says_429(void)
     atomic_store(&fake_step_us, 20000);
     int full = 0;
     for (int i = 0; i < 4; i++) {
-        struct reply r = sample(s, 10);
+        struct reply r = submit_sample_of(s, 10);
         full += r.status == 429;
         if (r.status != 429)
             CHECK_STATUS(r, 200);
@@ -398,27 +398,27 @@ static void test_a_full_queue_says_429(void)
     server_close(s);
 }
 
-static void strict(struct server_options *o)
+static void set_strict_context(struct server_options *o)
 {
     o->strict_context = true;
 }
 
 static void test_strict_context(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
-    struct reply r = result_of(s, sample(s, FAKE_CONTEXT));
+    struct reply r = result_of(s, submit_sample_of(s, FAKE_CONTEXT));
     CHECK(!strstr(r.body, "exceed"));
     reply_clear(&r);
     server_close(s);
     os_remove_tree(test_data, NULL);
-    s = start_with(strict);
+    s = start_with(set_strict_context);
     REQUIRE(s);
-    r = result_of(s, sample(s, FAKE_CONTEXT - 1));
+    r = result_of(s, submit_sample_of(s, FAKE_CONTEXT - 1));
     CHECK(!strstr(r.body, "exceed"));
     reply_clear(&r);
-    r = result_of(s, sample(s, FAKE_CONTEXT));
-    CHECK_STR(member(&r, "category"), "user");
+    r = result_of(s, submit_sample_of(s, FAKE_CONTEXT));
+    CHECK_STR(find_member(&r, "category"), "user");
     CHECK(strstr(r.body, "prompt of 1 tokens and max_tokens 256 exceed the context of 256"));
     reply_clear(&r);
     server_close(s);
@@ -426,9 +426,9 @@ static void test_strict_context(void)
 
 static void test_no_tokens_is_not_no_limit(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
-    struct reply r = sample(s, 0);
+    struct reply r = submit_sample_of(s, 0);
     CHECK(r.status == 400 || r.status == 422);
     CHECK(strstr(r.body, "positive"));
     reply_clear(&r);
@@ -456,14 +456,14 @@ static void test_numbers_beyond_counting(void)
     server_close(s);
 }
 
-static void prefixed(struct server_options *o)
+static void set_path_prefix(struct server_options *o)
 {
     o->path_prefix = "/base";
 }
 
 static void test_path_prefix(void)
 {
-    struct server *s = start_fresh(prefixed);
+    struct server *s = start_fresh(set_path_prefix);
     REQUIRE(s);
     static const struct {
         const char *path;
@@ -475,7 +475,7 @@ static void test_path_prefix(void)
                   { "/baseapi/v1/healthz", 404 },
                   { "/bas", 404 } };
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
-        struct reply r = get(s, tries[i].path);
+        struct reply r = send_get(s, tries[i].path);
         if (r.status != tries[i].status)
             TAP_FAIL("%s: %d", tries[i].path, r.status);
         reply_clear(&r);
@@ -485,7 +485,7 @@ static void test_path_prefix(void)
 
 static void test_no_tokenizer_no_text(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct reply r =
         post(s, "/v1/completions", "{\"model\":\"test/model\",\"prompt\":[1,2],\"stream\":true}");
@@ -541,7 +541,7 @@ static void test_sessions_end(void)
     CHECK_STATUS(r, 404);
     reply_clear(&r);
     r = result_of(s, forward_backward(s, model, 2));
-    CHECK(strstr(member(&r, "error"), "session expired"));
+    CHECK(strstr(find_member(&r, "error"), "session expired"));
     reply_clear(&r);
     CHECK_INT(atomic_load(&fake_adapters), 0);
     server_close(s);
@@ -550,9 +550,9 @@ static void test_sessions_end(void)
 /* What belongs to requests without a session would end without further heartbeats. */
 static void test_the_session_of_nobody_cannot_be_named(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
-    struct reply r = result_of(s, sample(s, 1));
+    struct reply r = result_of(s, submit_sample_of(s, 1));
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     r = post(s, "/api/v1/session_heartbeat", "{\"session_id\":\"direct:local\"}");
@@ -593,12 +593,12 @@ static void test_checkpoints_expire(void)
                                        "\"ttl_seconds\":30}",
                                        model));
     reply_clear(&r);
-    r = get(s, "/api/v1/checkpoints");
+    r = send_get(s, "/api/v1/checkpoints");
     CHECK(strstr(r.body, "weights/brief"));
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 31000);
     timers_run_once(s, true);
-    r = get(s, "/api/v1/checkpoints");
+    r = send_get(s, "/api/v1/checkpoints");
     CHECK(!strstr(r.body, "weights/brief"));
     reply_clear(&r);
     server_close(s);
@@ -615,10 +615,10 @@ static void test_a_checkpoint_that_never_expires_can_be_listed(void)
                                        "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"long\","
                                        "\"ttl_seconds\":1000000000000}",
                                        model));
-    CHECK(*member(&r, "path"));
+    CHECK(*find_member(&r, "path"));
     reply_clear(&r);
-    r = get(s, "/api/v1/checkpoints");
-    CHECK_STR(member(&r, "expires_at"), "9999-12-31T23:59:59Z");
+    r = send_get(s, "/api/v1/checkpoints");
+    CHECK_STR(find_member(&r, "expires_at"), "9999-12-31T23:59:59Z");
     reply_clear(&r);
     server_close(s);
 }
@@ -649,7 +649,7 @@ static void test_a_checkpoint_that_gets_more_time_stays(void)
     CHECK(store_delete_expired(s->store, &list[0], later, &deleted, NULL) == TINKER_OK);
     CHECK(!deleted);
     arena_clear(&arena);
-    r = get(s, "/api/v1/checkpoints");
+    r = send_get(s, "/api/v1/checkpoints");
     CHECK(strstr(r.body, "weights/brief"));
     reply_clear(&r);
     server_close(s);
@@ -702,8 +702,8 @@ static void test_no_result_is_forgotten_at_once(void)
     char id[64];
     struct server *s = start_fresh(no_results);
     REQUIRE(s);
-    struct reply r = sample(s, 1);
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    struct reply r = submit_sample_of(s, 1);
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     wait_done(s, id);
     fake_clock_advance_ms(&fake, 1);
@@ -722,17 +722,17 @@ static void few_tokens(struct server_options *o)
 
 static void test_cancel(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     atomic_store(&fake_step_us, 5000);
-    struct reply a = sample(s, 200);
+    struct reply a = submit_sample_of(s, 200);
     char id[64];
-    snprintf(id, sizeof(id), "%s", member(&a, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&a, "request_id"));
     struct reply r = post(s, "/api/v1/cancel_future", "{\"request_id\":\"%s\"}", id);
     CHECK_STATUS(r, 204);
     reply_clear(&r);
     r = result_of(s, a);
-    CHECK(strstr(member(&r, "error"), "canceled"));
+    CHECK(strstr(find_member(&r, "error"), "canceled"));
     reply_clear(&r);
     atomic_store(&fake_step_us, 0);
     server_close(s);
@@ -751,7 +751,7 @@ static void test_prompts_are_queued_all_or_none(void)
     struct server *s = start_fresh(one_queued);
     REQUIRE(s);
     atomic_store(&fake_step_us, 20000);
-    struct reply r = sample(s, 200);
+    struct reply r = submit_sample_of(s, 200);
     reply_clear(&r);
     for (int i = 0; i < 1000 && n_queued(s); i++)
         nap_ms(5);
@@ -790,7 +790,7 @@ static void test_answered_completions_leave_memory(void)
 
 static void test_what_is_wrong_with_a_model_is_told(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct reply r = post(s, "/v1/completions", "{\"model\":\"tinker://a/b\",\"prompt\":[1]}");
     CHECK_STATUS(r, 400);
@@ -810,15 +810,15 @@ static void test_a_sample_canceled_while_it_waits_is_not_made(void)
     char id[64];
     REQUIRE(s);
     atomic_store(&fake_step_us, 5000);
-    struct reply first = sample(s, 50), second = sample(s, 50);
-    snprintf(id, sizeof(id), "%s", member(&second, "request_id"));
+    struct reply first = submit_sample_of(s, 50), second = submit_sample_of(s, 50);
+    snprintf(id, sizeof(id), "%s", find_member(&second, "request_id"));
     pthread_mutex_lock(&s->lock);
     struct future *f = live_find_future_locked(s, id);
     if (f)
         f->canceled = true;
     pthread_mutex_unlock(&s->lock);
     struct reply r = result_of(s, second);
-    CHECK(strstr(member(&r, "error"), "canceled"));
+    CHECK(strstr(find_member(&r, "error"), "canceled"));
     reply_clear(&r);
     atomic_store(&fake_step_us, 0);
     r = result_of(s, first);

@@ -36,9 +36,9 @@ static void test_checkpoint_ids_can_be_bare(void)
             result_of(s, post(s, "/api/v1/save_weights",
                               "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"0001\"}", model));
         reply_clear(&r);
-        r = get(s, "/api/v1/checkpoints");
-        CHECK_STR(member(&r, "checkpoint_id"), bare ? "0001" : "weights/0001");
-        CHECK(strstr(member(&r, "tinker_path"), "/weights/0001"));
+        r = send_get(s, "/api/v1/checkpoints");
+        CHECK_STR(find_member(&r, "checkpoint_id"), bare ? "0001" : "weights/0001");
+        CHECK(strstr(find_member(&r, "tinker_path"), "/weights/0001"));
         reply_clear(&r);
         server_close(s);
     }
@@ -193,7 +193,7 @@ static void save_sampler(struct server *s, const char *model, int i)
 }
 
 /* Passes and samples of all of them at once; returns how many adapters there were at most. */
-static int crowd(void (*change)(struct server_options *))
+static int run_many_models(void (*change)(struct server_options *))
 {
     enum { ROUNDS = 3 };
     struct server *s = start_fresh(change);
@@ -209,13 +209,13 @@ static int crowd(void (*change)(struct server_options *))
     for (int k = 0; k < ROUNDS; k++)
         for (int i = 0; i < MODELS; i++) {
             struct reply r = forward_backward(s, model[i], 2 + k);
-            snprintf(ids[k][i][0], 128, "%s", member(&r, "request_id"));
+            snprintf(ids[k][i][0], 128, "%s", find_member(&r, "request_id"));
             reply_clear(&r);
             r = post(s, "/api/v1/asample",
                      "{\"sampling_session_id\":\"%s:sample:%d\",\"seq_id\":%d,\"prompt\":{"
                      "\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":4}}",
                      session, i, k);
-            snprintf(ids[k][i][1], 128, "%s", member(&r, "request_id"));
+            snprintf(ids[k][i][1], 128, "%s", find_member(&r, "request_id"));
             reply_clear(&r);
         }
     for (int n = 0; n < ROUNDS * MODELS * 2; n++) {
@@ -238,9 +238,9 @@ static int crowd(void (*change)(struct server_options *))
 static void test_adapters_in_use_are_never_more(void)
 {
     atomic_store(&fake_adapters_most, 0);
-    CHECK_INT(crowd(one_adapter), 1);
-    CHECK_INT(crowd(two_adapters), 2);
-    CHECK(crowd(NULL) > 2);
+    CHECK_INT(run_many_models(one_adapter), 1);
+    CHECK_INT(run_many_models(two_adapters), 2);
+    CHECK(run_many_models(NULL) > 2);
 }
 
 /* The memory of a sample that has been waiting for a place; 0: it does not wait. */
@@ -270,7 +270,7 @@ static void test_waiting_for_a_place_takes_no_more_memory(void)
              "{\"sampling_session_id\":\"%s:sample:0\",\"seq_id\":0,\"prompt\":{\"chunks\":[{"
              "\"tokens\":[1,2,3,4]},{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":1}}",
              session);
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     size_t first = 0, last = 0;
     for (int i = 0; i < 2000 && !first; i++, nap_ms(1))
@@ -374,7 +374,7 @@ static int most_together(void (*change)(struct server_options *))
                  "\"prompt\":{\"chunks\":[{\"tokens\":[5]}]},\"sampling_params\":{\"max_tokens\":"
                  "%d}}",
                  session, i, i == 3 ? 1 : 2, i == 3 ? 40 : 7);
-        snprintf(ids[i], sizeof(ids[i]), "%s", member(&r, "request_id"));
+        snprintf(ids[i], sizeof(ids[i]), "%s", find_member(&r, "request_id"));
         reply_clear(&r);
     }
     for (int i = 0; i < 4; i++) {

@@ -8,7 +8,7 @@ static const char *const files[] = { "tinker.db", "tinker.db-wal" };
 static char disk[400]; /* the database as the disk has it */
 static pthread_mutex_t disk_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void copy(const char *from, const char *to)
+static void copy_path(const char *from, const char *to)
 {
     char *data = NULL;
     size_t n = 0;
@@ -26,7 +26,7 @@ static void copy_named(const char *from, const char *to, const char *name)
     char a[800], b[800];
     snprintf(a, sizeof(a), "%s/%s", from, name);
     snprintf(b, sizeof(b), "%s/%s", to, name);
-    copy(a, b);
+    copy_path(a, b);
 }
 
 /* Which of the files it is; -1: another one. */
@@ -92,7 +92,8 @@ static struct server *fail_power(struct server *s)
     return start_with(NULL);
 }
 
-static void save(struct server *s, const char *model, int seq, const char *name, bool overwrite)
+static void save_checkpoint(struct server *s, const char *model, int seq, const char *name,
+                            bool overwrite)
 {
     struct reply r =
         result_of(s, post(s, "/api/v1/save_weights",
@@ -130,9 +131,9 @@ static void test_acknowledged_checkpoints_are_there(void)
     struct server *s = start_on_new_disk(session, model);
     REQUIRE(s);
     check_step(s, model, 1, "\"step:max\":1.0");
-    save(s, model, 2, "kept", false);
+    save_checkpoint(s, model, 2, "kept", false);
     check_step(s, model, 3, "\"step:max\":2.0");
-    save(s, model, 4, "kept", true); /* the weights before are removed */
+    save_checkpoint(s, model, 4, "kept", true); /* the weights before are removed */
     s = fail_power(s);
     REQUIRE(s);
     char fresh[96];
@@ -141,7 +142,7 @@ static void test_acknowledged_checkpoints_are_there(void)
                                        "{\"model_id\":\"%s\",\"seq_id\":1,\"optimizer\":true,"
                                        "\"path\":\"tinker://%s/weights/kept\"}",
                                        fresh, model));
-    CHECK_STR(member(&r, "error"), "");
+    CHECK_STR(find_member(&r, "error"), "");
     reply_clear(&r);
     check_step(s, fresh, 2, "\"step:max\":3.0");
     server_close(s);
@@ -153,7 +154,7 @@ static void test_a_deleted_checkpoint_stays_so(void)
     char session[64], model[96], path[200];
     struct server *s = start_on_new_disk(session, model);
     REQUIRE(s);
-    save(s, model, 1, "gone", false);
+    save_checkpoint(s, model, 1, "gone", false);
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints/weights/gone", model);
     struct ask a = { .method = "DELETE", .path = path };
     struct reply r = send_ask(s, &a);
@@ -163,7 +164,7 @@ static void test_a_deleted_checkpoint_stays_so(void)
     s = fail_power(s);
     REQUIRE(s);
     snprintf(path, sizeof(path), "/api/v1/training_runs/%s/checkpoints", model);
-    r = get(s, path);
+    r = send_get(s, path);
     CHECK(!strstr(r.body, "gone"));
     reply_clear(&r);
     server_close(s);

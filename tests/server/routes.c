@@ -3,9 +3,9 @@
 
 static void test_health_and_config(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
-    struct reply r = get(s, "/api/v1/healthz");
+    struct reply r = send_get(s, "/api/v1/healthz");
     CHECK_STATUS(r, 200);
     CHECK_STR(r.body, "{\"status\":\"ok\"}");
     reply_clear(&r);
@@ -14,19 +14,19 @@ static void test_health_and_config(void)
     CHECK(strstr(r.body, "\"sample_enable_stuck_detection\":false"));
     CHECK(strstr(r.body, "\"pjwt_auth_enabled\":false"));
     reply_clear(&r);
-    r = get(s, "/api/v1/get_server_capabilities");
+    r = send_get(s, "/api/v1/get_server_capabilities");
     CHECK_STR(r.body, "{\"supported_models\":[{\"model_name\":\"test/model\","
                       "\"max_context_length\":256}],\"stream_sample\":true}");
     reply_clear(&r);
-    r = get(s, "/api/v1/nothing");
+    r = send_get(s, "/api/v1/nothing");
     CHECK_STATUS(r, 404);
     reply_clear(&r);
-    r = get(s, "/api/v1/asample");
+    r = send_get(s, "/api/v1/asample");
     CHECK_STATUS(r, 405);
     CHECK_STR(r.allow, "POST");
     CHECK(r.n > 0);
     reply_clear(&r);
-    r = get(s, "/api/v1/training_runs/x/checkpoints/weights/y/publish");
+    r = send_get(s, "/api/v1/training_runs/x/checkpoints/weights/y/publish");
     CHECK_STATUS(r, 405);
     CHECK_STR(r.allow, "POST, DELETE");
     reply_clear(&r);
@@ -35,7 +35,7 @@ static void test_health_and_config(void)
 
 static void test_sessions(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char id[64];
     make_session(s, id);
@@ -50,7 +50,7 @@ static void test_sessions(void)
     CHECK_STATUS(r, 422);
     CHECK(strstr(r.body, "\"detail\":[{"));
     reply_clear(&r);
-    r = get(s, "/api/v1/sessions");
+    r = send_get(s, "/api/v1/sessions");
     CHECK(strstr(r.body, id));
     reply_clear(&r);
     server_close(s);
@@ -75,7 +75,7 @@ static void test_train_and_sample(void)
                   post(s, "/api/v1/save_weights_for_sampler",
                        "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":0}", model));
     snprintf(want, sizeof(want), "%s:sample:0", session);
-    CHECK_STR(member(&r, "sampling_session_id"), want);
+    CHECK_STR(find_member(&r, "sampling_session_id"), want);
     CHECK(!strstr(r.body, "\"path\":\""));
     reply_clear(&r);
     r = result_of(s,
@@ -102,12 +102,12 @@ static void test_requests_run_in_order_of_number(void)
     struct reply second = forward_backward(s, model, 2);
     struct ask poll = { .method = "POST", .path = "/api/v1/retrieve_future", .no_wait = true };
     char body[256];
-    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", member(&step, "request_id"));
+    snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", find_member(&step, "request_id"));
     poll.body = body;
     struct reply r = send_ask(s, &poll);
     CHECK_STATUS(r, 408);
-    CHECK_STR(member(&r, "type"), "try_again");
-    CHECK_STR(member(&r, "queue_state"), "active");
+    CHECK_STR(find_member(&r, "type"), "try_again");
+    CHECK_STR(find_member(&r, "queue_state"), "active");
     reply_clear(&r);
     reply_clear(&second);
     struct reply first = forward_backward(s, model, 1);
@@ -125,15 +125,15 @@ static void test_a_retry_is_not_run_twice(void)
     REQUIRE(s);
     atomic_store(&fake_passes_run, 0);
     struct reply a = forward_backward(s, model, 1);
-    snprintf(id, sizeof(id), "%s", member(&a, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&a, "request_id"));
     struct reply b = forward_backward(s, model, 1);
     CHECK_STATUS(b, 200);
-    CHECK_STR(member(&b, "request_id"), id);
+    CHECK_STR(find_member(&b, "request_id"), id);
     reply_clear(&b);
     struct reply r = result_of(s, a);
     reply_clear(&r);
     b = forward_backward(s, model, 1);
-    CHECK_STR(member(&b, "request_id"), id);
+    CHECK_STR(find_member(&b, "request_id"), id);
     reply_clear(&b);
     CHECK_INT(atomic_load(&fake_passes_run), 1);
     /* The same number for something else is refused, not with 409: clients retry that. */
@@ -201,7 +201,7 @@ static struct reply sample_once(struct server *s, const char *session, const cha
 
 static struct server *start_sampler(char session[64])
 {
-    struct server *s = start();
+    struct server *s = start_server();
     if (!s)
         return NULL;
     make_session(s, session);
@@ -315,13 +315,13 @@ static void test_failures_take_their_turn(void)
                     "1") "],\"loss_fn\":\"no_such_loss\"}}",
                 model));
     CHECK_STATUS(r, 200);
-    CHECK_STR(member(&r, "category"), "user");
-    CHECK(strstr(member(&r, "error"), "no_such_loss"));
+    CHECK_STR(find_member(&r, "category"), "user");
+    CHECK(strstr(find_member(&r, "error"), "no_such_loss"));
     reply_clear(&r);
     /* A body with a wrong field still consumes its number. */
     r = result_of(s, post(s, "/api/v1/optim_step",
                           "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":\"fast\"}", model));
-    CHECK_STR(member(&r, "category"), "user");
+    CHECK_STR(find_member(&r, "category"), "user");
     reply_clear(&r);
     r = result_of(s, optim_step(s, model, 3, 1));
     CHECK(strstr(r.body, "\"metrics\""));
@@ -334,7 +334,7 @@ static void test_failures_take_their_turn(void)
 
 static void test_futures_of_nobody(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"nobody\"}");
     CHECK_STATUS(r, 404);
@@ -345,7 +345,7 @@ static void test_futures_of_nobody(void)
 
 static void test_who_waits_for_whom(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     static const struct {
         const char *path;

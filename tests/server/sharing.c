@@ -6,7 +6,7 @@
 
 static void test_a_huge_batch_does_not_stop_another_model(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char session[64], big[96], small[96], big_id[128], small_id[128];
     make_session(s, session);
@@ -14,11 +14,11 @@ static void test_a_huge_batch_does_not_stop_another_model(void)
     make_model(s, session, 1, small);
     atomic_store(&fake_step_us, 3000);
     struct reply r = long_pass(s, big, 1, 200);
-    snprintf(big_id, sizeof(big_id), "%s", member(&r, "request_id"));
+    snprintf(big_id, sizeof(big_id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     nap_ms(20);
     r = long_pass(s, small, 1, 4);
-    snprintf(small_id, sizeof(small_id), "%s", member(&r, "request_id"));
+    snprintf(small_id, sizeof(small_id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     wait_done(s, small_id);
     CHECK(is_done(s, small_id) && !is_done(s, big_id));
@@ -35,7 +35,7 @@ static void test_sampling_goes_on_beside_training(void)
     REQUIRE(s);
     atomic_store(&fake_step_us, 2000);
     struct reply r = long_pass(s, model, 1, 200);
-    snprintf(pass, sizeof(pass), "%s", member(&r, "request_id"));
+    snprintf(pass, sizeof(pass), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     nap_ms(20);
     r = result_of(s, post(s, "/api/v1/asample",
@@ -70,7 +70,7 @@ static void test_many_steps_do_not_stop_sampling(void)
     r = post(s, "/api/v1/asample",
              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":1},"
              "\"base_model\":\"test/model\"}");
-    snprintf(sample, sizeof(sample), "%s", member(&r, "request_id"));
+    snprintf(sample, sizeof(sample), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     wait_done(s, sample);
     CHECK(is_done(s, sample) && !is_done(s, last));
@@ -104,7 +104,7 @@ static void test_sessions_take_turns(void)
                               "\"max_tokens\":2},\"sampling_session_id\":\"%s:sample:0\","
                               "\"seq_id\":%d}",
                               i < 40 ? a : b, i);
-        snprintf(i < 40 ? last_a : first_b, sizeof(last_a), "%s", member(&r, "request_id"));
+        snprintf(i < 40 ? last_a : first_b, sizeof(last_a), "%s", find_member(&r, "request_id"));
         reply_clear(&r);
     }
     wait_done(s, first_b);
@@ -120,7 +120,7 @@ static void start_pass(struct server *s, const char *model, int seq, int n, char
 {
     struct reply r = long_pass(s, model, seq, n);
     CHECK_STATUS(r, 200);
-    snprintf(id, 128, "%s", member(&r, "request_id"));
+    snprintf(id, 128, "%s", find_member(&r, "request_id"));
     reply_clear(&r);
 }
 
@@ -133,7 +133,7 @@ static void wait_slices(atomic_int *counter, int n)
 static void test_many_huge_batches_do_not_stop_another_session(void)
 {
     enum { MODELS = 6, HUGE_PASS = 300, SMALL = 5 };
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char hog[64], guest[64], model[96], last[128] = "", small[128];
     make_session(s, hog);
@@ -166,7 +166,7 @@ static void test_many_huge_batches_do_not_stop_another_session(void)
 static void test_more_models_are_not_more_time(void)
 {
     enum { N = 120, MODELS = 3 };
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char many[64], one[64], model[96], id[128], last[128] = "";
     make_session(s, many);
@@ -206,7 +206,7 @@ static void submit_sample_in(struct server *s, const char *session, int seq, int
                           "\"seq_id\":%d}",
                           tokens, session, seq);
     CHECK_STATUS(r, 200);
-    snprintf(id, 128, "%s", member(&r, "request_id"));
+    snprintf(id, 128, "%s", find_member(&r, "request_id"));
     reply_clear(&r);
 }
 
@@ -351,7 +351,7 @@ static void test_results_that_nobody_fetches(void)
         struct reply r = big_sample(s);
         status = r.status;
         if (status == 200) {
-            snprintf(ids[n], sizeof(ids[n]), "%s", member(&r, "request_id"));
+            snprintf(ids[n], sizeof(ids[n]), "%s", find_member(&r, "request_id"));
             wait_done(s, ids[n++]);
         }
         reply_clear(&r);
@@ -390,11 +390,11 @@ static void test_what_was_only_announced_is_not_fetched(void)
         post(s, "/api/v1/asample",
              "{\"prompt\":{\"chunks\":[{\"tokens\":[1]}]},\"sampling_params\":{\"max_tokens\":200},"
              "\"num_samples\":1000,\"base_model\":\"test/model\"}");
-    snprintf(id, sizeof(id), "%s", member(&r, "request_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
     reply_clear(&r);
     r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
              id);
-    CHECK_STR(member(&r, "status"), "complete_metadata");
+    CHECK_STR(find_member(&r, "status"), "complete_metadata");
     reply_clear(&r);
     fake_clock_advance_ms(&fake, 6000);
     timers_run_once(s, true);
@@ -423,10 +423,10 @@ static void test_the_work_of_an_expired_session_ends(void)
     wait_done(s, sample);
     CHECK(atomic_load(&fake_pass_steps) - before < 50);
     struct reply r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", pass);
-    CHECK(strstr(member(&r, "error"), "expired"));
+    CHECK(strstr(find_member(&r, "error"), "expired"));
     reply_clear(&r);
     r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", sample);
-    CHECK(strstr(member(&r, "error"), "expired"));
+    CHECK(strstr(find_member(&r, "error"), "expired"));
     reply_clear(&r);
     for (int i = 0; i < 2000 && atomic_load(&fake_adapters); i++)
         nap_ms(1);
@@ -439,7 +439,7 @@ static void test_the_work_of_an_expired_session_ends(void)
 
 static void test_a_pass_waits_for_memory(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     char session[64], a[96], b[96], first[128], second[128], body[200];
     make_session(s, session);
@@ -462,8 +462,8 @@ static void test_a_pass_waits_for_memory(void)
         r = send_ask(s, &poll);
     }
     CHECK_STATUS(r, 408);
-    CHECK_STR(member(&r, "queue_state"), "paused_capacity");
-    CHECK(strstr(member(&r, "queue_state_reason"), "memory"));
+    CHECK_STR(find_member(&r, "queue_state"), "paused_capacity");
+    CHECK(strstr(find_member(&r, "queue_state_reason"), "memory"));
     reply_clear(&r);
     CHECK(!is_done(s, first));
     atomic_store(&fake_no_memory, false);
@@ -477,7 +477,7 @@ static void test_a_pass_waits_for_memory(void)
     wait_done(s, second);
     snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", second);
     r = send_ask(s, &poll);
-    CHECK_STR(member(&r, "category"), "server");
+    CHECK_STR(find_member(&r, "category"), "server");
     reply_clear(&r);
     atomic_store(&fake_no_memory, false);
     atomic_store(&fake_step_us, 0);

@@ -15,7 +15,7 @@ static atomic_int aside_running;
 static struct waitlist gate;
 
 /* /long waits for the semaphore, /hold for the gate; the rest gives its body back. */
-static void handler(void *state, struct request *req, struct response *res)
+static void handle_test(void *state, struct request *req, struct response *res)
 {
     (void)state;
     if (strcmp(req->path, "/long") == 0) {
@@ -39,7 +39,7 @@ static void handler(void *state, struct request *req, struct response *res)
     buf_puts(&res->body, ">");
 }
 
-static bool check(void *state, struct request *req, struct response *res)
+static bool check_test(void *state, struct request *req, struct response *res)
 {
     (void)state;
     if (req->api_key)
@@ -48,7 +48,7 @@ static bool check(void *state, struct request *req, struct response *res)
     return false;
 }
 
-static enum listener_place place(void *state, const struct request *req)
+static enum listener_place place_test(void *state, const struct request *req)
 {
     (void)state;
     return strcmp(req->path, "/long") == 0 || strcmp(req->path, "/aside") == 0 ? LISTENER_WORKER
@@ -66,26 +66,26 @@ static void begin_with(int max_connections, listener_checker *checker)
                                   .body_ms = 5000,
                                   .max_connections = max_connections,
                                   .check = checker,
-                                  .place = place,
+                                  .place = place_test,
                                   .clock = &fake.clock };
     tinker_error err = { 0 };
     fake_clock_init(&fake);
     memset(&gate, 0, sizeof(gate));
     listener = listener_open(&o, &err);
-    if (!listener || listener_start(listener, handler, NULL, &err) != TINKER_OK) {
+    if (!listener || listener_start(listener, handle_test, NULL, &err) != TINKER_OK) {
         printf("Bail out! %s\n", err.message);
         exit(1);
     }
 }
 
-static void begin(void)
+static void open_test_listener(void)
 {
     begin_with(100, NULL);
 }
 
-static int call(void)
+static int send_quick_request(void)
 {
-    return dial(listener_port(listener));
+    return connect_local(listener_port(listener));
 }
 
 static void pass_time(int64_t ms)
@@ -106,26 +106,26 @@ static void wait_requests(uint64_t n)
 }
 
 /* Until one exchange went through, so everything sent before it was seen. */
-static void settle(void)
+static void wait_until_idle(void)
 {
-    int fd = call();
-    say(fd, "GET /poll HTTP/1.1\r\nHost: x\r\nX-API-Key: k\r\n\r\n");
-    CHECK(strstr(hear(fd, "<>"), "<>"));
+    int fd = send_quick_request();
+    send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\nX-API-Key: k\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "<>"), "<>"));
     close(fd);
 }
 
 static void test_headers_that_never_end(void)
 {
-    begin();
-    int fd = call();
-    say(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n");
-    settle();
+    open_test_listener();
+    int fd = send_quick_request();
+    send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n");
+    wait_until_idle();
     /* Every few seconds one more header does not buy more time. */
     for (int i = 0; i < 3; i++) {
         pass_time(3000);
         CHECK(is_open(fd));
-        say(fd, "X-A: b\r\n");
-        settle();
+        send_text(fd, "X-A: b\r\n");
+        wait_until_idle();
     }
     pass_time(3000);
     CHECK(is_closed(fd));
@@ -135,29 +135,29 @@ static void test_headers_that_never_end(void)
 
 static void test_bodies_that_never_end(void)
 {
-    begin();
-    int slow = call(), fast = call();
-    say(slow, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc");
-    say(fast, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100004\r\n\r\n");
+    open_test_listener();
+    int slow = send_quick_request(), fast = send_quick_request();
+    send_text(slow, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc");
+    send_text(fast, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100004\r\n\r\n");
     wait_requests(2);
     char piece[20001];
     memset(piece, 'x', 20000);
     piece[20000] = 0;
     for (int i = 0; i < 3; i++) { /* 20 kB buy almost five seconds more */
-        say(fast, piece);
-        say(slow, "y");
-        settle();
+        send_text(fast, piece);
+        send_text(slow, "y");
+        wait_until_idle();
         pass_time(1600);
         CHECK(is_open(slow) && is_open(fast));
     }
-    settle();
+    wait_until_idle();
     pass_time(1600);
     CHECK(is_closed(slow));
     CHECK(is_open(fast));
-    say(fast, piece);
-    say(fast, piece);
-    say(fast, "last");
-    CHECK(strstr(hear(fast, "last>"), "last>"));
+    send_text(fast, piece);
+    send_text(fast, piece);
+    send_text(fast, "last");
+    CHECK(strstr(receive_until(fast, "last>"), "last>"));
     close(slow);
     close(fast);
     listener_close(listener, 1000);
@@ -165,15 +165,15 @@ static void test_bodies_that_never_end(void)
 
 static void test_an_idle_connection_ends(void)
 {
-    begin();
-    int fd = call();
-    say(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(fd, "<>"), "<>"));
+    open_test_listener();
+    int fd = send_quick_request();
+    send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "<>"), "<>"));
     pass_time(9000);
     CHECK(is_open(fd));
-    say(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(fd, "<>"), "<>"));
-    settle();
+    send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "<>"), "<>"));
+    wait_until_idle();
     pass_time(9000);
     CHECK(is_open(fd));
     pass_time(2000);
@@ -184,9 +184,9 @@ static void test_an_idle_connection_ends(void)
 
 static void test_a_held_poll_is_not_slow(void)
 {
-    begin();
-    int fd = call();
-    say(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+    open_test_listener();
+    int fd = send_quick_request();
+    send_text(fd, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     struct listener_stats stats = { 0 };
     for (int i = 0; i < 5000 && !stats.held; i++) {
         nap_ms(1);
@@ -195,22 +195,22 @@ static void test_a_held_poll_is_not_slow(void)
     pass_time(25000);
     CHECK(is_open(fd));
     listener_wake(listener, &gate);
-    CHECK(strstr(hear(fd, "<>"), "<>"));
+    CHECK(strstr(receive_until(fd, "<>"), "<>"));
     close(fd);
     listener_close(listener, 1000);
 }
 
 static void test_half_closed_clients_get_their_answer(void)
 {
-    begin();
-    int fd = call();
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+    open_test_listener();
+    int fd = send_quick_request();
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
     shutdown(fd, SHUT_WR);
-    CHECK(strstr(hear(fd, "<hi>"), "<hi>"));
+    CHECK(strstr(receive_until(fd, "<hi>"), "<hi>"));
     close(fd);
     /* And one that ends its body early gets nothing, and costs nothing for long. */
-    fd = call();
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\nhi");
+    fd = send_quick_request();
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\nhi");
     shutdown(fd, SHUT_WR);
     wait_requests(2);
     pass_time(6000);
@@ -227,11 +227,11 @@ static void test_half_closed_clients_get_their_answer(void)
 
 static void test_no_key_no_body(void)
 {
-    begin_with(100, check);
-    int fd = call();
+    begin_with(100, check_test);
+    int fd = send_quick_request();
     /* The answer comes before the body is sent. */
-    say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n");
-    const char *r = hear(fd, "}");
+    send_text(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\n");
+    const char *r = receive_until(fd, "}");
     CHECK(strstr(r, " 401 ") && strstr(r, "Missing API key"));
     close(fd);
     listener_close(listener, 1000);
@@ -239,24 +239,24 @@ static void test_no_key_no_body(void)
 
 static void test_bodies_arriving_at_once_are_bounded(void)
 {
-    begin();
-    int a = call(), b = call(), c = call();
-    say(a, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 25000000\r\n\r\n");
+    open_test_listener();
+    int a = send_quick_request(), b = send_quick_request(), c = send_quick_request();
+    send_text(a, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 25000000\r\n\r\n");
     wait_requests(1);
-    say(b, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 25000000\r\n\r\n");
-    const char *r = hear(b, "}");
+    send_text(b, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 25000000\r\n\r\n");
+    const char *r = receive_until(b, "}");
     CHECK(strstr(r, " 429 ") && strstr(r, "Retry-After: 1"));
-    say(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nsmall");
-    CHECK(strstr(hear(c, "<small>"), "<small>"));
+    send_text(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nsmall");
+    CHECK(strstr(receive_until(c, "<small>"), "<small>"));
     close(a);
     close(b);
     /* The first one left: its place is free again. */
     bool taken = false;
     for (int i = 0; i < 200 && !taken; i++) {
-        b = call();
-        say(b, "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
-               "25000000\r\n\r\n");
-        taken = strstr(hear(b, "\r\n\r\n"), "100 Continue") != NULL;
+        b = send_quick_request();
+        send_text(b, "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
+                     "25000000\r\n\r\n");
+        taken = strstr(receive_until(b, "\r\n\r\n"), "100 Continue") != NULL;
         close(b);
     }
     CHECK(taken);
@@ -270,24 +270,24 @@ static void test_the_number_of_connections_is_bounded(void)
     int fds[MOST], one_more;
     begin_with(MOST, NULL);
     for (int i = 0; i < MOST; i++) {
-        fds[i] = call();
-        say(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-        CHECK(strstr(hear(fds[i], "<>"), "<>"));
+        fds[i] = send_quick_request();
+        send_text(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+        CHECK(strstr(receive_until(fds[i], "<>"), "<>"));
     }
-    one_more = call();
-    say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    one_more = send_quick_request();
+    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
     nap_ms(30);
     char c;
     CHECK(recv(one_more, &c, 1, MSG_DONTWAIT | MSG_PEEK) <= 0);
     /* It waits in line until somebody leaves, or is hung up on and comes again. */
     close(fds[0]);
-    bool served = strstr(hear(one_more, "<>"), "<>") != NULL;
+    bool served = strstr(receive_until(one_more, "<>"), "<>") != NULL;
     for (int i = 0; i < 200 && !served; i++) {
         close(one_more);
         nap_ms(10);
-        one_more = call();
-        say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-        served = strstr(hear(one_more, "<>"), "<>") != NULL;
+        one_more = send_quick_request();
+        send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+        served = strstr(receive_until(one_more, "<>"), "<>") != NULL;
     }
     CHECK(served);
     for (int i = 1; i < MOST; i++)
@@ -303,14 +303,14 @@ static void test_idle_connections_make_room(void)
     int fds[MOST];
     begin_with(MOST, NULL);
     for (int i = 0; i < MOST; i++) {
-        fds[i] = call();
-        say(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-        CHECK(strstr(hear(fds[i], "<>"), "<>"));
+        fds[i] = send_quick_request();
+        send_text(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+        CHECK(strstr(receive_until(fds[i], "<>"), "<>"));
     }
-    int one_more = call();
-    say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    int one_more = send_quick_request();
+    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
     pass_time(CONN_CROWDED_MS);
-    CHECK(strstr(hear(one_more, "<>"), "<>"));
+    CHECK(strstr(receive_until(one_more, "<>"), "<>"));
     CHECK(is_closed(fds[0]));      /* who came first */
     CHECK(is_open(fds[MOST - 1])); /* the others stay */
     for (int i = 0; i < MOST; i++)
@@ -325,8 +325,8 @@ static void test_holds_make_room(void)
     int fds[MOST];
     begin_with(MOST, NULL);
     for (int i = 0; i < MOST; i++) {
-        fds[i] = call();
-        say(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+        fds[i] = send_quick_request();
+        send_text(fds[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     struct listener_stats stats = { 0 };
     for (int i = 0; i < 5000 && stats.held < MOST; i++) {
@@ -334,12 +334,12 @@ static void test_holds_make_room(void)
         listener_stats(listener, &stats);
     }
     CHECK_INT(stats.held, MOST);
-    int one_more = call();
-    say(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    int one_more = send_quick_request();
+    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
     pass_time(HOLD_CROWDED_MS);
-    CHECK(strstr(hear(fds[0], "<>"), "Connection: close"));
+    CHECK(strstr(receive_until(fds[0], "<>"), "Connection: close"));
     CHECK(is_closed(fds[0]));
-    CHECK(strstr(hear(one_more, "<>"), "<>"));
+    CHECK(strstr(receive_until(one_more, "<>"), "<>"));
     for (int i = 0; i < MOST; i++)
         close(fds[i]);
     close(one_more);
@@ -348,23 +348,24 @@ static void test_holds_make_room(void)
 
 static void test_long_requests_keep_nobody_waiting(void)
 {
-    begin();
-    int a = call(), b = call(), c = call(), d = call();
-    say(a, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na");
-    say(b, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nb");
+    open_test_listener();
+    int a = send_quick_request(), b = send_quick_request(), c = send_quick_request(),
+        d = send_quick_request();
+    send_text(a, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na");
+    send_text(b, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nb");
     for (int i = 0; i < 5000 && atomic_load(&aside_running) < 2; i++)
         nap_ms(1);
     CHECK_INT(atomic_load(&aside_running), 2);
     /* A poll is answered meanwhile; what might need the same store waits behind them. */
-    say(c, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n");
-    say(d, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-    CHECK(strstr(hear(d, "<>"), "<>"));
+    send_text(c, "GET /other HTTP/1.1\r\nHost: x\r\n\r\n");
+    send_text(d, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(strstr(receive_until(d, "<>"), "<>"));
     CHECK(is_open(c));
     sem_post(&go_on);
     sem_post(&go_on);
-    CHECK(strstr(hear(a, "<a>"), "<a>"));
-    CHECK(strstr(hear(b, "<b>"), "<b>"));
-    CHECK(strstr(hear(c, "<>"), "<>"));
+    CHECK(strstr(receive_until(a, "<a>"), "<a>"));
+    CHECK(strstr(receive_until(b, "<b>"), "<b>"));
+    CHECK(strstr(receive_until(c, "<>"), "<>"));
     close(a);
     close(b);
     close(c);
@@ -374,22 +375,22 @@ static void test_long_requests_keep_nobody_waiting(void)
 
 static void test_a_client_that_left_while_aside(void)
 {
-    begin();
-    int fd = call();
-    say(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na");
+    open_test_listener();
+    int fd = send_quick_request();
+    send_text(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na");
     for (int i = 0; i < 5000 && atomic_load(&aside_running) < 1; i++)
         nap_ms(1);
     close(fd);
     sem_post(&go_on);
-    settle();
+    wait_until_idle();
     /* The same with a stream, which then has no reader. */
-    fd = call();
-    say(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nstream");
+    fd = send_quick_request();
+    send_text(fd, "POST /long HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nstream");
     for (int i = 0; i < 5000 && atomic_load(&aside_running) < 1; i++)
         nap_ms(1);
     close(fd);
     sem_post(&go_on);
-    settle();
+    wait_until_idle();
     listener_close(listener, 1000);
 }
 
@@ -410,9 +411,9 @@ static void test_clients_that_go_on_while_it_stops(void)
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t threads[CLIENTS];
         int fds[CLIENTS];
-        begin();
+        open_test_listener();
         for (int i = 0; i < CLIENTS; i++) {
-            fds[i] = call();
+            fds[i] = send_quick_request();
             pthread_create(&threads[i], NULL, keep_asking, &fds[i]);
         }
         wait_requests(20);

@@ -28,7 +28,7 @@ static void *write_on(void *arg)
 
 static void test_the_log_of_a_busy_store_does_not_grow_for_ever(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     pthread_t writer;
     REQUIRE(s);
     atomic_store(&left_to_write, 800);
@@ -54,7 +54,7 @@ static int run_sql(struct server *s, const char *sql)
     return changed;
 }
 
-static int64_t count(struct server *s, const char *sql)
+static int64_t count_rows(struct server *s, const char *sql)
 {
     int64_t n = -1;
     pthread_mutex_lock(&s->store->lock);
@@ -68,7 +68,7 @@ enum { MANY = 150000 };
 /* As after a clock that was wrong, or a server that was off for long. */
 static void test_any_number_of_checkpoints_can_expire_at_once(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     int inserted = run_sql(
         s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<150000)"
@@ -78,7 +78,7 @@ static void test_any_number_of_checkpoints_can_expire_at_once(void)
            " 'test/model', 8, 1, 1, 1, 1, 'no such directory ' || i, 1, 1, 1 FROM n");
     CHECK_INT(inserted, MANY);
     timers_run_once(s, true);
-    CHECK(count(s, "SELECT count(*) FROM checkpoints") < MANY);
+    CHECK(count_rows(s, "SELECT count(*) FROM checkpoints") < MANY);
     server_close(s);
 }
 
@@ -98,7 +98,7 @@ static void count_work(struct server *s, int64_t *count)
 /* Looking up one directory must not look at all models: each start does so for each. */
 static void test_a_start_with_many_weights_and_models(void)
 {
-    struct server *s = start();
+    struct server *s = start_server();
     REQUIRE(s);
     run_sql(s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<20000)"
                " INSERT INTO models(id, session_id, owner, base_model, rank, seed, train_attn,"

@@ -8,15 +8,15 @@
 static struct server *s;
 static char session[64], model[96];
 
-static void begin(void)
+static void begin_surface(void)
 {
-    s = start();
+    s = start_server();
     REQUIRE(s);
     make_session(s, session);
     make_model(s, session, 0, model);
 }
 
-static void save(const char *route, const char *name, int seq)
+static void save_as(const char *route, const char *name, int seq)
 {
     struct reply r = result_of(
         s, post(s, route, "{\"model_id\":\"%s\",\"path\":\"%s\",\"seq_id\":%d}", model, name, seq));
@@ -34,7 +34,7 @@ static struct reply of_checkpoint(const char *method, const char *run, const cha
 
 static size_t checkpoints_listed(void)
 {
-    struct reply r = get(s, "/api/v1/checkpoints");
+    struct reply r = send_get(s, "/api/v1/checkpoints");
     size_t n = 0;
     for (const char *p = r.body; (p = strstr(p, "\"tinker_path\"")) != NULL; p++)
         n++;
@@ -44,15 +44,15 @@ static size_t checkpoints_listed(void)
 
 static void test_a_copy_shares_files_and_outlives_its_source(void)
 {
-    begin();
-    save("/api/v1/save_weights", "a", 1);
+    begin_surface();
+    save_as("/api/v1/save_weights", "a", 1);
     struct reply r = post(s, "/api/v1/copy_weights",
                           "{\"source_path\":\"tinker://%s/weights/a\","
                           "\"destination_project_id\":\"p\",\"ttl_seconds\":3600}",
                           model);
     CHECK_STATUS(r, 200);
     char copy[200], run[128];
-    snprintf(copy, sizeof(copy), "%s", member(&r, "tinker_path"));
+    snprintf(copy, sizeof(copy), "%s", find_member(&r, "tinker_path"));
     reply_clear(&r);
     CHECK(strncmp(copy, "tinker://", 9) == 0 && strstr(copy, ":train:0/weights/a"));
     snprintf(run, sizeof(run), "%.*s", (int)strcspn(copy + 9, "/"), copy + 9);
@@ -93,7 +93,7 @@ static void test_a_copy_needs_one_place_to_go(void)
         "\"ttl_seconds\":0}",
         "{\"source_path\":\"nonsense\",\"destination_project_id\":\"p\"}",
     };
-    begin();
+    begin_surface();
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct reply r = post(s, "/api/v1/copy_weights", "%s", bad[i]);
         CHECK_STATUS(r, 400);
@@ -104,14 +104,14 @@ static void test_a_copy_needs_one_place_to_go(void)
 
 static void test_external_weights_have_a_link_per_file(void)
 {
-    begin();
-    save("/api/v1/save_weights_external", "e", 1);
+    begin_surface();
+    save_as("/api/v1/save_weights_external", "e", 1);
     struct reply r = of_checkpoint("GET", model, "external_weights/e/external_weights_urls");
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"expires\":\"") && strstr(r.body, "/file/"));
     CHECK(!strstr(r.body, "checkpoint_complete"));
     reply_clear(&r);
-    r = get(s, "/file/0123/adapter_config.json");
+    r = send_get(s, "/file/0123/adapter_config.json");
     CHECK_STATUS(r, 403);
     reply_clear(&r);
     r = of_checkpoint("GET", model, "weights/e/external_weights_urls");
@@ -123,7 +123,7 @@ static void test_external_weights_have_a_link_per_file(void)
                           model));
     CHECK(strstr(r.body, "does not encrypt"));
     reply_clear(&r);
-    r = get(s, "/v1/models");
+    r = send_get(s, "/v1/models");
     CHECK(!strstr(r.body, "external_weights"));
     reply_clear(&r);
     r = of_checkpoint("DELETE", model, "external_weights/e");
@@ -150,14 +150,14 @@ static void test_sessions_are_found(void)
 {
     char ids[3][64];
     const char *list[3] = { ids[0], ids[1], ids[2] };
-    s = start();
+    s = start_server();
     REQUIRE(s);
     for (int i = 0; i < 3; i++) {
         struct reply r = post(s, "/api/v1/create_session",
                               "{\"tags\":[],\"sdk_version\":\"0.36.0\",\"user_metadata\":"
                               "{\"i\":\"%d\"},\"project_id\":\"p%d\",\"display_name\":\"Run %d\"}",
                               i, i % 2, i);
-        snprintf(ids[i], sizeof(ids[i]), "%s", member(&r, "session_id"));
+        snprintf(ids[i], sizeof(ids[i]), "%s", find_member(&r, "session_id"));
         reply_clear(&r);
     }
     char path[128];
@@ -187,27 +187,27 @@ static void test_sessions_are_found(void)
 
 static void test_metadata_that_cannot_be_told_hides_nothing(void)
 {
-    s = start();
+    s = start_server();
     REQUIRE(s);
     struct reply r =
         post(s, "/api/v1/create_session",
              "{\"tags\":[],\"sdk_version\":\"0.36.0\",\"user_metadata\":{\"\\u0000\":1}}");
     char id[64], run[128], path[200];
     const char *list[3] = { id, "", "" };
-    snprintf(id, sizeof(id), "%s", member(&r, "session_id"));
+    snprintf(id, sizeof(id), "%s", find_member(&r, "session_id"));
     reply_clear(&r);
     r = post(s, "/api/v1/create_model",
              "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"test/model\","
              "\"lora_config\":{\"rank\":8},\"user_metadata\":{\"\\u0000\":1}}",
              id);
-    snprintf(run, sizeof(run), "%s", member(&r, "model_id"));
+    snprintf(run, sizeof(run), "%s", find_member(&r, "model_id"));
     reply_clear(&r);
-    r = get(s, "/api/v1/training_runs");
+    r = send_get(s, "/api/v1/training_runs");
     CHECK_STATUS(r, 200);
-    CHECK_STR(member(&r, "training_run_id"), run);
+    CHECK_STR(find_member(&r, "training_run_id"), run);
     reply_clear(&r);
     snprintf(path, sizeof(path), "/api/v1/sessions/%s", id);
-    r = get(s, path);
+    r = send_get(s, path);
     CHECK_STATUS(r, 200);
     reply_clear(&r);
     check_found("{}", list, "a");
@@ -222,8 +222,8 @@ static void test_old_files_are_brought_up_to_date(void)
                                "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
                                "UPDATE settings SET value='1' WHERE name='schema';";
     char path[400];
-    begin();
-    save("/api/v1/save_weights", "a", 1);
+    begin_surface();
+    save_as("/api/v1/save_weights", "a", 1);
     server_close(s);
     sqlite3 *db = NULL;
     snprintf(path, sizeof(path), "%s/tinker.db", test_data);
@@ -233,7 +233,7 @@ static void test_old_files_are_brought_up_to_date(void)
     sqlite3_close(db);
     s = start_with(NULL);
     REQUIRE(s);
-    struct reply r = get(s, "/api/v1/checkpoints");
+    struct reply r = send_get(s, "/api/v1/checkpoints");
     CHECK(strstr(r.body, "/weights/a"));
     reply_clear(&r);
     make_session(s, session);
@@ -280,7 +280,7 @@ static void test_rivals_of_sampled_tokens_are_told(void)
     static const char *const bad[] = { "\"topk_sample_logprobs\":-1",
                                        "\"prompt_logprobs_last_n\":1",
                                        "\"prompt_logprobs\":true,\"prompt_logprobs_last_n\":0" };
-    begin();
+    begin_surface();
     struct reply r = result_of(s, sample_with("\"topk_sample_logprobs\":1"));
     CHECK(strstr(r.body, "\"topk_logprobs\":[[["));
     reply_clear(&r);
@@ -310,7 +310,7 @@ static void check_refused(const char *option, int status, const char *why)
 
 static void test_other_tokens_at_the_prompt_are_told(void)
 {
-    begin();
+    begin_surface();
     struct reply r = result_of(
         s, sample_with(
                "\"target_prompt_logprobs\":{\"data\":[3],\"dtype\":\"int64\",\"shape\":[1,1]}"));
@@ -336,7 +336,7 @@ static void test_other_tokens_at_the_prompt_are_told(void)
     server_close(s);
 }
 
-static int join(const char *id)
+static int join_session(const char *id)
 {
     struct reply r =
         post(s, "/api/v1/join_sampling_session", "{\"sampling_session_id\":\"%s\"}", id);
@@ -350,7 +350,7 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
 {
     char id[2][96];
     struct reply r;
-    begin();
+    begin_surface();
     for (int i = 0; i < 2; i++) {
         snprintf(id[i], sizeof(id[i]), "%s:sample:%d", session, i);
         r = post(s, "/api/v1/create_sampling_session",
@@ -359,9 +359,9 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
                  session, i);
         reply_clear(&r);
     }
-    CHECK_INT(join(id[0]), 1);
-    CHECK_INT(join(id[0]), 2);
-    CHECK_INT(join(id[1]), 1);
+    CHECK_INT(join_session(id[0]), 1);
+    CHECK_INT(join_session(id[0]), 2);
+    CHECK_INT(join_session(id[1]), 1);
     r = post(s, "/api/v1/create_sampling_session",
              "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":"
              "\"test/model\"}",
@@ -370,8 +370,8 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
     server_close(s);
     s = start_with(NULL);
     REQUIRE(s);
-    CHECK_INT(join(id[0]), 3);
-    CHECK_INT(join("nobody"), -404);
+    CHECK_INT(join_session(id[0]), 3);
+    CHECK_INT(join_session("nobody"), -404);
     r = post(s, "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}");
     CHECK(strstr(r.body, "\"sample_join_sampling_session\":true"));
     CHECK(!strstr(r.body, "sample_use_retrieve_futures"));
@@ -381,7 +381,7 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
 
 static void test_options_that_are_not_there_are_refused(void)
 {
-    begin();
+    begin_surface();
     struct reply r = sample_with("\"record_stability_info\":true");
     CHECK_STATUS(r, 400);
     CHECK(strstr(r.body, "not supported"));
@@ -393,7 +393,7 @@ static void test_options_that_are_not_there_are_refused(void)
                           session));
     CHECK(strstr(r.body, "only adamw"));
     reply_clear(&r);
-    save("/api/v1/save_weights", "x", 1);
+    save_as("/api/v1/save_weights", "x", 1);
     r = result_of(
         s, post(s, "/api/v1/load_weights",
                 "{\"session_id\":\"%s\",\"model_seq_id\":8,\"path\":\"tinker://%s/weights/x\","

@@ -14,6 +14,7 @@
 static tinker_status add_prompt(struct openai *o, const int32_t *tokens, size_t n,
                                 tinker_error *err)
 {
+    /* Each prompt becomes a sample of its own. */
     if (o->n_prompts == OPENAI_PROMPTS)
         return err_set(err, TINKER_EINVAL, "more than %d prompts", OPENAI_PROMPTS);
     const int32_t *copy =
@@ -98,6 +99,7 @@ static tinker_rendered *render_with_tools(struct openai *o, tinker_renderer *r,
                                           const tinker_conversation *c, tinker_error *err)
 {
     const tinker_message *m = c->messages;
+    /* Content of several parts cannot be moved: it stays where it is. */
     size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
     tinker_conversation *prefix =
         tinker_renderer_tool_prefix(r, c->tools, c->n_tools, skip ? m[0].content : NULL, err);
@@ -179,7 +181,7 @@ tinker_status openai_prompts(struct openai *o, bool ends, tinker_error *err)
         /* "text", [1, 2], ["text", "text"] or [[1, 2], [3]]. */
         struct json_reader r, look;
         json_reader_init(&r, o->prompt.s, o->prompt.n, &o->arena);
-        look = r;
+        look = r; /* a copy of the reader looks ahead */
         bool list =
             json_begin_array(&look) && json_next_item(&look) && json_peek(&look) != JSON_NUMBER;
         if (!list)

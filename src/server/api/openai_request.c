@@ -38,6 +38,7 @@ static void add_stop(struct openai *o, struct json_reader *r)
  * those and its value is not the neutral one. */
 static bool is_unsupported(struct json_reader *r, struct json_str key)
 {
+    /* Numbers that change nothing when they are 0. */
     static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
     static const struct {
         const char *key, *neutral, *spaced; /* "": there is no such value */
@@ -52,7 +53,7 @@ static bool is_unsupported(struct json_reader *r, struct json_str key)
         { "audio", "", "" },
         { "prediction", "", "" },
     };
-    struct json_reader look = *r;
+    struct json_reader look = *r; /* a copy: the caller still has to skip the value */
     struct json_str raw = { 0 };
     double v = 0;
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)

@@ -117,7 +117,7 @@ static void put_completion_logprobs(const struct openai *o, struct json_writer *
         json_put_string_n(w, bytes, len);
     }
     json_put_end_array(w);
-    json_put_key(w, "token_logprobs");
+    json_put_key(w, "token_logprobs"); /* of the sampled tokens */
     json_put_array_float(w, q->logprobs, q->n);
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
@@ -150,6 +150,7 @@ static void put_completion_logprobs(const struct openai *o, struct json_writer *
 void openai_put_logprobs(const struct openai *o, struct json_writer *w, const tinker_sequence *q,
                          size_t *offset)
 {
+    /* null, not absent: the OpenAI SDKs expect the member. */
     if (!o->logprobs || !q->logprobs) {
         json_put_null(w);
         return;
@@ -171,7 +172,7 @@ static void put_tool_call(const struct openai *o, struct json_writer *w, size_t 
     char id[96];
     snprintf(id, sizeof(id), "call-%.36s-%zu", strchr(o->id, '-') + 1, i);
     json_put_begin_object(w);
-    if (delta) {
+    if (delta) { /* in a stream, calls are told apart by their index */
         json_put_key(w, "index");
         json_put_int64(w, (int64_t)i);
     }

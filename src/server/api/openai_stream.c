@@ -97,7 +97,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     struct json_writer w;
     struct sequence *q = &e->sequences[i];
     buf_init(&b, 1 << 24);
-    buf_puts(&b, "data: ");
+    buf_puts(&b, "data: "); /* one line: JSON has no raw newlines */
     json_writer_init(&w, &b);
     put_chunk_head(e->o, &w);
     json_put_key(&w, "choices");
@@ -201,6 +201,7 @@ static int on_openai_token(struct observer *observer, size_t sample, int32_t tok
     return e->broken;
 }
 
+/* The extra event that stream_options.include_usage asks for: no choices, only the counts. */
 static void send_usage(struct events *e)
 {
     struct buf b;
@@ -285,7 +286,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
                                      .finished = on_openai_finished,
                                      .free = openai_events_free };
     e->n = (size_t)o->n;
-    e->n_prompt = o->prompts[0].n;
+    e->n_prompt = o->prompts[0].n; /* a stream has one prompt */
     /* A copy of what the events need: the request may be gone before the sample is done. */
     struct openai *c = e->o = calloc(1, sizeof(*c));
     bool ok = c != NULL;
@@ -316,7 +317,8 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
         *stream = e->stream;
         return &e->observer;
     }
-    stream_unref(e->stream); /* the reader's */
+    /* Not complete: drop the reader's reference, then free what there is. */
+    stream_unref(e->stream);
     if (e->stream && e->o) {
         openai_events_free(&e->observer);
     } else {

@@ -10,7 +10,7 @@
 #include "base/sha256.h"
 #include "server/api/routes.h"
 
-enum { TTL_MAX = 10 * 366 * 86400 }; /* ten years */
+enum { TTL_MAX = 10 * 366 * 86400 }; /* seconds in ten years */
 
 /* 200 with the path of the copy. */
 static void reply_copied(struct request *req, struct response *res, const char *run,
@@ -36,6 +36,7 @@ static bool reply_if_copied(struct server *s, struct request *req, struct respon
     }
     if (!m)
         return false;
+    /* The same files under the same name: the first copy. */
     if (c && strcmp(c->owner, req->user) == 0 && strcmp(c->dir, from->dir) == 0)
         reply_copied(req, res, run, c);
     else
@@ -57,7 +58,7 @@ static void copy_checkpoint(struct server *s, struct request *req, struct respon
                                      .project_id = in->destination_project_id,
                                      .created_us = now,
                                      .seen_us = now,
-                                     .expired = true };
+                                     .expired = true /* it has no client */ };
     struct store_model model = {
         .id = arena_printf(&req->arena, "%s:train:%lld", session_id,
                            (long long)(in->model_seq_id.has ? in->model_seq_id.value : 0)),
@@ -65,7 +66,7 @@ static void copy_checkpoint(struct server *s, struct request *req, struct respon
         .owner = req->user,
         .base_model = from->base_model,
         .lora = from->lora,
-        .status = STORE_MODEL_UNLOADED,
+        .status = STORE_MODEL_UNLOADED, /* a run that only holds the copy */
         .created_us = now,
         .last_request_us = now,
         .saved_seq = -1
@@ -86,7 +87,7 @@ static void copy_checkpoint(struct server *s, struct request *req, struct respon
                                 in->ttl_seconds.has ? now + in->ttl_seconds.value * 1000000 : 0 };
     if (store_copy_checkpoint(s->store, &c, &found, &err) != TINKER_OK)
         route_store_error(s, res, &err);
-    else if (!found)
+    else if (!found) /* deleted between the check and the transaction */
         response_error(res, 404, "Checkpoint not found: %s", in->source_path);
     else
         reply_copied(req, res, model.id, from);

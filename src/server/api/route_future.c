@@ -17,7 +17,7 @@ enum { LARGE = 1 << 20 }; /* larger results may be announced instead of sent */
 
 /* The outcome of a finished request, from memory or from the store. */
 struct outcome {
-    bool failed, proto;
+    bool failed, proto; /* proto: data is protobuf */
     enum job_kind kind;
     const char *data;
     size_t n;
@@ -154,8 +154,8 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
             req->compute_ns = f->done_ns - f->started_ns;
         }
     }
-    bool starved = found && f->starved;
-    bool lost = done && o.n && !o.data;
+    bool starved = found && f->starved; /* it waits for memory, not for its turn */
+    bool lost = done && o.n && !o.data; /* no memory for the copy */
     pthread_mutex_unlock(&s->lock);
     if (lost)
         response_error(res, 500, "out of memory");

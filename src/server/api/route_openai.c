@@ -76,6 +76,7 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
         job_free(w);
         return NULL;
     }
+    /* Without any stop the model's own end tokens end it: see sample.c. */
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
     r->prompt = (tinker_model_input){ .chunks = chunk, .n_chunks = 1 };
     r->num_samples = o->n;
@@ -169,6 +170,7 @@ static bool begin_completion(struct server *s, struct request *req, struct respo
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
     tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
+    /* One connection, one sample: several would need several observers on one stream. */
     if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
         openai_error(res, 400, "a stream takes one prompt");
         return false;
@@ -335,7 +337,7 @@ static void handle_completion(struct server *s, struct request *req, struct resp
         req->context_free = openai_free;
         if (!begin_completion(s, req, res, o))
             return;
-        if (o->stream) {
+        if (o->stream) { /* the listener sends from here on; no second call comes */
             res->content_type = "text/event-stream";
             response_header(res, "Cache-Control", "no-cache");
             return;

@@ -235,6 +235,7 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
     reply_changed(s, res, status, &err);
 }
 
+/* Publish or unpublish: both only change the record. */
 static void set_public(struct server *s, struct request *req, struct response *res, bool on)
 {
     tinker_error err = { 0 };
@@ -325,6 +326,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
     const char *dir = req->param[0];
     bool used = false;
     tinker_error err = { 0 };
+    /* The signature covers the directory name, so it is one that we have given out. */
     if (!signed_url_check(s, req, res, "download", dir))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK) {
@@ -342,6 +344,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
     }
     res->status = 200;
     res->content_type = "application/octet-stream";
+    /* A browser that follows the link should save it. */
     response_header(res, "Content-Disposition", "attachment; filename=\"checkpoint.tar\"");
 }
 
@@ -356,13 +359,14 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
+    /* Other kinds are downloaded as one archive. */
     if (c->kind != STORE_EXTERNAL) {
         response_error(res, 400, "only external_weights checkpoints have files with links");
         return;
     }
     const char *const *names = checkpoint_files(s, c->dir, &req->arena, &n, &err);
     tinker_named_string *urls = arena_array(&req->arena, n + 1, sizeof(*urls));
-    size_t m = 0;
+    size_t m = 0; /* files with a URL */
     for (size_t i = 0; names && urls && i < n; i++) {
         const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
         if (strcmp(names[i], "checkpoint_complete") != 0)
@@ -386,7 +390,7 @@ void route_file(struct server *s, struct request *req, struct response *res)
     const char *what = arena_printf(&req->arena, "%s/%s", dir, name);
     bool used = false;
     tinker_error err = { 0 };
-    /* The signature covers the name: only files of external_urls() are asked for here. */
+    /* The signature covers the name, so only names from route_external_urls() get here. */
     if (!what)
         response_error(res, 500, "out of memory");
     if (!what || !signed_url_check(s, req, res, "file", what))

@@ -43,6 +43,7 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
         route_store_error(s, res, &err);
         return;
     }
+    /* Recorded; now it may be used. */
     pthread_mutex_lock(&s->lock);
     bool ok = live_add_sampler_locked(s, &record, from.base,
                                       from.checkpoint ? from.checkpoint->dir : NULL) != NULL;
@@ -113,6 +114,7 @@ static bool resolve_sampler(struct server *s, struct request *req, struct respon
     const struct wire_sample_request *r = &w->sample;
     char uuid[37];
     rand_uuid(uuid);
+    /* A sample without a session: nobody else can know its id. */
     if (!r->sampling_session_id) {
         struct sampler_source from;
         if (!sampler_table_find_source(s, req, res, r->base_model, r->model_path, &from))
@@ -156,6 +158,7 @@ bool route_read_sample(struct server *s, struct request *req, struct response *r
     if (problem)
         response_error(res, 400, "%s", problem);
     if (!problem && resolve_sampler(s, req, res, w, &out->session, &out->base, &out->id)) {
+        /* For the access log. */
         req->model = arena_strdup(&req->arena, out->base->name);
         req->tokens = job_tokens(w);
         return true;

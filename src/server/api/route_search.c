@@ -42,6 +42,7 @@ static bool match_metadata(const struct wire_session_search_request *in,
                            const struct wire_named_strings *have)
 {
     for (size_t i = 0; i < in->user_metadata.n; i++) {
+        /* Few pairs on either side: no need for a map. */
         const tinker_named_string *want = &in->user_metadata.v[i];
         bool found = false;
         for (size_t j = 0; j < have->n && !found; j++)
@@ -93,6 +94,7 @@ static bool match_session(struct server *s, struct request *req,
                                           .project_id = v->project_id ? v->project_id : "",
                                           .status = make_status(&req->arena, v),
                                           .display_name = v->display_name };
+    /* Metadata of another shape cannot match, but does not hide the session. */
     if (wire_metadata_decode(raw, &req->arena, &out->user_metadata, NULL) != TINKER_OK)
         out->user_metadata = (struct wire_named_strings){ 0 };
     /* With both an id and a name, one of them is enough. */
@@ -120,6 +122,7 @@ static tinker_status search_sessions(struct server *s, struct request *req,
     struct store_session *list;
     size_t got = SEARCH_BATCH;
     *n = 0;
+    /* Until the sessions or the space run out. */
     while (got == SEARCH_BATCH && *n <= (size_t)in->limit) {
         tinker_status status = store_sessions_after(s->store, req->user, at, id, SEARCH_BATCH,
                                                     &req->arena, &list, &got, err);
@@ -156,7 +159,7 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
         return;
     }
     struct wire_session_search_response r = { .sessions = out, .n_sessions = n };
-    if (n > (size_t)in.limit) {
+    if (n > (size_t)in.limit) { /* the extra one is not sent: it is the first of the next page */
         r.n_sessions = (size_t)in.limit;
         const struct wire_session_summary *last = &out[r.n_sessions - 1];
         next = (struct wire_session_search_cursor){ last->created_at, last->session_id };

@@ -12,7 +12,7 @@
 #include "server/api/routes.h"
 #include "server/store/timers.h"
 
-enum { TRACE_SPANS = 100000 };
+enum { TRACE_SPANS = 100000 }; /* the newest; older ones are left out */
 
 /* Open to everybody: clients and load balancers call it before they have a key. */
 void route_healthz(struct server *s, struct request *req, struct response *res)
@@ -71,7 +71,7 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     base64url_encode(&b, "{\"alg\":\"none\"}", 14);
     buf_putc(&b, '.');
     base64url_encode(&b, claims, strlen(claims));
-    buf_putc(&b, '.');
+    buf_putc(&b, '.'); /* an empty signature */
     struct wire_auth_token_response r = { b.data };
     if (buf_ok(&b))
         route_reply(res, &wire_auth_token_response, &r);
@@ -182,6 +182,7 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
     struct session *v = live_find_session_locked(s, in.session_id);
     bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
     int64_t now_ns = clock_now_ns(s->clock);
+    /* Back after a silence: see SESSION_SILENCE_MS. */
     if (alive && now_ns - v->seen_ns > SESSION_SILENCE_MS * (int64_t)1000000)
         v->returned_ns = now_ns;
     if (alive)
@@ -296,11 +297,13 @@ void route_finish_session(struct server *s, struct request *req, struct response
         return;
     if (!find_own_session(s, req, res))
         return;
+    /* The reason is recorded before the session ends: ending it is not undone. */
     if (in.reason.type && store_set_session_finished(s->store, req->param[0], in.reason.type,
                                                      in.detail, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;
     }
+    /* In memory only while it is alive. */
     struct session *v = route_session(s, req, req->param[0]);
     if (v)
         timers_expire_session(s, v, "was unloaded because its session was finished");
@@ -333,7 +336,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
     json_put_key(w, "ts");
     json_put_int64(w, v->created_us);
     json_put_key(w, "dur");
-    json_put_int64(w, (v->done_us ? v->done_us : now_us) - v->created_us);
+    json_put_int64(w, (v->done_us ? v->done_us : now_us) - v->created_us); /* waiting included */
     json_put_key(w, "pid");
     json_put_int64(w, 1);
     json_put_key(w, "tid");

@@ -14,7 +14,7 @@
 #include "server/work/job.h"
 #include "wire/chunk.h"
 
-enum { EVENT_MAX = 1 << 20 };
+enum { EVENT_MAX = 1 << 20 }; /* bytes of one event */
 
 /* One sequence. */
 struct part {
@@ -132,6 +132,7 @@ static struct observer *stream_events_new(struct server *s, tinker_tokenizer *to
 {
     struct events *e = calloc(1, sizeof(*e));
     struct part *parts = calloc(n, sizeof(*parts));
+    /* Two references: the producer's here, the reader's in *stream. */
     struct stream *made = e && parts ? stream_new(s->listener) : NULL;
     if (!made) {
         free(e);

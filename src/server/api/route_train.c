@@ -87,7 +87,7 @@ static void submit_model(struct server *s, struct request *req, struct response 
         .saved_seq = -1
     };
     int status = SUBMIT_FAILED;
-    if (record.id)
+    if (record.id) /* takes over the job, whatever happens */
         status = submit_create(s, &record, session, base, w, req->body, req->n_body, &req->arena,
                                &id, &err);
     else
@@ -115,6 +115,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
         return;
     }
     const struct wire_create_model_request *in = &w->create;
+    /* Without a session or a number there is no model whose creation could fail: refuse at once. */
     struct session *session = route_session(s, req, in->session_id);
     struct base *base = live_find_base(s, in->base_model);
     if (!session || !in->lora_config || in->model_seq_id < 0) {
@@ -174,7 +175,7 @@ static void submit_model_by_load(struct server *s, struct request *req, struct r
         base = &s->bases[0];
     }
     check_optimizer(w, in->optimizer_config);
-    w->kind = JOB_CREATE_BY_LOAD;
+    w->kind = JOB_CREATE_BY_LOAD; /* the same body, decoded in the same way */
     submit_model(s, req, res, w, session, in->model_seq_id.value, base, &c->lora,
                  in->user_metadata);
 }
@@ -192,6 +193,7 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     }
     const struct wire_load_weights_request *in = &w->load;
     bool by_model = in->model_id != NULL, by_session = in->session_id && in->model_seq_id.has;
+    /* --allow-local-paths: a directory of this machine instead of a checkpoint. */
     bool local = s->opts.allow_local_paths && strncmp(in->path, "file:///", 8) == 0;
     const char *problem = NULL;
     char late[80]; /* must outlive `problem` */
@@ -211,7 +213,7 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     if (!problem && by_session) {
         submit_model_by_load(s, req, res, w);
     } else if (!problem) {
-        job_free(w);
+        job_free(w); /* decoded only to check it; the common way decodes again */
         submit_request(s, req, res, JOB_LOAD);
     } else {
         /* Respond 400.  Its number is used up all the same, or those after it would wait for it.

@@ -27,6 +27,7 @@ enum { WORKER_BODY_BYTES = 64 << 10 }; /* larger bodies take a while to decode *
 
 /* Searched from the top, so the frequent ones come first. */
 static const struct route table[] = {
+    /* the life of a training run and its samples */
     { .method = "POST", .path = API "retrieve_future", .handle = route_retrieve_future },
     { .method = "POST", .path = API "session_heartbeat", .handle = route_heartbeat },
     { .method = "POST", .path = API "cancel_future", .handle = route_cancel_future },
@@ -58,12 +59,14 @@ static const struct route table[] = {
       .handle = route_join_sampling_session },
     { .method = "POST", .path = API "telemetry", .handle = route_telemetry },
     { .method = "POST", .path = API "weights_info", .handle = route_weights_info },
+    /* configuration and identity */
     { .method = "POST", .path = API "client/config", .handle = route_client_config },
     { .method = "POST", .path = API "client/dynamic_config", .handle = route_dynamic_config },
     { .method = "POST", .path = API "auth/token", .handle = route_auth_token },
     { .method = "GET", .path = API "auth/apikey/me", .handle = route_own_key },
     { .method = "GET", .path = API "healthz", .handle = route_healthz, .open = true },
     { .method = "GET", .path = API "get_server_capabilities", .handle = route_capabilities },
+    /* sessions, runs and checkpoints */
     { .method = "GET", .path = API "sessions", .handle = route_list_sessions },
     { .method = "POST", .path = API "sessions/search", .handle = route_search_sessions },
     { .method = "GET", .path = API "sessions/{}", .handle = route_get_session },
@@ -103,23 +106,27 @@ static const struct route table[] = {
       .path = BARE_CHECKPOINT "/ttl",
       .handle = route_bare_checkpoint,
       .changes = true },
+    /* for clients that ask; little of it means anything here */
     { .method = "GET", .path = API "billing/usage/events", .handle = route_billing },
     { .method = "GET",
       .path = API "billing/usage/checkpoints/current",
       .handle = route_checkpoint_usage },
     { .method = "GET", .path = API "audit", .handle = route_audit },
+    /* targets of signed URLs: the signature replaces the key */
     { .method = "GET", .path = "/download/{}", .handle = route_download, .open = true },
     { .method = "GET", .path = "/file/{}/{}", .handle = route_file, .open = true },
     { .method = "GET", .path = "/trace/{}", .handle = route_trace, .open = true },
+    /* the OpenAI API, under the usual path and under Tinker's */
     { .method = "GET", .path = "/v1/models", .handle = route_openai_models },
     { .method = "POST", .path = "/v1/completions", .handle = route_openai_completions },
     { .method = "POST", .path = "/v1/chat/completions", .handle = route_openai_chat },
     { .method = "GET", .path = "/oai/api/v1/models", .handle = route_openai_models },
     { .method = "POST", .path = "/oai/api/v1/completions", .handle = route_openai_completions },
     { .method = "POST", .path = "/oai/api/v1/chat/completions", .handle = route_openai_chat },
+    /* for people and monitors */
     { .method = "GET", .path = "/metrics", .handle = route_metrics },
     { .method = "GET", .path = "/status", .handle = route_status },
-    { .method = "GET", .path = "/", .handle = route_page, .open = true },
+    { .method = "GET", .path = "/", .handle = route_status_page, .open = true },
 };
 
 /* ---- matching --------------------------------------------------------------------------- */
@@ -137,7 +144,7 @@ static bool normalize_path(struct request *req)
     size_t n = strlen(req->path);
     char *part = arena_alloc(&req->arena, n + 1);
     struct buf b;
-    buf_init(&b, 3 * n + 1);
+    buf_init(&b, 3 * n + 1); /* each byte may become %XX */
     bool ok = part != NULL;
     for (const char *p = req->path; ok && *p;) {
         size_t len = strcspn(p, "/");
@@ -185,6 +192,7 @@ static bool match_path(const char *pattern, const char *path, struct request *re
 /* The path without --path-prefix; NULL: it does not start with the prefix. */
 static const char *strip_prefix(const struct server *s, const char *path)
 {
+    /* "/tinker" must not match "/tinkering". */
     const char *prefix = s->opts.path_prefix;
     size_t n = prefix ? strlen(prefix) : 0;
     if (!n)
@@ -341,6 +349,7 @@ static void convert_openai_error(struct server *s, struct request *req, struct r
     struct json_reader r;
     struct json_str key, raw = { 0 };
     char *text = NULL;
+    /* Successes are written by the routes themselves. */
     if (res->status < 400 || !path ||
         (strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/oai/", 5) != 0))
         return;
@@ -439,7 +448,7 @@ bool route_body(struct request *req, struct response *res, const struct wire_typ
 void route_reply(struct response *res, const struct wire_type *type, const void *value)
 {
     tinker_error err = { 0 };
-    buf_reset(&res->body);
+    buf_reset(&res->body); /* a handler may have begun another response */
     if (wire_encode_json(type, value, &res->body, &err) != TINKER_OK) {
         response_error(res, 500, "%s", err.message);
         return;
@@ -461,7 +470,7 @@ bool route_query_int(struct request *req, struct response *res, const char *name
     const char *text = req->query(req, name);
     char *end;
     *out = dflt;
-    if (!text || !*text)
+    if (!text || !*text) /* absent, or "limit=" */
         return true;
     long long v = strtoll(text, &end, 10);
     if (*end || v < 0) {
@@ -475,6 +484,7 @@ bool route_query_int(struct request *req, struct response *res, const char *name
 void route_submitted(struct server *s, struct response *res, int status, const char *id,
                      const char *model_id, const tinker_error *err)
 {
+    /* The same envelope for a new request and for a retry. */
     struct wire_untyped_api_future future = { id, model_id };
     switch ((enum submit_status)status) {
     case SUBMIT_OK:
@@ -551,6 +561,7 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
         response_error(res, 400, "%s", err.message);
         return NULL;
     }
+    /* The parsed path points into the text; the store wants a string. */
     const char *run = arena_strndup(&req->arena, path.run, path.n_run);
     if (!run) {
         response_error(res, 500, "out of memory");

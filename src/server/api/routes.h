@@ -85,6 +85,6 @@ route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_
     route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,
     route_external_urls, route_file;
 route_handler route_openai_models, route_openai_completions, route_openai_chat;
-route_handler route_page, route_metrics, route_status;
+route_handler route_status_page, route_metrics, route_status;
 
 #endif

@@ -16,7 +16,7 @@
 
 struct hold;
 
-/* Something that happens once, on which answers may wait.  Zero-initialise.
+/* Something that happens once, on which answers may wait.  Zero-initialize.
  * Guarded by the listener's lock; listener_wake() fires it. */
 struct waitlist {
     struct hold *first;

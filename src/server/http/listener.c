@@ -110,6 +110,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **context
     }
 }
 
+/* Timer thread, every tick: end holds and connections that are past their time. */
 void listener_expire(struct listener *l)
 {
     bool full = conn_limits_is_full(&l->conns);
@@ -585,6 +586,7 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
     return TINKER_OK;
 }
 
+/* The port that was bound, also when 0 was asked for. */
 int listener_port(const struct listener *l)
 {
     return l->port;

@@ -35,6 +35,7 @@ static void unlink_deadline_locked(struct holds *v, struct hold *h)
 /* HTTP thread, in the library's callback: the only place where a connection may be suspended. */
 void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_Connection *conn)
 {
+    /* The hold is part of the call, which lives as long as the connection's request. */
     h->conn = conn;
     h->timed_out = false;
     MHD_suspend_connection(conn);
@@ -135,7 +136,7 @@ void holds_stop(struct holds *v)
 bool holds_stopping(struct holds *v)
 {
     pthread_mutex_lock(&v->lock);
-    bool stopping = v->stopping;
+    bool stopping = v->stopping; /* never goes back to false */
     pthread_mutex_unlock(&v->lock);
     return stopping;
 }

@@ -119,6 +119,7 @@ static int listen_tcp(const char *host, int *port, tinker_error *err)
 
 int listener_socket_open(const struct listener_options *opts, int *port, tinker_error *err)
 {
+    /* listen_tcp() replaces port 0 by the one it got. */
     *port = opts->unix_path ? 0 : opts->port;
     return opts->unix_path ? listen_unix(opts->unix_path, err) : listen_tcp(opts->host, port, err);
 }

@@ -173,7 +173,7 @@ tinker_status sql_int(struct store *s, const char *sql, const struct sql_value *
     sqlite3_stmt *stmt = start_statement(s, sql, args, n, err);
     if (!stmt)
         return TINKER_ESTATE;
-    int rc = sqlite3_step(stmt);
+    int rc = sqlite3_step(stmt); /* the first row is all we want */
     tinker_status status = TINKER_OK;
     *out = missing; /* no row, or NULL: max() of nothing */
     if (rc == SQLITE_ROW && sqlite3_column_type(stmt, 0) != SQLITE_NULL)
@@ -215,6 +215,7 @@ tinker_status sql_list(struct store *s, const char *sql, const struct sql_value 
         }
         ++*n_out;
     }
+    /* rc is SQLITE_ROW when the loop was left early: status says why. */
     if (status == TINKER_OK && rc != SQLITE_DONE)
         status = set_sql_error(s, "read", err);
     reset_statement(stmt);
@@ -229,6 +230,7 @@ bool sql_column_text(sqlite3_stmt *row, int i, struct arena *arena, const char *
     return !text || *out;
 }
 
+/* An empty blob is NULL in SQLite's interface, and stays so. */
 bool sql_column_blob(sqlite3_stmt *row, int i, struct arena *arena, const void **out, size_t *n)
 {
     const void *p = sqlite3_column_blob(row, i);
@@ -260,7 +262,7 @@ tinker_status sql_end(struct store *s, tinker_status status, tinker_error *err)
  * so no lock is held although the statements need it. */
 struct store *store_open(const char *path, tinker_error *err)
 {
-    bool is_new = access(path, F_OK) != 0;
+    bool is_new = access(path, F_OK) != 0; /* the data directory is locked: no race */
     struct store *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "store");
@@ -309,6 +311,7 @@ void store_close(struct store *s)
 {
     if (!s)
         return;
+    /* Statements keep a connection open: they go first. */
     for (size_t i = 0; i < s->n_cache; i++)
         sqlite3_finalize(s->cache[i].stmt);
     sqlite3_close(s->keeper);
@@ -333,6 +336,7 @@ static bool checkpoint_wal(struct store *s)
     return rc == SQLITE_OK && in_log > WAL_LONG && moved < in_log;
 }
 
+/* Timer thread.  Without it the log would grow for as long as the server runs. */
 void store_tidy(struct store *s)
 {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
@@ -404,6 +408,7 @@ static bool read_setting(sqlite3_stmt *row, struct arena *arena, void *item)
     return sql_column_blob(row, 0, arena, &v->p, &v->n);
 }
 
+/* out keeps what it had when the setting is absent. */
 tinker_status store_get_setting(struct store *s, const char *name, struct buf *out,
                                 tinker_error *err)
 {
@@ -424,6 +429,7 @@ tinker_status store_get_setting(struct store *s, const char *name, struct buf *o
     return status;
 }
 
+/* One statement is a transaction of its own. */
 tinker_status store_put_setting(struct store *s, const char *name, const void *p, size_t n,
                                 tinker_error *err)
 {

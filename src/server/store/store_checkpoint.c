@@ -3,6 +3,8 @@
  * A record is what makes a checkpoint exist.  Several records may name one directory (copies). */
 #include "server/store/store_sql.h"
 
+/* (run, sampler, name) is the key.  The owner and base model are copied from the run, so that a
+ * checkpoint outlives it. */
 #define CHECKPOINT_COLUMNS                                                                     \
     "run, sampler, name, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
     " dir, size_bytes, created_us, expires_us, public, hidden, user_metadata"
@@ -30,7 +32,7 @@ static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
     v->created_us = sqlite3_column_int64(row, 12);
     v->expires_us = sqlite3_column_int64(row, 13);
     v->is_public = sqlite3_column_int(row, 14) != 0;
-    v->hidden = sqlite3_column_int(row, 15) != 0;
+    v->hidden = sqlite3_column_int(row, 15) != 0; /* unnamed sampler weights */
     return sql_column_text(row, 0, arena, &v->run) && sql_column_text(row, 2, arena, &v->name) &&
            sql_column_text(row, 3, arena, &v->owner) &&
            sql_column_text(row, 4, arena, &v->base_model) &&
@@ -70,6 +72,7 @@ static tinker_status list_checkpoints(struct store *s, const char *sql,
     return status;
 }
 
+/* Finds hidden ones, too; route_checkpoint() refuses those. */
 tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                    struct arena *arena, struct store_checkpoint **out,
                                    tinker_error *err)
@@ -181,6 +184,7 @@ tinker_status store_delete_expired(struct store *s, const struct store_checkpoin
     if (status == TINKER_OK)
         status = sql_int(s, "SELECT changes()", NULL, 0, 0, &changed, err);
     pthread_mutex_unlock(&s->lock);
+    /* changes() is of this connection's last statement, hence under the same lock. */
     *deleted = changed > 0;
     return status;
 }
@@ -193,6 +197,7 @@ tinker_status store_set_checkpoint_public(struct store *s, const char *run, int 
                       SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name), sql_i(is_public)), err);
 }
 
+/* 0 clears it. */
 tinker_status store_set_checkpoint_expiry(struct store *s, const char *run, int kind,
                                           const char *name, int64_t expires_us, tinker_error *err)
 {
@@ -251,10 +256,11 @@ static tinker_status copy_locked(struct store *s, const struct store_copy *v, bo
                     err);
     if (status == TINKER_OK)
         status = sql_int(s, "SELECT changes()", NULL, 0, 0, &changed, err);
-    *found = changed > 0;
+    *found = changed > 0; /* 0 rows: the source was deleted */
     return status;
 }
 
+/* No files are copied: both records name the same directory, which stays until both are gone. */
 tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v, bool *found,
                                     tinker_error *err)
 {

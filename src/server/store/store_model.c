@@ -7,6 +7,8 @@
 #include "server/store/store_sql.h"
 #include "server/work/job.h"
 
+/* saved_seq and saved_dir: the training state on disk, see train_state.c; -1 and NULL: as created.
+ * The LoRA shape is recorded because a model that was never saved starts from it. */
 #define MODEL_COLUMNS                                                                      \
     "id, session_id, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
     " user_metadata, status, created_us, last_request_us, saved_seq, saved_dir, train_tokens"
@@ -17,7 +19,7 @@ static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
     struct store_model *v = item;
     v->lora = (tinker_lora)TINKER_LORA_INIT;
     v->lora.rank = sqlite3_column_int64(row, 4);
-    v->lora.has_seed = 1;
+    v->lora.has_seed = 1; /* always recorded: the initial weights depend on it */
     v->lora.seed = sqlite3_column_int64(row, 5);
     v->lora.train_attn = sqlite3_column_int(row, 6);
     v->lora.train_mlp = sqlite3_column_int(row, 7);
@@ -121,6 +123,7 @@ tinker_status store_set_model_status(struct store *s, const char *id, int model_
     if (status == TINKER_OK)
         status = sql_run(s, "UPDATE models SET status=?2 WHERE id=?1",
                          SQL_ARGS(sql_t(id), sql_i(model_status)), err);
+    /* Nothing of an ended model runs again: its bodies would only take space. */
     if (status == TINKER_OK && model_status != STORE_MODEL_ACTIVE)
         status = forget_bodies_locked(s, id, INT64_MAX, err);
     status = sql_end(s, status, err);
@@ -149,7 +152,7 @@ static bool read_request(sqlite3_stmt *row, struct arena *arena, void *item)
     struct store_request *v = item;
     v->seq = sqlite3_column_int64(row, 1);
     v->kind = sqlite3_column_int(row, 2);
-    v->hash = (uint64_t)sqlite3_column_int64(row, 3);
+    v->hash = (uint64_t)sqlite3_column_int64(row, 3); /* SQLite has signed integers only */
     v->proto = sqlite3_column_int(row, 4) != 0;
     v->status = sqlite3_column_int(row, 5);
     v->category = sqlite3_column_int(row, 6);
@@ -159,6 +162,7 @@ static bool read_request(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_blob(row, 9, arena, &v->body, &v->n_body);
 }
 
+/* (model_id, seq) is the key; the body comes after these where it is wanted. */
 #define REQUEST_COLUMNS "model_id, seq, kind, hash, proto, status, category, created_us, result"
 
 /* Journal a request, inside a transaction.  The unique index refuses a number that is taken. */
@@ -171,6 +175,7 @@ static tinker_status add_request_locked(struct store *s, const struct store_requ
                  sql_i(v->proto), sql_i(v->status), sql_i(v->category), sql_i(v->created_us),
                  sql_b(v->result, v->n_result), sql_b(v->body, v->n_body)),
         err);
+    /* Listings show the run with the most recent request first. */
     if (status == TINKER_OK)
         status = sql_run(s, "UPDATE models SET last_request_us=?2 WHERE id=?1",
                          SQL_ARGS(sql_t(v->model_id), sql_i(v->created_us)), err);
@@ -261,6 +266,7 @@ tinker_status store_set_skipped_seq(struct store *s, const char *model_id, int64
     return status;
 }
 
+/* -1: none. */
 tinker_status store_get_skipped_seq(struct store *s, const char *model_id, int64_t *out,
                                     tinker_error *err)
 {
@@ -316,9 +322,11 @@ static tinker_status record_outcome_locked(struct store *s, const struct store_o
     /* Drops the bodies up to here, this one included. */
     if (status == TINKER_OK && v->saved_dir)
         status = set_saved_locked(s, v->model_id, v->seq, v->saved_dir, err);
+    /* Added up here, so a replayed pass, which records no outcome, does not count twice. */
     if (status == TINKER_OK && v->tokens)
         status = sql_run(s, "UPDATE models SET train_tokens=train_tokens+?2 WHERE id=?1",
                          SQL_ARGS(sql_t(v->model_id), sql_i(v->tokens)), err);
+    /* The checkpoint, and the sampling session that uses it, exist from this commit on. */
     if (status == TINKER_OK && v->checkpoint)
         status = store_put_checkpoint_locked(s, v->checkpoint, err);
     if (status == TINKER_OK && v->sampler)
@@ -350,6 +358,7 @@ tinker_status store_prune_requests(struct store *s, int64_t done_before_us, tink
     pthread_mutex_lock(&s->lock);
     tinker_status status =
         sql_run(s,
+                /* status: 0 pending, 1 done, 2 failed.  Kinds ?2 to ?6 change the weights. */
                 "DELETE FROM requests WHERE status<>0 AND done_us>0 AND done_us<?1 AND body IS NULL"
                 " AND (NOT EXISTS(SELECT 1 FROM models m WHERE m.id=requests.model_id"
                 " AND m.status=0 AND m.saved_seq<requests.seq)"

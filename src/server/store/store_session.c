@@ -3,6 +3,7 @@
  * Heartbeats are not recorded: after a restart every live session gets its whole timeout again. */
 #include "server/store/store_sql.h"
 
+/* tags and user_metadata are JSON text, as the client sent them. */
 #define SESSION_COLUMNS                                                                      \
     "id, owner, tags, user_metadata, sdk_version, project_id, created_us, seen_us, expired," \
     " display_name, finish_reason, finish_detail"
@@ -13,7 +14,7 @@ static bool read_session(sqlite3_stmt *row, struct arena *arena, void *item)
     struct store_session *v = item;
     v->created_us = sqlite3_column_int64(row, 6);
     v->seen_us = sqlite3_column_int64(row, 7);
-    v->expired = sqlite3_column_int(row, 8) != 0;
+    v->expired = sqlite3_column_int(row, 8) != 0; /* ended, by time or by its client */
     return sql_column_text(row, 0, arena, &v->id) && sql_column_text(row, 1, arena, &v->owner) &&
            sql_column_text(row, 2, arena, &v->tags) &&
            sql_column_text(row, 3, arena, &v->user_metadata) &&
@@ -38,6 +39,7 @@ tinker_status store_add_session_locked(struct store *s, const struct store_sessi
                    err);
 }
 
+/* Survives the process from here on; see store.h for power failures. */
 tinker_status store_add_session(struct store *s, const struct store_session *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -126,6 +128,7 @@ tinker_status store_count_session(struct store *s, const char *id, int64_t *chec
                                    "SELECT count(*) FROM checkpoints c JOIN models m ON m.id=c.run"
                                    " WHERE m.session_id=?1 AND c.hidden=0",
                                    SQL_ARGS(sql_t(id)), 0, checkpoints, err);
+    /* sum() of no rows is NULL, which sql_int() turns into 0. */
     if (status == TINKER_OK)
         status = sql_int(s,
                          "SELECT sum(c.size_bytes) FROM checkpoints c JOIN models m ON m.id=c.run"
@@ -152,6 +155,7 @@ tinker_status store_get_session(struct store *s, const char *id, struct arena *a
 
 /* ---- sampling sessions --------------------------------------------------------------------- */
 
+/* run and name point to the checkpoint, not to its directory: a deleted one is noticed. */
 #define SAMPLER_COLUMNS \
     "id, session_id, owner, base_model, model_path, run, name, sampler, created_us"
 
@@ -217,6 +221,7 @@ tinker_status store_join_sampler(struct store *s, const char *id, int64_t *numbe
                                    "INSERT INTO sampler_clients(id, n) VALUES(?1, 1)"
                                    " ON CONFLICT(id) DO UPDATE SET n=n+1",
                                    SQL_ARGS(sql_t(id)), err);
+    /* The number that the statement above has just counted up to. */
     if (status == TINKER_OK)
         status = sql_int(s, "SELECT n FROM sampler_clients WHERE id=?1", SQL_ARGS(sql_t(id)), 0,
                          number, err);

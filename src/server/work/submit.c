@@ -62,7 +62,7 @@ static void look_in_memory(struct server *s, const char *user, const char *model
         /* max_seq can be too low after a restart: the store may have pruned the last requests. */
         int64_t last = m->max_seq > m->next_seq - 1 ? m->max_seq : m->next_seq - 1;
         a->seq = seq.has ? seq.value : last + 1;
-        a->known = a->seq <= last;
+        a->known = a->seq <= last; /* or it fills a gap: the store decides */
         *id = arena_printf(arena, "%s:%lld", m->id, (long long)a->seq);
         struct future *f = *id ? live_find_future_locked(s, *id) : NULL;
         a->in_memory = f != NULL;

@@ -80,6 +80,7 @@ bool train_finish_json(struct server *s, struct future *f, const struct wire_typ
     struct buf b;
     tinker_error err = { 0 };
     buf_init(&b, RESULT_MAX);
+    /* train_finish() takes over the buffer, also when it fails. */
     if (wire_encode_json(type, value, &b, &err) == TINKER_OK)
         return train_finish(s, f, &b, false, outcome);
     buf_clear(&b);
@@ -165,7 +166,7 @@ static void finish_pass(struct server *s, struct train_task *t)
     }
     struct buf b;
     tinker_error err = { 0 };
-    struct store_outcome outcome = { .tokens = job_tokens(f->job) };
+    struct store_outcome outcome = { .tokens = job_tokens(f->job) }; /* counted with the outcome */
     bool changes = f->kind == JOB_FORWARD_BACKWARD;
     struct model *m = f->model; /* f may be gone after train_finish() */
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
@@ -289,6 +290,7 @@ static void run_optim_step(struct server *s, struct future *f)
         train_fail(s, f, &err);
         return;
     }
+    /* The step is in memory; finish_saved() makes it durable, or undoes it. */
     atomic_fetch_add(&s->counters.steps, 1);
     const tinker_named_number metrics[] = {
         { "grad_norm:mean", m.grad_norm },     { "learning_rate:mean", m.learning_rate },
@@ -404,7 +406,7 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
     /* Unnamed sampler weights live as long as their session. */
     if (ended)
         checkpoint_drop_hidden(s, m->id, 0);
-    checkpoint_remove(s, m->saved_dir);
+    checkpoint_remove(s, m->saved_dir); /* NULL: nothing was saved */
     free(m->saved_dir);
     m->saved_dir = NULL;
     return TINKER_OK;
@@ -449,7 +451,7 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
         future_fail(s, f, TINKER_CATEGORY_USER, "model %s %s", m->id, reason);
         return false;
     }
-    m->used = ++weights->tick;
+    m->used = ++weights->tick; /* for adapter_limit.c: the least recently used leaves first */
     /* The route refused it, but its number has to be used up: now is its turn to fail. */
     if (f->job->refused[0]) {
         bool replay = f->replay;

@@ -23,6 +23,7 @@ static void describe_checkpoint(struct future *f, struct store_checkpoint *c, in
                                 const char *name)
 {
     const struct model *m = f->model;
+    /* The shape as the engine has it: what a model must look like to load the checkpoint. */
     *c = (struct store_checkpoint){ .run = m->id,
                                     .name = name,
                                     .owner = m->owner,
@@ -60,6 +61,7 @@ static tinker_status check_new_name(struct server *s, struct future *f, int kind
         status = err_set(err, TINKER_EINVAL, "checkpoint name '%s' starts with a dot", name);
     if (status == TINKER_OK)
         status = find_existing(s, f, kind, name, old, err);
+    /* Only the store knows: names are unique per run and kind. */
     if (status == TINKER_OK && *old && !overwrite)
         status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
                          name);
@@ -182,7 +184,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     long long n = f->job->save_sampler.sampling_session_seq_id.value;
     char dir[CHECKPOINT_DIR];
     tinker_error err = { 0 };
-    struct wire_opt_int no_ttl = { 0 };
+    struct wire_opt_int no_ttl = { 0 }; /* it lives as long as its session */
     struct store_checkpoint c;
     /* Users cannot put a colon into a name, so the two kinds of names never collide. */
     const char *name = arena_printf(arena, ":%lld", n);
@@ -198,7 +200,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     tinker_adapter *copy = adapter_limit_make_space(s, weights, m, &err) == TINKER_OK
                                ? tinker_adapter_snapshot(m->adapter, &err)
                                : NULL;
-    if (copy)
+    if (copy) /* the cache takes it over */
         weights_add(weights, m->base, dir, copy);
     struct store_sampler sampler = { .id = id,
                                      .session_id = m->session->id,
@@ -216,11 +218,13 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
     struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
     if (train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
+        /* Training loops save after each step and sample from the newest only. */
         checkpoint_drop_hidden(s, m->id, (size_t)s->opts.ephemeral_keep);
     else
         checkpoint_discard(s, dir);
 }
 
+/* Called by train_start() with the adapter in memory. */
 void train_save(struct server *s, struct weights_cache *weights, struct future *f)
 {
     const struct wire_save_weights_for_sampler_request *r = &f->job->save_sampler;

@@ -92,7 +92,7 @@ tinker_status train_state_load(struct server *s, struct model *m, int64_t seq, t
         return err->status;
     }
     m->rewound = false;
-    m->adapter = a;
+    m->adapter = a; /* exactly as it was before request seq */
     return TINKER_OK;
 }
 
@@ -119,7 +119,7 @@ void train_state_adopt(struct server *s, struct model *m, const char *dir, int64
     char *old = m->saved_dir;
     m->saved_dir = strdup(dir);
     m->saved_seq = seq;
-    m->unsaved_steps = 0;
+    m->unsaved_steps = 0; /* autosave counts from here */
     checkpoint_remove(s, old);
     free(old);
 }

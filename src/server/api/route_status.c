@@ -1,4 +1,4 @@
-/* route_page.c - for people and monitors: status page, /status, /metrics.
+/* route_status.c - for people and monitors: status page, /status, /metrics.
  *
  * Counters are atomics that only grow; gauges are read under the lock, all at one moment. */
 #include <math.h>
@@ -7,11 +7,11 @@
 #include <unistd.h>
 #include <tinker/version.h>
 
-#include "server/api/page.h"
+#include "server/api/status_page.h"
 #include "server/api/routes.h"
 
 /* Browsers get the page, programs a short description. */
-void route_page(struct server *s, struct request *req, struct response *res)
+void route_status_page(struct server *s, struct request *req, struct response *res)
 {
     if (!req->accept || !strstr(req->accept, "text/html")) {
         response_json(res, "{\"name\":\"tinker\",\"version\":\"" TINKER_VERSION
@@ -19,13 +19,16 @@ void route_page(struct server *s, struct request *req, struct response *res)
         return;
     }
     /* Where keys are needed, the page shows its field for the key from the start. */
-    const char *hidden = s->opts.n_api_keys ? strstr(page_html, PAGE_KEY_HIDDEN) : NULL;
-    size_t n = hidden ? (size_t)(hidden - page_html) : page_html_size;
-    buf_append(&res->body, page_html, n);
+    const char *hidden =
+        s->opts.n_api_keys ? strstr(status_page_html, STATUS_PAGE_KEY_HIDDEN) : NULL;
+    size_t n = hidden ? (size_t)(hidden - status_page_html) : status_page_html_size;
+    buf_append(&res->body, status_page_html, n);
     if (hidden)
-        buf_append(&res->body, hidden + strlen(PAGE_KEY_HIDDEN),
-                   page_html_size - n - strlen(PAGE_KEY_HIDDEN));
+        buf_append(&res->body, hidden + strlen(STATUS_PAGE_KEY_HIDDEN),
+                   status_page_html_size - n - strlen(STATUS_PAGE_KEY_HIDDEN));
     res->content_type = "text/html; charset=utf-8";
+    /* The page needs its own inline code and nothing else, so a name that slips into the markup
+     * could load nothing and send nothing away. */
     response_header(res, "Content-Security-Policy",
                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
                     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'");
@@ -33,10 +36,12 @@ void route_page(struct server *s, struct request *req, struct response *res)
 
 /* The gauges at one moment. */
 struct snapshot {
+    /* As in struct server; the last three are the sizes of its maps. */
     size_t queued_samples, active_samples, queued_bytes, result_bytes, sessions, models, futures;
     struct listener_stats http;
 };
 
+/* server.lock for the state, then the listener's own: never both at once. */
 static void take_snapshot(struct server *s, struct snapshot *v)
 {
     pthread_mutex_lock(&s->lock);
@@ -86,10 +91,12 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
     put_metric(b, "samples_total", "counter", "samples done", (double)atomic_load(&c->samples));
     put_metric(b, "failures_total", "counter", "requests that failed",
                (double)atomic_load(&c->failures));
+    /* The two sum up to the busy time of the engine thread. */
     put_metric(b, "train_seconds_total", "counter", "engine time of training",
                (double)atomic_load(&c->train_ns) / 1e9);
     put_metric(b, "sample_seconds_total", "counter", "engine time of sampling",
                (double)atomic_load(&c->sample_ns) / 1e9);
+    /* Gauges. */
     put_metric(b, "queued_samples", "gauge", "samples waiting", (double)v.queued_samples);
     put_metric(b, "active_samples", "gauge", "samples running", (double)v.active_samples);
     put_metric(b, "queued_bytes", "gauge", "memory of waiting requests", (double)v.queued_bytes);

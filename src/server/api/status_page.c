@@ -1,11 +1,11 @@
-/* page.c - the status page: one document, no framework, nothing loaded from elsewhere.
+/* status_page.c - the status page: one document, no framework, nothing loaded from elsewhere.
  *
  * It reads /status, /api/v1/checkpoints and /v1/models like any client, and puts what it gets into
- * text nodes only, so nothing that a user named can become markup.  route_page.c sends it. */
-#include "server/api/page.h"
+ * text nodes only, so nothing that a user named can become markup.  route_status.c sends it. */
+#include "server/api/status_page.h"
 
 /* clang-format off */
-const char page_html[] =
+const char status_page_html[] =
     "<!doctype html>\n"
     "<html lang=\"en\">\n"
     "<head>\n"
@@ -122,4 +122,4 @@ const char page_html[] =
     "</body>\n"
     "</html>\n";
 /* clang-format on */
-const size_t page_html_size = sizeof(page_html) - 1;
+const size_t status_page_html_size = sizeof(status_page_html) - 1;
