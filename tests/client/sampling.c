@@ -547,7 +547,7 @@ static void test_clients_of_one_session_share(void) /* R-066 */
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
     char *text = tinker_sampler_export(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL);
+    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
@@ -580,7 +580,7 @@ static void test_strangers_do_not_share(void) /* R-062 R-066 */
     tinker_sampler *twin[9];
     tinker_future *f[10] = { NULL };
     for (size_t i = 0; i < 9; i++) {
-        twin[i] = sampler_new(s->holder, s->id, NULL);
+        twin[i] = sampler_new(s->holder, s->id, NULL, NULL);
         CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
         f[i] = sample(twin[i], 2);
         world_settle(&w);
