@@ -50,7 +50,7 @@ static bool take_options(struct operation *op, struct tinker_future *f, struct c
 {
     bool calls = op->calls_back || (p && p->on_response);
     if (calls)
-        f->guard = callback_guard_new(p);
+        f->guard = callback_guard_new();
     if (calls && !f->guard) {
         call_options_unref(p);
         return false;
