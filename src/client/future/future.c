@@ -251,7 +251,7 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
         status = tinker_future_wait(f, 0, err); /* just now */
     else if (status == TINKER_ETIMEDOUT) {
-        err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
+        err_set(err, TINKER_ETIMEDOUT, "no response within %lld ms; the request was canceled",
                 (long long)timeout_ms);
         last_error_append(err, f);
     }

@@ -179,7 +179,7 @@ void operation_fail(struct operation *op, const tinker_error *err)
 void operation_cancel(struct operation *op)
 {
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "%s was cancelled", operation_label(op));
+    err_set(&err, TINKER_ECANCELED, "%s was canceled", operation_label(op));
     operation_complete(op, &err);
     op->class->abandon(op);
 }
