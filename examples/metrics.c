@@ -55,10 +55,12 @@ int main(int argc, char **argv)
     expect((double)tinker_metrics_counter(m, "demo_tokens") == length->sum, "both count tokens");
     expect(tinker_metric(m->gauges, m->n_gauges, "demo_last_seed", 0) == SAMPLES, "the last seed");
 
-    char *text = need(tinker_metrics_text(m), "text");
-    printf("%zu bytes for Prometheus, beginning: %.*s\n", strlen(text), (int)strcspn(text, "\n"),
-           text);
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    if (tinker_metrics_text(m, &text, &err) != TINKER_OK)
+        die("text");
+    printf("%zu bytes for Prometheus, beginning: %.*s\n", text.n, (int)strcspn(text.s, "\n"),
+           text.s);
+    tinker_text_clear(&text);
     tinker_metrics_free(m);
     tinker_sampler_free(s);
     tinker_service_free(service);

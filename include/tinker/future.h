@@ -50,7 +50,7 @@ TINKER_API tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms
  *     f = tinker_future_await(tinker_training_optim_step(t, NULL, &err), 60000, &err);
  *
  * f comes back complete and successful, and is still yours to free.  Else NULL with *err set, and
- * f is freed; if it was pending it is cancelled, which does not undo what the service has begun.
+ * f is freed; if it was pending it is canceled, which does not undo what the service has begun.
  * f may be NULL, as a refused submission returns it: then *err stays as the submission set it.
  * Blocks. */
 TINKER_API tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms,
@@ -61,7 +61,7 @@ TINKER_API int tinker_future_done(const tinker_future *f);
 
 /* Ask for cancellation: completes with TINKER_ECANCELED unless the result comes
  * first.  A request, not a promise: the service may execute it all the same, and
- * a cancelled training request still takes its turn. */
+ * a canceled training request still takes its turn. */
 TINKER_API void tinker_future_cancel(tinker_future *f);
 
 /* Free the future and everything reachable from its result; does not cancel.

@@ -68,9 +68,9 @@ struct http_request {
     const void *body;                 /* NULL with length 0: none */
     size_t body_len;
     struct http_timeouts timeouts;
-    int64_t total_ms;  /* from start to end, redirects included; 0: as long as bytes arrive */
-    bool follow;       /* redirects */
-    bool small_answer; /* expected: a small buffer will do, and many may be held */
+    int64_t total_ms;    /* from start to end, redirects included; 0: as long as bytes arrive */
+    bool follow;         /* redirects */
+    bool small_response; /* expected: a small buffer will do, and many may be held */
     size_t max_response;
     void (*done)(struct http_request *r); /* may start it again, or free it */
     /* Instead of resp.body, for a 2xx; false stops with HTTP_FAIL_SINK.  May be NULL. */

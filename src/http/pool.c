@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include "base/err.h"
 
+/* curl_global_init() is not thread-safe in older versions, hence the once. */
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 static CURLcode init_code;
 
@@ -45,6 +46,7 @@ static void client_free(struct http_client *c)
             break;
         }
     loop_disarm_real(p->loop, &c->timer);
+    /* Cleaning up may call on_curl_timer() and arm the timer again: it is disarmed before and after. */
     curl_multi_cleanup(c->multi); /* closes its sockets */
     if (c->sockets)               /* closed without a word */
         count_sockets(c, -c->sockets);
@@ -53,6 +55,7 @@ static void client_free(struct http_client *c)
     free(c);
 }
 
+/* Free clients without a request, and with them the idle connections they keep. */
 void pool_drop_unused(struct http_pool *p)
 {
     for (struct http_client *c = p->clients, *next; c; c = next) {
@@ -73,6 +76,8 @@ static void request_ended(struct http_request *r);
 /* Hand out the transfers that curl reports as finished. */
 static void client_drain(struct http_client *c)
 {
+    /* A completion may start or cancel requests, which comes back here; the outer call goes on with
+     * whatever they left to hand out. */
     if (c->draining)
         return;
     c->draining = true;
@@ -94,6 +99,8 @@ static void client_drain(struct http_client *c)
     else
         client_free_if_unused(c);
 }
+
+/* ---- curl's side: sockets to watch and timers to keep, see curl_multi_socket_action(3) ---------- */
 
 static void client_ready(void *arg, int fd, unsigned events)
 {
@@ -137,6 +144,7 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
     return loop_watch(c->pool->loop, fd, events, client_ready, c) ? 0 : -1;
 }
 
+/* curl's own timers run on the real clock, also in tests with a fake one: it measures with it. */
 static int on_curl_timer(CURLM *multi, long ms, void *arg)
 {
     (void)multi;
@@ -167,6 +175,7 @@ static struct http_client *client_new(struct http_pool *p)
     curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
     /* what a client keeps open is what it may need at once */
     curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)p->opts.per_client + 1);
+    /* at the end: older clients are filled first, and those at the end become idle and can go */
     struct http_client **at = &p->clients;
     while (*at)
         at = &(*at)->next;
@@ -183,6 +192,8 @@ static struct http_client *find_unused(const struct http_pool *p)
     return NULL;
 }
 
+/* An idle connection first, when sockets are scarce; else the first client with room; else a new
+ * one.  NULL: no memory. */
 static struct http_client *client_acquire(struct http_pool *p)
 {
     struct http_client *unused = p->opts.budget ? find_unused(p) : NULL;
@@ -194,6 +205,8 @@ static struct http_client *client_acquire(struct http_pool *p)
     return client_new(p);
 }
 
+/* A connection of the client was bad: it takes no further request, and its end is that of its last
+ * one.  The next request gets fresh connections. */
 void pool_retire(struct http_client *c)
 {
     if (!c->retired) {
@@ -221,6 +234,7 @@ static void wake_waiting(struct http_pool *p)
         pool_wake(p, 0);
 }
 
+/* A request that is being connected may open a socket at any moment, so it counts as one. */
 void pool_count_connecting(struct http_request *r, bool connecting)
 {
     struct http_pool *p = r->pool;
@@ -236,6 +250,7 @@ void pool_count_connecting(struct http_request *r, bool connecting)
         wake_waiting(p);
 }
 
+/* The three sums change together; what became free may be what another pool waits for. */
 static void count_sockets(struct http_client *c, int delta)
 {
     struct http_pool *p = c->pool;
@@ -247,6 +262,8 @@ static void count_sockets(struct http_client *c, int delta)
         wake_waiting(p);
 }
 
+/* curl opens several sockets for one request when it tries IPv6 and IPv4 side by side (RFC 8305).
+ * Which of them became the connection is known only later, by its local port. */
 void pool_socket_opened(struct http_request *r, int fd)
 {
     if (r->n_opened < HTTP_OPENED_MAX)

@@ -481,7 +481,7 @@ static bool configure_easy(struct http_request *r)
                      https && !r->pool->opts.only_http1 ? CURL_HTTP_VERSION_2TLS
                                                         : CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(e, CURLOPT_PIPEWAIT, https ? 1L : 0L);
-    curl_easy_setopt(e, CURLOPT_BUFFERSIZE, r->small_answer ? (long)SMALL_BUFFER : (long)BUFFER);
+    curl_easy_setopt(e, CURLOPT_BUFFERSIZE, r->small_response ? (long)SMALL_BUFFER : (long)BUFFER);
     if (r->on_data)
         curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, NULL);
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);

@@ -175,7 +175,7 @@ static void test_time_is_up(void)
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
     CHECK(!tinker_future_await(tinker_service_health(w.service, &err), 30, &err));
     CHECK_INT(err.status, TINKER_ETIMEDOUT);
-    CHECK(strstr(err.message, "cancelled") != NULL);
+    CHECK(strstr(err.message, "canceled") != NULL);
     for (int i = 0; i < 2000 && fake_held_on(w.server, API "healthz"); i++)
         tinker_future_free(
             AWAIT(tinker_service_call(w.service, "GET", API "sessions", NULL, 0, NULL, &err)));

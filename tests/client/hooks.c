@@ -128,7 +128,7 @@ static void test_exceptions(void) /* R-196 */
     tinker_future_free(f);
     REQUIRE(t.n == 1); /* every start has an end */
     CHECK(strstr(t.line[0], "http.request.exception duration_ms=2000 "));
-    CHECK(strstr(t.line[0], " reason=cancelled"));
+    CHECK(strstr(t.line[0], " reason=canceled"));
     tape_clear(&t);
     world_close(&w);
 }

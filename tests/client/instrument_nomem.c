@@ -38,11 +38,12 @@ static void test_metrics(void) /* R-193 */
         tinker_error err = { 0 };
         failmalloc_at(n);
         tinker_metrics *m = tinker_metrics_snapshot(&err);
-        char *text = m ? tinker_metrics_text(m) : NULL;
+        tinker_text text = TINKER_TEXT_INIT;
+        bool ok = m && tinker_metrics_text(m, &text, &err) == TINKER_OK;
         bool failed = failmalloc_stop();
-        CHECK(m || err.status == TINKER_ENOMEM);
-        CHECK_INT(text == NULL, failed);
-        free(text);
+        CHECK(ok || err.status == TINKER_ENOMEM);
+        CHECK_INT(!ok, failed);
+        tinker_text_clear(&text);
         if (!failed) {
             CHECK_INT(tinker_metrics_counter(m, "new-1"), 1); /* the first add had no memory */
             CHECK_INT(tinker_metrics_counter(m, "new-2"), 2);

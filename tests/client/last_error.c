@@ -270,7 +270,7 @@ static void test_waits_tell_it_too(void)
                                 "Error code: 500 - asleep") != NULL);
     CHECK(!tinker_service_create_sampler(w.service, "tiny", NULL, 50, &w.err));
     CHECK_INT(w.err.status, TINKER_ETIMEDOUT);
-    CHECK(strstr(w.err.message, "was cancelled; the last exchange") != NULL);
+    CHECK(strstr(w.err.message, "was canceled; the last exchange") != NULL);
     tinker_future_cancel(f);
     world_settle(&w);
     CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ECANCELED);

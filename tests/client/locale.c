@@ -62,11 +62,11 @@ static void test_metrics(void)
     tinker_gauge_set("half", 0.5);
     tinker_histogram_record("took", 2.25);
     tinker_metrics *m = tinker_metrics_snapshot(NULL);
-    char *text = tinker_metrics_text(m);
-    REQUIRE(text);
-    CHECK(strstr(text, "half 0.5\n") != NULL);
-    CHECK(strstr(text, "took_sum 2.25\n") != NULL);
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    REQUIRE(tinker_metrics_text(m, &text, NULL) == TINKER_OK);
+    CHECK(strstr(text.s, "half 0.5\n") != NULL);
+    CHECK(strstr(text.s, "took_sum 2.25\n") != NULL);
+    tinker_text_clear(&text);
     tinker_metrics_free(m);
 }
 

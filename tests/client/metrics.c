@@ -179,14 +179,14 @@ static void test_text(void) /* R-193 */
     tinker_histogram_record("text_ms", 3);
     tinker_histogram_record("text_ms", 9000);
     tinker_metrics *m = tinker_metrics_snapshot(NULL);
-    char *text = tinker_metrics_text(m);
-    REQUIRE(text);
-    CHECK(strstr(text, "# TYPE text_count counter\ntext_count 3\n"));
-    CHECK(strstr(text, "# TYPE _9text gauge\n_9text 0.5\n"));
-    CHECK(strstr(text, "text_ms_bucket{le=\"2\"} 0\ntext_ms_bucket{le=\"5\"} 1\n"));
-    CHECK(strstr(text, "text_ms_bucket{le=\"5000\"} 1\ntext_ms_bucket{le=\"+Inf\"} 2\n"));
-    CHECK(strstr(text, "text_ms_sum 9003\ntext_ms_count 2\n"));
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    REQUIRE(tinker_metrics_text(m, &text, NULL) == TINKER_OK);
+    CHECK(strstr(text.s, "# TYPE text_count counter\ntext_count 3\n"));
+    CHECK(strstr(text.s, "# TYPE _9text gauge\n_9text 0.5\n"));
+    CHECK(strstr(text.s, "text_ms_bucket{le=\"2\"} 0\ntext_ms_bucket{le=\"5\"} 1\n"));
+    CHECK(strstr(text.s, "text_ms_bucket{le=\"5000\"} 1\ntext_ms_bucket{le=\"+Inf\"} 2\n"));
+    CHECK(strstr(text.s, "text_ms_sum 9003\ntext_ms_count 2\n"));
+    tinker_text_clear(&text);
     tinker_metrics_free(m);
 }
 

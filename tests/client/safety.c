@@ -306,7 +306,7 @@ static void test_creation_out_of_time(void)
                 (struct fake_reply){ .body = "{\"request_id\":\"r\"}", .delay_ms = 20000 });
     CHECK(!tinker_service_create_lora(w.service, "tiny", NULL, 50, &w.err));
     CHECK_INT(w.err.status, TINKER_ETIMEDOUT);
-    CHECK(strstr(w.err.message, "within 50 ms") && strstr(w.err.message, "was cancelled"));
+    CHECK(strstr(w.err.message, "within 50 ms") && strstr(w.err.message, "was canceled"));
     world_close(&w);
 }
 

@@ -246,8 +246,8 @@ static void test_old_hashes_are_forgotten(void)
     static const char back[] = "UPDATE requests SET hash=4711;"
                                "UPDATE settings SET value='2' WHERE name='schema';";
     char path[400];
-    begin();
-    save("/api/v1/save_weights", "a", 1);
+    begin_surface();
+    save_as("/api/v1/save_weights", "a", 1);
     server_close(s);
     sqlite3 *db = NULL;
     snprintf(path, sizeof(path), "%s/tinker.db", test_data);

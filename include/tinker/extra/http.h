@@ -146,7 +146,7 @@ typedef struct tinker_receive_options {
 
 /* Any request to the service, as tinker_service_call() makes it.  It is tried again like all
  * requests until the first piece has come; from then on a failure is final.  The future completes
- * when the last piece was taken; until then it can be cancelled and have a deadline.  Its result
+ * when the last piece was taken; until then it can be canceled and have a deadline.  Its result
  * is nothing but success, or a failure that names the request, after the pieces that came before.
  * NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_service_receive(tinker_service *s, const char *method,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <tinker/data.h>
 #include <tinker/error.h>
+#include <tinker/tokenizer.h> /* tinker_text */
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,8 +76,16 @@ TINKER_API void tinker_metrics_free(tinker_metrics *m);
 TINKER_API int64_t tinker_metrics_counter(const tinker_metrics *m, const char *name);
 TINKER_API const tinker_histogram *tinker_metrics_histogram(const tinker_metrics *m,
                                                             const char *name);
-/* The snapshot in the text format of Prometheus; free() it.  NULL: out of memory. */
-TINKER_API char *tinker_metrics_text(const tinker_metrics *m);
+/* Append the snapshot in the text format of Prometheus to *out, which stays yours:
+ *
+ *     tinker_text text = TINKER_TEXT_INIT;
+ *     if (tinker_metrics_text(m, &text, &err) == TINKER_OK)
+ *         fputs(text.s, stdout);
+ *     tinker_text_clear(&text);
+ *
+ * TINKER_ENOMEM; *out is unchanged then.  Does not block. */
+TINKER_API tinker_status tinker_metrics_text(const tinker_metrics *m, tinker_text *out,
+                                             tinker_error *err);
 
 #ifdef __cplusplus
 }

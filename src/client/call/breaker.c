@@ -38,7 +38,7 @@ struct view {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map names; /* lock; name to struct breaker */
-static bool ready;       /* lock: names is initialised */
+static bool ready;       /* lock: names is initialized */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static uint64_t pack_state(struct view v)

@@ -1,7 +1,15 @@
 /* call.c - the two retry layers around one HTTP exchange.
  *
  * States, by what is pending: a token (auth), an exchange (http), or a delay (timer).
- * Exactly one of them while active. */
+ * Exactly one of them while active.
+ *
+ *   call_start --> begin_try --> begin_attempt --token--> send_attempt --> on_http
+ *                     ^               ^                                      |
+ *                     |               '------ delay <-- layer 1: again? -----|
+ *                     '------ delay <-------- layer 2: again? ---------------|
+ *                                                                finish_call '--> done()
+ *
+ * The owner keeps the call and everything it points to alive until done, and may free it there. */
 #include "client/call/call.h"
 
 #include <assert.h>
@@ -51,6 +59,8 @@ static bool attempts_spent(const struct call *c)
 }
 
 /* Where the last of json[0..n) that is no blank is; 0 when there is none before. */
+/* Splicing members into the encoded body spares decoding it: only the closing brace must be found,
+ * and whether the object is empty. */
 static size_t find_last_byte(const char *json, size_t n)
 {
     while (n > 1 && strchr(" \t\r\n", json[n - 1]))
@@ -73,6 +83,7 @@ static bool extend_body(struct call *c)
         return false;
     memcpy(c->own_body, json, n);
     size_t at = n;
+    /* "{}" takes no comma */
     if (json[find_last_byte(json, n)] != '{')
         c->own_body[at++] = ',';
     memcpy(c->own_body + at, p->extra_body, p->n_extra_body);
@@ -93,6 +104,8 @@ static bool has_default_header(const struct config *cfg, const char *name)
     return false;
 }
 
+/* Headers being collected.  Precedence, highest first: the credential, options of the call, options
+ * of the service, the library. */
 struct header_list {
     struct http_header v[24 + CALL_EXTRA_HEADERS];
     size_t n;
@@ -152,6 +165,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     tinker_status s = c->holder->common ? TINKER_OK : make_common_headers(c->holder, err);
     if (s != TINKER_OK)
         return s;
+    /* Names and values as the reference SDK sends them; the service logs them. */
     c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
     put_header(&l, "Accept", c->accept ? c->accept : "application/json", false);
     if (!get)
@@ -170,6 +184,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
         s = check_header_values(&key, c->token ? 1 : 0, err);
     if (s != TINKER_OK)
         return s;
+    /* An array of their own, because the transfer keeps the pointer until the end of the attempt. */
     size_t n_own = p ? p->n_headers : 0;
     c->headers = malloc((l.n + cfg->n_default_headers + n_own + 1) * sizeof(*c->headers));
     if (!c->headers)
@@ -208,6 +223,7 @@ char *call_url(const struct call *c)
     return url;
 }
 
+/* What belongs to one attempt, among it the credential; the next attempt makes it anew. */
 static void free_attempt(struct call *c)
 {
     free(c->headers);
@@ -218,6 +234,7 @@ static void free_attempt(struct call *c)
     c->url = c->token = c->own_body = NULL;
 }
 
+/* The owner may free the call in done, so nothing may follow this. */
 static void finish_call(struct call *c)
 {
     c->active = false;
@@ -239,6 +256,7 @@ static int64_t call_now_ms(const struct call *c)
     return loop_now_ns(c->holder->rt->loop) / 1000000;
 }
 
+/* Harmless when there is no try: call_settle() may have ended it before the response was over. */
 static void end_try(struct call *c)
 {
     if (!c->trying)
@@ -256,6 +274,7 @@ static void conclude_call(struct call *c)
     finish_call(c);
 }
 
+/* Nothing was sent, or nothing can be: no layer tries again. */
 static void fail_local(struct call *c, const tinker_error *err)
 {
     c->outcome = CALL_LOCAL;
@@ -285,6 +304,7 @@ static void send_attempt(struct call *c)
     struct http_pool *pool = cfg->has_transport ? NULL : holder_pool(c->holder, spec->pool, &err);
     r->body = c->body;
     r->body_len = c->body_len;
+    /* a transport of the program's takes the place of our connections */
     bool way = pool || cfg->has_transport;
     c->url = call_url(c);
     tinker_status ok = way ? build_headers(c, &err) : TINKER_ESTATE; /* err says why */
@@ -299,11 +319,14 @@ static void send_attempt(struct call *c)
     int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
     r->method = spec->method;
     r->url = c->url;
+    /* an own timeout of the call or its kind covers connecting, too */
     r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
     r->total_ms = exchange_limit_ms(c, &r->timeouts);
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
+    /* c->sent counts attempts of this call, op->sent those of all its calls: max_retries of a
+     * sample is for the sample as a whole.  Polls are not attempts. */
     c->sent++;
     c->sent_ns = loop_now_ns(c->holder->rt->loop);
     if (c->op && spec->pool != POOL_RETRIEVE)
@@ -320,6 +343,7 @@ static void send_attempt(struct call *c)
     }
 }
 
+/* Credentials are asked for before every attempt, because a token may expire between two. */
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
     struct call *c = container_of(w, struct call, auth);
@@ -390,6 +414,7 @@ static void describe_failure(struct call *c)
     }
 }
 
+/* Statuses are judged later: 3xx that arrive here were not followed, and are failures like 4xx. */
 static enum call_outcome classify_outcome(const struct http_response *resp)
 {
     switch (resp->failure) {
@@ -418,6 +443,7 @@ static bool attempt_again(const struct call *c)
         return true;
     if (c->outcome != CALL_STATUS)
         return false;
+    /* The service may overrule the table of statuses either way. */
     char should[16];
     if (http_response_header(resp, "x-should-retry", should, sizeof(should))) {
         if (strcmp(should, "true") == 0)
@@ -439,6 +465,7 @@ static void next_attempt(struct timer *t)
 
 static void wait_attempt(struct call *c)
 {
+    /* A wait that the service asks for comes before our own back-off. */
     struct runtime *rt = c->holder->rt;
     int64_t ms =
         c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
@@ -449,6 +476,7 @@ static void wait_attempt(struct call *c)
     loop_arm(rt->loop, &c->timer, ms);
 }
 
+/* A new try has a new idempotency key, unless one_key; the owner may change the body. */
 static void next_try(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
@@ -476,6 +504,7 @@ static bool try_again(struct call *c)
         loop_arm(l, &c->timer, RETRY_BILLING_MS);
         return true;
     }
+    /* The budget covers all tries and pauses together; the last delay is cut to what is left of it. */
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
     bool retryable = try_retryable(c) && !attempts_spent(c);
     call_event(c, CALL_EVENT_TRY_FAILED, retryable ? 0 : -1);
@@ -512,6 +541,8 @@ static void refuse_truncated_body(const struct call *c, struct http_response *re
 static void on_http(struct http_request *r)
 {
     struct call *c = container_of(r, struct call, http);
+    /* From here: judge the response, tell everybody, then decide among another attempt (layer 1), the
+     * owner's own treatment (catch), another try (layer 2), and the end. */
     c->exchange = NULL;
     if (!c->trying) { /* settled before */
         finish_call(c);
@@ -534,6 +565,7 @@ static void on_http(struct http_request *r)
         wait_attempt(c);
         return;
     }
+    /* before layer 2, because a rate limit of samples pauses the account instead of this call */
     if (c->outcome == CALL_STATUS && c->catch && c->catch (c, r->resp.status)) {
         c->outcome = CALL_CAUGHT;
         conclude_call(c);
@@ -557,6 +589,7 @@ static bool has_breaker(const struct call *c)
 
 static bool admit_call(struct call *c)
 {
+    /* one breaker per service and kind of call, shared by the process */
     const struct config *cfg = c->holder->cfg;
     char name[512];
     tinker_error refusal;
@@ -601,6 +634,7 @@ static void begin_try(struct call *c)
         loop_arm(c->holder->rt->loop, &c->timer, 0);
         return;
     }
+    /* attempt counts within the try, and goes out as x-stainless-retry-count */
     c->trying = true;
     c->try_ns = loop_now_ns(c->holder->rt->loop);
     call_event(c, CALL_EVENT_TRY, 0);
@@ -635,6 +669,7 @@ void call_cancel(struct call *c)
     if (!c->active)
         return;
     c->active = false;
+    /* A canceled try says nothing about the endpoint, but the breaker must get its permit back. */
     if (c->trying) {
         c->trying = false;
         breaker_end(&c->ticket, BREAKER_NEITHER, call_now_ms(c));

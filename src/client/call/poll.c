@@ -1,5 +1,13 @@
 /* poll.c - the polling state machine.
  *
+ *   start --> exchange --408, pending--> exchange ...           (the service holds each poll)
+ *                |----429, no connection--> backoff --> exchange
+ *                |----5xx--> at once, or configured backoff --> exchange
+ *                |----402--> 5 s, while the account may be topped up --> exchange
+ *                |----announced--> bytes of the budget --> exchange
+ *                |----result--> decode, here or on a worker --> done
+ *                '----410, failed, anything else--> done
+ *
  * Pending is exactly one of: an exchange (call), a delay (timer), or bytes of the
  * response budget (bytes, waiting).  `bytes` stays held from the announcement of a
  * large result until the end. */
@@ -25,11 +33,15 @@ static const struct call_spec spec = {
 
 static void send_poll(struct poll *p);
 
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* The owner may free the poll in done, so nothing may follow that call. */
 static void finish_poll(struct poll *p)
 {
     p->active = false;
     budget_give(&p->bytes);
     tinker_error *err = &p->call.err;
+    /* an error is of use to support only with the id of the request */
     if (!p->ok && !err->request_id[0])
         snprintf(err->request_id, sizeof(err->request_id), "%s", p->request_id);
     p->done(p);
@@ -48,12 +60,15 @@ static void on_poll_timer(struct timer *t)
     send_poll(container_of(t, struct poll, timer));
 }
 
+/* ---- the next exchange ------------------------------------------------------------------------ */
+
 static void send_poll_later(struct poll *p, int64_t delay_ms)
 {
     p->timer.fire = on_poll_timer;
     loop_arm(p->holder->rt->loop, &p->timer, delay_ms);
 }
 
+/* The service does not answer or asks for mercy: 1, 2, 4 ... 30 s. */
 static void send_poll_after_backoff(struct poll *p)
 {
     p->conn++;
@@ -82,6 +97,8 @@ static void send_poll_after_error(struct poll *p)
                                                  cfg->poll_backoff_max_ms, p->iteration));
 }
 
+/* Pass the state of the queue on, and whether it is news.  The reason may be long, and only its hash
+ * is kept to compare. */
 static void report_queue_state(struct poll *p, const struct wire_future_answer *a)
 {
     const char *reason = a->queue_state_reason;
@@ -111,12 +128,16 @@ static void handle_metadata(struct poll *p, int64_t size)
         fail_poll(p, &err);
         return;
     }
+    /* From now on polls ask for the result itself.  The bytes are taken before it is fetched, so that
+     * large results cannot fill the memory all at once. */
     p->metadata_seen = true;
     p->bytes.granted = on_bytes_granted;
     if (budget_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
         send_poll(p);
 }
 
+/* The request was accepted and then failed.  Only a wrong request (category user) is not worth
+ * another submission. */
 static void handle_failed(struct poll *p, const struct wire_future_answer *a)
 {
     tinker_error err;
@@ -144,6 +165,7 @@ static void finish_result(struct poll *p, bool proto, size_t n, tinker_status s,
 
 struct aside {
     struct runtime_job job;
+    /* The body moves here from the call, so the poll may be canceled while the worker reads. */
     struct poll *poll; /* NULL: nobody waits any more */
     poll_reader *read;
     struct buf body;
@@ -163,6 +185,7 @@ static void aside_done(struct runtime_job *j)
 {
     struct aside *a = (struct aside *)j;
     struct poll *p = a->poll;
+    /* back on the loop thread; poll_cancel() has cleared the pointer if nobody wants the result */
     if (p) {
         tinker_status s = a->out ? TINKER_OK : a->err.status;
         p->aside = NULL;
@@ -193,6 +216,7 @@ static bool read_aside(struct poll *p, bool proto)
         free(a);
         return false;
     }
+    /* only now: without a worker the body is still needed here */
     buf_init(body, a->body.max);
     p->aside = a;
     return true;
@@ -217,6 +241,7 @@ static void handle_success(struct poll *p)
     char type[128] = "";
     http_response_header(resp, "content-type", type, sizeof(type));
     arena_init(&scratch, 16 << 20);
+    /* any 2xx proves that the service is reachable */
     p->conn = 0;
     if (wire_classify_future(type, resp->body.data ? resp->body.data : "", resp->body.len, &scratch,
                              &a, &err) != TINKER_OK)
@@ -233,6 +258,7 @@ static void handle_success(struct poll *p)
     arena_clear(&scratch);
 }
 
+/* 408: not ready.  Its body may carry the state of the queue; a body that cannot be read is none. */
 static void handle_pending(struct poll *p)
 {
     const struct buf *body = &p->call.http.resp.body;
@@ -249,6 +275,7 @@ static void handle_pending(struct poll *p)
     send_poll_after_error(p);
 }
 
+/* 410: the service has forgotten the promise.  The owner may submit the request anew. */
 static void handle_gone(struct poll *p)
 {
     p->gone = true;
@@ -321,6 +348,7 @@ static void put_poll_header(struct call *c, const char *name, const char *value)
     c->extra[c->n_extra++] = (struct http_header){ name, value, false };
 }
 
+/* The body asks the service to announce a large result first; once it has, it is fetched. */
 static bool build_poll(struct poll *p)
 {
     struct call *c = &p->call;
@@ -336,6 +364,7 @@ static bool build_poll(struct poll *p)
     put_poll_header(c, "X-Tinker-Request-Iteration", p->iteration_text);
     put_poll_header(c, "X-Tinker-Request-Type", p->kind->request_type);
     put_poll_header(c, "X-Stainless-Raw-Response", "raw");
+    /* how long the submission took, as the reference reports it with the first poll */
     if (p->iteration == 0) {
         double s = (double)(p->poll_start_ns - p->started_ns) / 1e9;
         p->roundtrip_text[shortest_double(s, p->roundtrip_text)] = '\0';
@@ -354,7 +383,8 @@ static void send_poll(struct poll *p)
         fail_poll(p, &err);
         return;
     }
-    p->call.http.small_answer = !p->metadata_seen; /* large ones are announced first */
+    /* many polls are held at a time, so each gets a small receive buffer */
+    p->call.http.small_response = !p->metadata_seen; /* large ones are announced first */
     if (p->future)
         p->future->iteration = p->iteration;
     p->iteration++;
@@ -372,6 +402,7 @@ void poll_start(struct poll *p, const char *request_id)
     if (!p->body.max)
         buf_init(&p->body, 1 << 16);
     p->call.holder = p->holder;
+    /* a poll has the headers and the metadata of its operation, but not its timeout and retries */
     p->call.op = p->future ? p->future->op : NULL;
     p->call.spec = &spec;
     p->call.path = "api/v1/retrieve_future";

@@ -1,7 +1,7 @@
 /* response.c - see response.h.
  *
- * Answers for a callback travel to the callback thread as messages; a tap counts those on their way,
- * and knows whether the callback may still be called. */
+ * Responses for a callback travel to the callback thread as messages; a callback guard counts those
+ * on their way, and knows whether the callback may still be called. */
 #include "client/call/response.h"
 
 #include <pthread.h>
@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 #include <tinker/extra/http.h>
 #include "client/call/call.h"
 #include "client/call/call_options.h"
@@ -23,27 +22,15 @@ struct response {
     struct arena arena;
 };
 
-struct callback_guard {
-    atomic_int refs; /* the future's, and one per message */
+struct message {
+    struct callback_guard *guard; /* a reference */
     tinker_response_fn *call;
     void *state;
-    pid_t pid;                   /* in a fork nobody calls */
-    struct callback_guard *also; /* a reference: closed with it; NULL: none */
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    pthread_t caller; /* lock; while running */
-    int waiting;      /* lock; messages on their way */
-    bool running;     /* lock */
-    bool closed;      /* lock */
-};
-
-struct message {
-    struct callback_guard *guard;
     struct response *response;
     const atomic_bool *muted; /* the service's: the holder may be gone, and its configuration */
 };
 
-/* ---- an answer ------------------------------------------------------------------------------ */
+/* ---- a response ---------------------------------------------------------------------------- */
 
 static struct response *response_new(const struct response_note *note)
 {
@@ -130,110 +117,42 @@ static struct response *response_from_call(const struct call *c, const struct re
 
 /* ---- to the callback ------------------------------------------------------------------------ */
 
-struct callback_guard *callback_guard_new(const struct call_options *p)
-{
-    struct callback_guard *t = calloc(1, sizeof(*t));
-    if (!t)
-        return NULL;
-    atomic_init(&t->refs, 1);
-    t->call = p ? p->on_response : NULL;
-    t->state = p ? p->on_response_state : NULL;
-    t->pid = getpid();
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->cond, NULL);
-    return t;
-}
-
-void callback_guard_ref(struct callback_guard *t)
-{
-    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
-}
-
-void callback_guard_unref(struct callback_guard *t)
-{
-    if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    callback_guard_unref(t->also);
-    pthread_cond_destroy(&t->cond);
-    pthread_mutex_destroy(&t->lock);
-    free(t);
-}
-
-void callback_guard_chain(struct callback_guard *t, struct callback_guard *other)
-{
-    t->also = other;
-    if (other)
-        callback_guard_ref(other);
-}
-
-void callback_guard_close(struct callback_guard *t)
-{
-    if (!t || t->pid != getpid())
-        return;
-    pthread_mutex_lock(&t->lock);
-    t->closed = true;
-    while (t->running && !pthread_equal(t->caller, pthread_self()))
-        pthread_cond_wait(&t->cond, &t->lock);
-    pthread_mutex_unlock(&t->lock);
-    callback_guard_close(t->also);
-}
-
-bool callback_guard_enter(struct callback_guard *t)
-{
-    pthread_mutex_lock(&t->lock);
-    t->running = !t->closed;
-    t->caller = pthread_self();
-    bool may = t->running;
-    pthread_mutex_unlock(&t->lock);
-    return may;
-}
-
-void callback_guard_leave(struct callback_guard *t)
-{
-    pthread_mutex_lock(&t->lock);
-    t->running = false;
-    pthread_cond_broadcast(&t->cond);
-    pthread_mutex_unlock(&t->lock);
-}
-
+/* On the callback thread. */
 static void deliver_response(void *arg)
 {
     struct message *m = arg;
-    struct callback_guard *t = m->guard;
-    pthread_mutex_lock(&t->lock);
-    t->waiting--;
-    pthread_mutex_unlock(&t->lock);
-    if (!atomic_load(m->muted) && callback_guard_enter(t)) {
-        t->call(&m->response->pub, t->state);
-        callback_guard_leave(t);
+    callback_guard_arrived(m->guard);
+    if (!atomic_load(m->muted) && callback_guard_enter(m->guard)) {
+        m->call(&m->response->pub, m->state);
+        callback_guard_leave(m->guard);
     }
     response_unref(m->response);
-    callback_guard_unref(t);
+    callback_guard_unref(m->guard);
     free(m);
 }
 
-static void post_response(struct callback_guard *t, struct response *a, const struct holder *h)
+/* A slow callback loses responses, but never slows the network down or fills the memory. */
+static void post_response(struct callback_guard *g, const struct call_options *p,
+                          struct response *r, const struct holder *h)
 {
-    pthread_mutex_lock(&t->lock);
-    bool room = !t->closed && t->waiting < WAITING_MAX;
-    t->waiting += room;
-    pthread_mutex_unlock(&t->lock);
-    struct message *m = room ? malloc(sizeof(*m)) : NULL;
+    if (!callback_guard_admit(g, WAITING_MAX))
+        return;
+    struct message *m = malloc(sizeof(*m));
     if (m) {
-        *m = (struct message){ t, a, h->cfg->muted_by };
-        callback_guard_ref(t);
-        atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
+        *m = (struct message){ .guard = g,
+                               .call = p->on_response,
+                               .state = p->on_response_state,
+                               .response = r,
+                               .muted = h->cfg->muted_by };
+        callback_guard_ref(g);
+        atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
         if (runtime_post_callback(h->rt, deliver_response, m))
             return;
-        response_unref(a);
-        callback_guard_unref(t);
+        response_unref(r);
+        callback_guard_unref(g);
         free(m);
     }
-    if (room) {
-        pthread_mutex_lock(&t->lock);
-        t->waiting--;
-        pthread_mutex_unlock(&t->lock);
-    }
+    callback_guard_arrived(g);
 }
 
 /* ---- from the call -------------------------------------------------------------------------- */
@@ -272,7 +191,7 @@ void response_record(struct call *c)
         return;
     struct response *a = response_from_call(c, &f->note);
     if (a && p->on_response)
-        post_response(f->guard, a, c->holder);
+        post_response(f->guard, p, a, c->holder);
     if (p->keep)
         replace_response(f, a); /* an older one would not be the last */
     else

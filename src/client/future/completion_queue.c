@@ -13,6 +13,7 @@
 #include "client/future/future.h"
 #include "client/io/runtime.h"
 
+/* Doubly linked through the futures themselves: adding and removing need no memory. */
 struct future_list {
     tinker_future *first, *last;
 };
@@ -31,6 +32,7 @@ struct tinker_queue {
 static tinker_queue *due_queues;
 static bool wake_planned;
 
+/* A future that is in no list has both links NULL. */
 static void list_push(struct future_list *l, tinker_future *f)
 {
     f->next = NULL;
@@ -48,6 +50,8 @@ static void list_remove(struct future_list *l, tinker_future *f)
 
 static struct future_list *find_list(tinker_queue *q, const tinker_future *f)
 {
+    /* Tagged futures and callbacks have a list each, so that next and dispatch can be mixed without
+     * taking each other's. */
     if (!f->ready)
         return &q->pending;
     return f->callback ? &q->callbacks : &q->tagged;
@@ -71,6 +75,8 @@ static bool ensure_own_fd(tinker_queue *q)
     return true;
 }
 
+/* Make the descriptor readable, once, if anybody has asked for it: programs that only use next and
+ * dispatch pay no system call per completion. */
 static void signal_fd(tinker_queue *q)
 {
     if (!q->fd_used || nothing_ready(q) || !ensure_own_fd(q) || q->fd_signalled)
@@ -79,6 +85,8 @@ static void signal_fd(tinker_queue *q)
     os_event_signal(q->fd);
 }
 
+/* At the end of a turn of the loop: a batch of responses that arrived together wakes its owner once
+ * and not once each. */
 static void wake_due(struct loop_task *t)
 {
     (void)t;
@@ -89,6 +97,7 @@ static void wake_due(struct loop_task *t)
         due_queues = q->next_due;
         q->due = false;
         signal_fd(q);
+        /* q was unlinked above, so that a new completion meanwhile can make it due again */
         pthread_mutex_unlock(&future_lock);
         wait_table_wake(q); /* it may be gone, the condition variable is not */
         pthread_mutex_lock(&future_lock);
@@ -96,6 +105,7 @@ static void wake_due(struct loop_task *t)
     pthread_mutex_unlock(&future_lock);
 }
 
+/* The task is static, so it can be planned only once at a time: wake_planned guards that. */
 static void wake_later_locked(tinker_queue *q, struct loop *loop)
 {
     static struct loop_task task = { NULL, wake_due };
@@ -109,6 +119,7 @@ static void wake_later_locked(tinker_queue *q, struct loop *loop)
     due_queues = q;
 }
 
+/* A queue that is being freed must not be woken at the end of the turn. */
 static void remove_due_locked(const tinker_queue *q)
 {
     for (tinker_queue **at = &due_queues; *at; at = &(*at)->next_due)
@@ -127,6 +138,7 @@ void queue_forked_locked(void)
 
 bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
 {
+    /* pending -> ready; the order in which futures become ready is the order of delivery */
     list_remove(&q->pending, f);
     f->ready = true;
     list_push(find_list(q, f), f);
@@ -134,6 +146,8 @@ bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
         wake_later_locked(q, loop);
         return false;
     }
+    /* Not on the loop thread: the future was complete when it was added.  There is no end of a turn
+     * to wait for, so the caller wakes. */
     signal_fd(q);
     return true;
 }
@@ -146,6 +160,7 @@ void queue_forget_locked(tinker_future *f)
     list_remove(find_list(q, f), f);
     f->queue = NULL;
     f->ready = false;
+    /* The descriptor is level-triggered for the user: readable exactly while something is ready. */
     if (q->fd_signalled && nothing_ready(q) && ensure_own_fd(q)) {
         q->fd_signalled = false;
         os_event_drain(q->fd);
@@ -203,6 +218,7 @@ static tinker_status add_future(tinker_queue *q, tinker_future *f, tinker_future
                                 void *tag, tinker_error *err)
 {
     pthread_mutex_lock(&future_lock);
+    /* Into pending even when it is complete: delivery then has one way, from pending to ready. */
     bool taken = f->queue != NULL, ring = false;
     if (!taken) {
         f->queue = q;
@@ -240,6 +256,7 @@ static tinker_future *take_ready(tinker_queue *q, const struct future_list *l, i
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
     bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a queue", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
+    /* A wait may end for another object of the same table entry; only the list says what is true. */
     while (!l->first && in_time)
         in_time = wait_table_wait(q, &future_lock, deadline);
     tinker_future *f = l->first;
@@ -260,6 +277,8 @@ tinker_future *tinker_queue_next(tinker_queue *q, int64_t timeout_ms, void **tag
 int tinker_queue_dispatch(tinker_queue *q, int64_t timeout_ms)
 {
     int n = 0;
+    /* Wait for the first only; then take what is there.  Each future leaves the queue before its
+     * callback runs, which may therefore free it or add it again. */
     for (tinker_future *f; (f = take_ready(q, &q->callbacks, n ? 0 : timeout_ms)) != NULL; n++)
         f->callback(f, f->tag); /* may free it */
     return n;

@@ -1,5 +1,10 @@
-/* future.c - completion and waiting.  See future.h for who may touch what. */
-#include "client/call/retry_policy.h"
+/* future.c - completion and waiting.  See future.h for who may touch what.
+ *
+ * A future goes from pending to complete exactly once, under future_lock.  Until then its result,
+ * error and op belong to the loop thread; afterwards they are constant, so that accessors need
+ * the lock only to see `done`.  Requests of the user (cancel, deadline) do not touch the
+ * operation: they are posted to the loop as tasks that live in the future itself, so they need
+ * no memory and cannot fail. */
 #include "client/future/future.h"
 
 #include <errno.h>
@@ -19,7 +24,10 @@
 #include "client/sampling/sampling_client.h"
 #include "client/training/training_client.h"
 #include "client/call/last_error.h"
+#include "client/call/retry_policy.h"
 
+/* One lock for all futures and queues.  It is held for a few instructions, so it is no bottleneck,
+ * and it spares every future a mutex and a condition variable of its own. */
 pthread_mutex_t future_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int any_waiting; /* the lock; its waiters: some future completed */
@@ -47,6 +55,7 @@ static void register_fork_handlers(void)
     pthread_atfork(lock_futures, unlock_futures, unlock_in_child);
 }
 
+/* Deadlines are on the monotonic clock: setting the time of day must not end or prolong a wait. */
 int future_cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -62,6 +71,7 @@ int64_t future_deadline_ms(int64_t timeout_ms)
     if (timeout_ms < 0)
         return -1;
     int64_t now = clock_now_ms(clock_real());
+    /* a deadline past the end of the clock is none */
     return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
 }
 
@@ -81,6 +91,7 @@ static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
+    /* before the first lock is taken, and so before a fork can copy a locked one */
     pthread_once(&fork_once, register_fork_handlers);
     if (!f) {
         err_nomem(err, "future");
@@ -96,9 +107,11 @@ struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tink
 
 void future_ref(struct tinker_future *f)
 {
+    /* relaxed is enough to add one: whoever adds already has a reference */
     atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
 }
 
+/* Handles that nobody took; other results live in the arena. */
 static void free_result(struct tinker_future *f)
 {
     tinker_loss_report_free(f->report);
@@ -151,6 +164,9 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
         f->err = keep_error(f, err);
     f->done = true;
     const tinker_queue *q = f->queue;
+    /* Waiters are woken after the lock is released, so that they do not run into it.  They look at
+     * addresses only: the user may free the future, and its queue, as soon as it is unlocked; f
+     * itself lives on by the reference of the operation that completes it. */
     bool ring = q && queue_deliver_locked(f->queue, f, f->rt->loop);
     bool ring_any = any_waiting > 0;
     pthread_mutex_unlock(&future_lock);
@@ -165,6 +181,7 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
 
 void future_set_request(struct tinker_future *f, const char *id, const char *type)
 {
+    /* Without memory the future keeps its old name, or none: only messages suffer. */
     size_t n = strlen(id) + 1;
     struct request_name *name = malloc(sizeof(*name) + n);
     if (name)
@@ -193,6 +210,7 @@ int tinker_error_is_user(const tinker_error *err)
 
 tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
+    /* timeout_ms 0 only looks, and is therefore allowed on every thread and in a fork */
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
     if (timeout_ms != 0 && !tinker_future_done(f)) {
         tinker_status s = runtime_may_block("waiting for a future", err);
@@ -201,6 +219,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
     }
     pthread_mutex_lock(&future_lock);
     bool in_time = timeout_ms != 0;
+    /* the threads that would complete it are the parent's */
     bool lost = in_time && !f->done && f->rt->pid != getpid();
     while (!f->done && in_time && !lost)
         in_time = wait_table_wait(f, &future_lock, deadline);
@@ -227,10 +246,12 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     if (!f)
         return NULL;
     tinker_status status = tinker_future_wait(f, timeout_ms, err);
+    /* ETIMEDOUT has two meanings: this wait timed out, or the request did.  A future that is
+     * complete by now has an outcome of its own, which counts. */
     if (status == TINKER_ETIMEDOUT && tinker_future_done(f))
         status = tinker_future_wait(f, 0, err); /* just now */
     else if (status == TINKER_ETIMEDOUT) {
-        err_set(err, TINKER_ETIMEDOUT, "no answer within %lld ms; the request was cancelled",
+        err_set(err, TINKER_ETIMEDOUT, "no response within %lld ms; the request was canceled",
                 (long long)timeout_ms);
         last_error_append(err, f);
     }
@@ -252,6 +273,8 @@ int tinker_future_done(const tinker_future *f)
 tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t timeout_ms,
                                      tinker_error *err)
 {
+    /* One after the other until the common deadline: the last to complete decides, and those behind
+     * it are complete by then or get a look without a wait. */
     int64_t deadline = future_deadline_ms(timeout_ms);
     tinker_status first = TINKER_OK;
     for (size_t i = 0; i < n; i++) {
@@ -291,6 +314,8 @@ int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeou
     bool in_time = timeout_ms != 0 && runtime_may_block("waiting for a future", NULL) == TINKER_OK;
     pthread_mutex_lock(&future_lock);
     in_time = in_time && is_any_ours_locked(f, n);
+    /* All threads in wait_any share one entry of the table and look again whenever any future
+     * completes; the count keeps completions cheap while nobody waits like this. */
     any_waiting++;
     int64_t found = find_done_locked(f, n);
     while (found < 0 && in_time) {
@@ -309,6 +334,9 @@ static bool has_loop_locked(const struct tinker_future *f)
     return !f->done && f->rt->pid == getpid();
 }
 
+/* ---- requests to the operation ------------------------------------------------------------ */
+
+/* Loop thread; op is NULL once the future is complete. */
 static void on_deadline(struct timer *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline);
@@ -320,6 +348,7 @@ static void deadline_on_loop(struct loop_task *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline_task);
     pthread_mutex_lock(&future_lock);
+    /* Read together with clearing the flag: a later call posts again and cannot be lost. */
     f->deadline_asked = false;
     int64_t ms = f->deadline_ms;
     pthread_mutex_unlock(&future_lock);
@@ -334,6 +363,7 @@ static void deadline_on_loop(struct loop_task *t)
 void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
 {
     pthread_mutex_lock(&future_lock);
+    /* Several calls before the loop gets to it become one task, and the last of them counts. */
     f->deadline_ms = timeout_ms;
     if (has_loop_locked(f) && !f->deadline_asked) {
         f->deadline_asked = true;
@@ -369,6 +399,8 @@ void tinker_future_free(tinker_future *f)
     if (!f)
         return;
     pthread_mutex_lock(&future_lock);
+    /* Out of the queue first: it must not hand out what is being freed.  Then wait for a callback
+     * under way, without the lock, because the callback may use futures itself. */
     queue_forget_locked(f);
     pthread_mutex_unlock(&future_lock);
     callback_guard_close(f->guard);
@@ -401,6 +433,9 @@ int64_t tinker_future_retry_after_ms(const tinker_future *f)
     return tinker_future_done(f) ? f->retry_after_ms : -1;
 }
 
+/* ---- results ------------------------------------------------------------------------------ */
+
+/* Types are told apart by the address of their name, so two modules cannot clash. */
 const void *future_value(const tinker_future *f, const char *type)
 {
     return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) && !f->err

@@ -50,7 +50,7 @@ static bool take_options(struct operation *op, struct tinker_future *f, struct c
 {
     bool calls = op->calls_back || (p && p->on_response);
     if (calls)
-        f->guard = callback_guard_new(p);
+        f->guard = callback_guard_new();
     if (calls && !f->guard) {
         call_options_unref(p);
         return false;
@@ -179,7 +179,7 @@ void operation_fail(struct operation *op, const tinker_error *err)
 void operation_cancel(struct operation *op)
 {
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "%s was cancelled", operation_label(op));
+    err_set(&err, TINKER_ECANCELED, "%s was canceled", operation_label(op));
     operation_complete(op, &err);
     op->class->abandon(op);
 }

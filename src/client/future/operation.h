@@ -18,7 +18,7 @@ struct call_options;
 struct operation_class {
     const char *name; /* for messages: "optim_step" */
     void (*start)(struct operation *op);
-    /* The future is complete (cancelled, or the holder closes): stop everything under
+    /* The future is complete (canceled, or the holder closes): stop everything under
      * way and, now or when its turn has passed, operation_destroy(). */
     void (*abandon)(struct operation *op);
     void (*destroy)(
@@ -49,7 +49,7 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
                                        struct call_options *options, tinker_error *err);
 /* For an operation that waits for another, whose future (`source`) is nobody else's: that has the
  * options of the call, so this one has none, and freeing the new future silences both.  source is
- * cancelled when this fails. */
+ * canceled when this fails. */
 struct tinker_future *operation_submit_over(struct operation *op,
                                             const struct operation_class *class, struct holder *h,
                                             enum result_kind kind, struct tinker_future *source,
@@ -63,7 +63,7 @@ void operation_complete(struct operation *op,
                         const tinker_error *err); /* completes the future; op lives on */
 void operation_expire(struct operation *op,
                       int64_t timeout_ms);   /* completes as timed out, abandons */
-void operation_cancel(struct operation *op); /* completes as cancelled, abandons */
+void operation_cancel(struct operation *op); /* completes as canceled, abandons */
 void operation_destroy(struct operation *op);
 void operation_put(struct operation *op,
                    struct operation **list); /* into this list of its holder's */

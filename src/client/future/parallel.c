@@ -22,7 +22,7 @@ struct item {
 };
 
 /* Why what was not over is over. */
-enum ending { GOING_ON, TIME_IS_UP, CANCELLED };
+enum ending { GOING_ON, TIME_IS_UP, CANCELED };
 
 struct tinker_map {
     size_t n, started, failed;
@@ -49,7 +49,7 @@ static tinker_status unfinished_status(const tinker_map *m, size_t i, tinker_err
     if (m->ending == TIME_IS_UP)
         return err_set(err, TINKER_ETIMEDOUT, "item %zu: all items together had %lld ms", i,
                        (long long)m->timeout_ms);
-    return err_set(err, TINKER_ECANCELED, "item %zu: the rest of the items was cancelled", i);
+    return err_set(err, TINKER_ECANCELED, "item %zu: the rest of the items was canceled", i);
 }
 
 tinker_status tinker_map_status(const tinker_map *m, size_t i, tinker_error *err)
@@ -104,7 +104,7 @@ static void finish_item(struct run *r, size_t i)
     bool enough = r->how->on_item && r->how->on_item(r->how->on_item_state, i, m->items[i].future,
                                                      ok ? NULL : &err) != 0;
     if ((enough || (!ok && r->how->stop_on_error)) && m->ending == GOING_ON)
-        m->ending = CANCELLED;
+        m->ending = CANCELED;
 }
 
 static void start_item(struct run *r)
@@ -150,7 +150,7 @@ static void check_limits(struct run *r)
     if (r->m->ending != GOING_ON)
         return;
     if (r->how->canceller && atomic_load(&r->how->canceller->wanted))
-        r->m->ending = CANCELLED;
+        r->m->ending = CANCELED;
     else if (r->deadline_ms >= 0 && clock_now_ms(clock_real()) >= r->deadline_ms)
         r->m->ending = TIME_IS_UP;
 }
@@ -158,14 +158,14 @@ static void check_limits(struct run *r)
 static void run_items(struct run *r)
 {
     tinker_map *m = r->m;
-    bool cancelled = false;
+    bool canceled = false;
     for (;;) {
         check_limits(r);
         while (m->ending == GOING_ON && m->started < m->n && r->running < r->max)
             start_item(r);
-        if (m->ending != GOING_ON && !cancelled) {
+        if (m->ending != GOING_ON && !canceled) {
             cancel_items(r);
-            cancelled = true;
+            canceled = true;
         }
         if (r->running == 0)
             break;

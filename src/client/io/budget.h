@@ -18,7 +18,7 @@ struct budget {
     bool granting;
 };
 
-/* A member of its owner; zero-initialise, then set granted. */
+/* A member of its owner; zero-initialize, then set granted. */
 struct budget_wait {
     struct budget_wait *next, *prev;
     struct budget *budget; /* not NULL while waiting or holding */

@@ -248,7 +248,7 @@ static void cancel_try_event(struct call *c)
 {
     struct event *e = request_event(c, "http.request.exception");
     event_number(e, "duration_ms", ms_since(c->holder, c->try_ns));
-    event_text(e, "reason", "cancelled");
+    event_text(e, "reason", "canceled");
     put_call_metadata(e, c->op);
     event_send(e);
 }

@@ -408,7 +408,7 @@ static void put_histogram(struct buf *b, const tinker_histogram *h)
     buf_printf(b, "_count %lld\n", (long long)h->count);
 }
 
-char *tinker_metrics_text(const tinker_metrics *m)
+tinker_status tinker_metrics_text(const tinker_metrics *m, tinker_text *out, tinker_error *err)
 {
     struct buf b;
     buf_init(&b, 64 << 20);
@@ -426,7 +426,8 @@ char *tinker_metrics_text(const tinker_metrics *m)
     }
     for (size_t i = 0; i < m->n_histograms; i++)
         put_histogram(&b, &m->histograms[i]);
-    char *text = buf_ok(&b) ? buf_detach(&b, NULL) : NULL;
+    tinker_status s = buf_ok(&b) ? tinker_text_append(out, b.data, b.len, err)
+                                 : err_nomem(err, "text of metrics");
     buf_clear(&b);
-    return text;
+    return s;
 }

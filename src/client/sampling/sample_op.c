@@ -278,7 +278,7 @@ static void go(struct dispatch *d)
     c->op = &s->op;
     c->part = s->failures;
     c->accept = NULL;
-    c->http.small_answer = true;
+    c->http.small_response = true;
     c->spec = &asample_spec;
     c->path = "api/v1/asample";
     c->body = s->sent.data;
