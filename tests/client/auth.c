@@ -213,7 +213,7 @@ static void test_commands_leave_nothing(void)
     REQUIRE(freopen("/dev/null", "r", stdin)); /* no terminal */
     snprintf(file, sizeof(file), "/tmp/tinker-command-%d", (int)getpid());
     snprintf(command, sizeof(command), "sleep 100 & echo $! > %s; wait", file);
-    CHECK(command_output(command, 500, &unwanted, &err) == NULL);
+    CHECK(credential_cmd_output(command, 500, &unwanted, &err) == NULL);
     FILE *f = fopen(file, "r");
     REQUIRE(f && fscanf(f, "%d", &pid) == 1);
     fclose(f);
@@ -231,7 +231,7 @@ static void test_commands_that_do_not_end(void)
     tinker_error err;
     for (int i = 0; i < 2; i++) {
         int64_t begun = clock_now_ms(clock_real());
-        CHECK(command_output(commands[i], 100, &unwanted, &err) == NULL);
+        CHECK(credential_cmd_output(commands[i], 100, &unwanted, &err) == NULL);
         CHECK_INT(err.status, TINKER_ETIMEDOUT);
         CHECK(strstr(err.message, "0.1 s") != NULL);
         CHECK(clock_now_ms(clock_real()) - begun < 5000);

@@ -516,7 +516,7 @@ static void test_names_of_systems(void) /* R-222 */
                { "", "", "Unknown" },           { "Linux", "NAME=x\nID=\"freebsd\"\n", "FreeBSD" },
                { "iPhone OS", "", "iOS" },      { "Android", "", "Android" } };
     for (size_t i = 0; i < sizeof(os) / sizeof(*os); i++) {
-        identity_name_os(os[i].sysname, os[i].release, out, sizeof(out));
+        user_agent_name_os(os[i].sysname, os[i].release, out, sizeof(out));
         CHECK_STR(out, os[i].want);
     }
     static const char *const arch[][2] = {
@@ -524,10 +524,10 @@ static void test_names_of_systems(void) /* R-222 */
         { "i686", "x32" },   { "riscv64", "other:riscv64" }, { "", "unknown" }
     };
     for (size_t i = 0; i < 6; i++) {
-        identity_name_arch(arch[i][0], out, sizeof(out));
+        user_agent_name_arch(arch[i][0], out, sizeof(out));
         CHECK_STR(out, arch[i][1]);
     }
-    CHECK_STR(identity_of_machine()->platform, "Linux");
+    CHECK_STR(user_agent_of_machine()->platform, "Linux");
 }
 
 /* User and password travel as a header, and no message shows them. */

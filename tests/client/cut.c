@@ -258,7 +258,7 @@ static bool run_stream(struct test *t)
 /* One heartbeat is lost at most, and the next one is on time. */
 static bool run_heartbeat(struct test *t)
 {
-    const struct holder *h = t->trainers[0]->holder;
+    const struct session *h = t->trainers[0]->session;
     size_t before = fake_count(t->w.server, API "session_heartbeat");
     world_advance(&t->w, 3 * HEARTBEAT_MS);
     return h->heartbeat_failures == 0 && world_log_count(&t->w, "no heartbeat") == 0 &&

@@ -250,7 +250,7 @@ static void run_open(struct run *r, uint64_t seed)
 /* Nothing is held any more. */
 static void check_calm(struct run *r)
 {
-    struct holder *h = r->trainers[0]->holder;
+    struct session *h = r->trainers[0]->session;
     world_settle(&r->w);
     CHECK_INT(h->response_bytes.free, h->server.inflight_response_bytes_semaphore_size);
     CHECK_INT(h->train_bytes.free, h->server.fwdbwd_dispatch_bytes_semaphore_size);

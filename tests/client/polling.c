@@ -250,7 +250,7 @@ static void test_large_results_share_a_budget(void) /* R-077 R-078 */
     a = tinker_training_optim_step(t, NULL, NULL);
     CHECK_INT(world_finish(&w, a, 1000), TINKER_EPROTOCOL);
     tinker_future_free(a);
-    CHECK_INT(t->holder->response_bytes.free, 10); /* nothing leaked */
+    CHECK_INT(t->session->response_bytes.free, 10); /* nothing leaked */
     tinker_training_free(t);
     tinker_training_free(t2);
     world_close(&w);
@@ -301,14 +301,14 @@ static void test_cancel(void) /* R-081 */
     tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 1);
-    int64_t size = t->holder->server.inflight_response_bytes_semaphore_size;
-    CHECK_INT(t->holder->response_bytes.free, size - 77);
+    int64_t size = t->session->server.inflight_response_bytes_semaphore_size;
+    CHECK_INT(t->session->response_bytes.free, size - 77);
     tinker_future_cancel(f);
     tinker_future_cancel(f);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 0); /* the connection was closed */
     CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ECANCELED);
-    CHECK_INT(t->holder->response_bytes.free, size);
+    CHECK_INT(t->session->response_bytes.free, size);
     tinker_future_free(f);
     tinker_training_free(t);
     world_close(&w);
@@ -410,7 +410,7 @@ static void observe_slowly(void *state, const char *who, tinker_queue_state qs, 
 }
 
 struct many_states {
-    struct holder *holder;
+    struct session *session;
     int n;
 };
 
@@ -419,7 +419,7 @@ static void tell_many_states(void *arg)
     struct many_states *m = arg;
     struct observe watch = { 0 };
     for (int i = 0; i < m->n; i++)
-        observe_state(&watch, m->holder, OBSERVE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r", false);
+        observe_state(&watch, m->session, OBSERVE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r", false);
 }
 
 static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
@@ -427,7 +427,7 @@ static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
     struct world w;
     tinker_training *t = open_training(&w, NULL);
     struct slow slow = { PTHREAD_MUTEX_INITIALIZER, 0 };
-    struct many_states many = { t->holder, 25000 };
+    struct many_states many = { t->session, 25000 };
     tinker_service_observe(w.service, observe_slowly, 0, &slow);
     pthread_mutex_lock(&slow.busy);
     runtime_sync(runtime_current(), tell_many_states, &many);
@@ -543,7 +543,7 @@ static void test_many_polls_use_groups_of_fifty(void) /* R-043 */
         f[i] = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 120);
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     struct http_pool_stats st = http_pool_stats(h->pools[POOL_RETRIEVE]);
     CHECK_INT(st.clients, 3);
     CHECK_INT(st.active, 120);

@@ -42,7 +42,7 @@ static void test_first_batch(void) /* R-152 R-153 R-155 */
     CHECK_INT(fake_json_int(r, "event_session_index"), 0);
     CHECK(strstr(r->body, "\"severity\":\"INFO\",\"timestamp\":\"2026-01-01T00:00:0") != NULL);
     char uuid[37];
-    identity_process_uuid(uuid);
+    user_agent_process_uuid(uuid);
     snprintf(want, sizeof(want),
              "\"platform\":\"Linux\",\"sdk_version\":\"0.25.0\",\"session_id\":\"sess\",\"process_"
              "uuid\":\"%s\"}",
@@ -571,14 +571,14 @@ static void test_any_thread_may_log(void) /* R-164 R-220 */
 static void test_uuid_of_the_process(void) /* R-154 */
 {
     char a[37], b[37];
-    identity_process_uuid(a);
-    identity_process_uuid(b);
+    user_agent_process_uuid(a);
+    user_agent_process_uuid(b);
     CHECK_STR(a, b);
     int fd[2];
     REQUIRE(pipe(fd) == 0);
     pid_t pid = fork();
     if (pid == 0) {
-        identity_process_uuid(b);
+        user_agent_process_uuid(b);
         _exit(write(fd[1], b, 37) == 37 ? 0 : 1);
     }
     CHECK(read(fd[0], b, 37) == 37);

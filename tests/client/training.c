@@ -707,7 +707,7 @@ static void test_one_batch_always_fits(void) /* R-180 */
         CHECK_INT(w.err.status, TINKER_ENOMEM);
         CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
         tinker_future_free(f);
-        CHECK_INT(atomic_load(&t->holder->queued_bytes), 0); /* of the refused one, too */
+        CHECK_INT(atomic_load(&t->session->queued_bytes), 0); /* of the refused one, too */
     }
     fake_data_free(data, 3);
     tinker_training_free(t);

@@ -145,12 +145,12 @@ static tinker_status check_values(const struct http_header *v, size_t n, tinker_
 }
 
 /* What does not change from request to request. */
-static tinker_status make_common(struct holder *h, tinker_error *err)
+static tinker_status make_common(struct session *h, tinker_error *err)
 {
     const struct config *cfg = h->cfg;
-    const struct identity *id = identity_of_machine();
+    const struct user_agent *id = user_agent_of_machine();
     struct header_list l = { .cfg = cfg };
-    put(&l, "User-Agent", id->user_agent, false);
+    put(&l, "User-Agent", id->product, false);
     put(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
     put(&l, "X-Stainless-OS", id->os, false);
     put(&l, "X-Stainless-Arch", id->arch, false);
@@ -169,16 +169,16 @@ static const char *timeout_text(const struct call *c)
     const struct prefs *p = submit_prefs(c);
     if (p && p->timeout_ms)
         return p->timeout_text;
-    return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
+    return c->spec->timeout_text ? c->spec->timeout_text : c->session->cfg->timeout_text;
 }
 
 static tinker_status build_headers(struct call *c, tinker_error *err)
 {
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
     const struct prefs *p = prefs_of(c);
     struct header_list l = { .cfg = cfg, .prefs = p };
-    tinker_status s = c->holder->common ? TINKER_OK : make_common(c->holder, err);
+    tinker_status s = c->session->common ? TINKER_OK : make_common(c->session, err);
     if (s != TINKER_OK)
         return s;
     c->retry_count[shortest_int64(c->attempt, c->retry_count)] = '\0';
@@ -214,13 +214,13 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
         c->headers[n++] = key;
     c->http.headers = c->headers;
     c->http.n_headers = n;
-    c->http.common = c->holder->common;
+    c->http.common = c->session->common;
     return TINKER_OK;
 }
 
 char *call_url(const struct call *c)
 {
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     const struct prefs *p = prefs_of(c);
     const char *own = p && p->query ? p->query : "";
     bool asked = strchr(c->path, '?') != NULL;
@@ -264,7 +264,7 @@ static enum breaker_verdict verdict(const struct call *c)
 
 static int64_t now_ms(const struct call *c)
 {
-    return loop_now_ns(c->holder->rt->loop) / 1000000;
+    return loop_now_ns(c->session->rt->loop) / 1000000;
 }
 
 static void end_try(struct call *c)
@@ -308,10 +308,10 @@ static int64_t total_ms(const struct call *c, const struct http_timeouts *t)
 static void send(struct call *c)
 {
     const struct call_spec *spec = c->spec;
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     struct http_request *r = &c->http;
     tinker_error err;
-    struct http_pool *pool = cfg->has_transport ? NULL : holder_pool(c->holder, spec->pool, &err);
+    struct http_pool *pool = cfg->has_transport ? NULL : session_pool(c->session, spec->pool, &err);
     r->body = c->body;
     r->body_len = c->body_len;
     bool way = pool || cfg->has_transport;
@@ -334,7 +334,7 @@ static void send(struct call *c)
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
     c->sent++;
-    c->sent_ns = loop_now_ns(c->holder->rt->loop);
+    c->sent_ns = loop_now_ns(c->session->rt->loop);
     if (c->op && spec->pool != POOL_RETRIEVE)
         c->op->sent++;
     report_attempt(c);
@@ -342,7 +342,7 @@ static void send(struct call *c)
         http_start(pool, r);
         return;
     }
-    c->exchange = transport_start(c->holder, r);
+    c->exchange = transport_start(c->session, r);
     if (!c->exchange) {
         err_nomem(&err, spec->name);
         fail_local(c, &err);
@@ -370,7 +370,7 @@ static void begin_attempt(struct call *c)
 {
     free_attempt(c);
     c->auth.ready = on_token;
-    auth_token(c->holder->auth, &c->auth, c->use);
+    auth_token(c->session->auth, &c->auth, c->use);
 }
 
 /* ---- judging ------------------------------------------------------------------------ */
@@ -402,16 +402,16 @@ static void describe(struct call *c)
             call_status_retryable(resp->status) && !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
-        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
         c->err.retriable = 1;
         break;
     case CALL_TIMEOUT:
-        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->session->cfg->base_url, resp->reason);
         c->err.retriable = 1;
         break;
     default:
         if (resp->failure == HTTP_FAIL_TLS) {
-            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
             break;
         }
         err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
@@ -440,7 +440,7 @@ static bool attempt_again(const struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     int max =
-        c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
+        c->spec->max_retries == CALL_DEFAULT ? c->session->cfg->max_retries : c->spec->max_retries;
     if (c->attempt >= max || is_spent(c))
         return false;
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
@@ -468,13 +468,13 @@ static void next_attempt(struct timer *t)
 
 static void wait_attempt(struct call *c)
 {
-    struct runtime *rt = c->holder->rt;
+    struct runtime *rt = c->session->rt;
     double s =
         c->outcome == CALL_STATUS ? call_retry_after(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
     if (s == 0)
         s = call_backoff(c->attempt + 1, rt->uniform(rt));
     c->timer.fire = next_attempt;
-    metric_add(c->holder->cfg->metrics.attempt_retries, 1);
+    metric_add(c->session->cfg->metrics.attempt_retries, 1);
     loop_arm(rt->loop, &c->timer, (int64_t)ceil(s * 1000));
 }
 
@@ -497,10 +497,10 @@ static bool try_retryable(const struct call *c)
 /* Layer 2; false: the outcome stands. */
 static bool try_again(struct call *c)
 {
-    struct loop *l = c->holder->rt->loop;
+    struct loop *l = c->session->rt->loop;
     c->timer.fire = next_try;
     if (c->outcome == CALL_STATUS && c->http.resp.status == 402 && !is_spent(c) &&
-        holder_billing_pause(c->holder, c->err.message)) {
+        session_billing_pause(c->session, c->err.message)) {
         local_try_decided(c, BILLING_MS);
         loop_arm(l, &c->timer, BILLING_MS);
         return true;
@@ -553,7 +553,7 @@ static void on_http(struct http_request *r)
     if (c->op)
         answer_note(c);
     if (c->outcome == CALL_STATUS && r->resp.status == 429)
-        metric_add(c->holder->cfg->metrics.rate_limited, 1);
+        metric_add(c->session->cfg->metrics.rate_limited, 1);
     if (c->outcome != CALL_OK)
         describe(c);
     trouble_note(c);
@@ -582,13 +582,13 @@ static void on_http(struct http_request *r)
 static bool guarded(const struct call *c)
 {
     enum pool_kind pool = c->spec->pool;
-    return c->holder->cfg->breaker_scope &&
+    return c->session->cfg->breaker_scope &&
            (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
 }
 
 static bool admitted(struct call *c)
 {
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     char name[512];
     tinker_error refusal;
     snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
@@ -608,7 +608,7 @@ static void on_refused(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
     c->outcome = CALL_LOCAL;
-    metric_add(c->holder->cfg->metrics.circuit_refused, 1);
+    metric_add(c->session->cfg->metrics.circuit_refused, 1);
     finish(c);
 }
 
@@ -629,11 +629,11 @@ static void begin_try(struct call *c)
 {
     if (guarded(c) && !admitted(c)) {
         c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
-        loop_arm(c->holder->rt->loop, &c->timer, 0);
+        loop_arm(c->session->rt->loop, &c->timer, 0);
         return;
     }
     c->trying = true;
-    c->try_ns = loop_now_ns(c->holder->rt->loop);
+    c->try_ns = loop_now_ns(c->session->rt->loop);
     local_try_started(c);
     make_key(c);
     c->attempt = 0;
@@ -646,7 +646,7 @@ void call_start(struct call *c)
     c->active = true;
     c->tries = c->sent = 0;
     c->maybe_done = false;
-    c->start_ns = loop_now_ns(c->holder->rt->loop);
+    c->start_ns = loop_now_ns(c->session->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);
 }
@@ -676,7 +676,7 @@ void call_cancel(struct call *c)
     http_cancel(&c->http);
     transport_cancel(c->exchange);
     c->exchange = NULL;
-    loop_disarm(c->holder->rt->loop, &c->timer);
+    loop_disarm(c->session->rt->loop, &c->timer);
     free_attempt(c);
 }
 

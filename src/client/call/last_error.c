@@ -45,14 +45,14 @@ void trouble_note(const struct call *c)
     if (c->op && c->op->future)
         keep(&c->op->future->trouble, message);
     if (c->spec->pool != POOL_TELEMETRY && (!message || concerns_all(c)))
-        keep(&c->holder->trouble, message);
+        keep(&c->session->trouble, message);
 }
 
 /* false: nothing is known. */
 static bool describe(const struct tinker_future *f, char *out, size_t size)
 {
     pthread_mutex_lock(&future_lock);
-    const char *all = f->done ? NULL : f->holder->trouble; /* complete: the holder may be gone */
+    const char *all = f->done ? NULL : f->session->trouble; /* complete: the session may be gone */
     const char *own = f->done ? NULL : f->trouble;
     snprintf(out, size, "the last %s failed: %s", own ? "attempt" : "exchange with the service",
              own   ? own

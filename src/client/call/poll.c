@@ -56,7 +56,7 @@ static void on_timer(struct timer *t)
 static void send_later(struct poll *p, int64_t delay_ms)
 {
     p->timer.fire = on_timer;
-    loop_arm(p->holder->rt->loop, &p->timer, delay_ms);
+    loop_arm(p->session->rt->loop, &p->timer, delay_ms);
 }
 
 static void send_after_backoff(struct poll *p)
@@ -70,7 +70,7 @@ static void send_after_backoff(struct poll *p)
  * milliseconds does not; a small pause keeps that from becoming a busy loop. */
 static void send_at_once(struct poll *p)
 {
-    struct loop *l = p->holder->rt->loop;
+    struct loop *l = p->session->rt->loop;
     if (loop_now_ns(l) - p->sent_ns < 5000000 && p->iteration > 1)
         send_later(p, FLOOR_MS);
     else
@@ -79,7 +79,7 @@ static void send_at_once(struct poll *p)
 
 static void send_after_server_error(struct poll *p)
 {
-    const struct config *cfg = p->holder->cfg;
+    const struct config *cfg = p->session->cfg;
     if (!cfg->poll_backoff) {
         send_at_once(p);
         return;
@@ -121,7 +121,7 @@ static void on_metadata(struct poll *p, int64_t size)
     }
     p->metadata_seen = true;
     p->bytes.granted = on_bytes;
-    if (sem_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
+    if (sem_take(&p->session->response_bytes, &p->bytes, size > 0 ? size : 0))
         send(p);
 }
 
@@ -196,7 +196,7 @@ static bool read_aside(struct poll *p, bool proto)
     a->proto = proto;
     arena_init(&a->arena, SIZE_MAX);
     a->body = *body;
-    if (!runtime_work(p->holder->rt, &a->job)) {
+    if (!runtime_work(p->session->rt, &a->job)) {
         free(a);
         return false;
     }
@@ -275,7 +275,7 @@ static void on_status(struct poll *p, int status)
         send_after_backoff(p);
         return;
     }
-    if (status == 402 && holder_billing_pause(p->holder, p->call.err.message)) {
+    if (status == 402 && session_billing_pause(p->session, p->call.err.message)) {
         send_later(p, BILLING_MS);
         return;
     }
@@ -347,7 +347,7 @@ static bool build(struct poll *p)
 
 static void send(struct poll *p)
 {
-    struct loop *l = p->holder->rt->loop;
+    struct loop *l = p->session->rt->loop;
     tinker_error err;
     p->sent_ns = loop_now_ns(l);
     if (!build(p)) {
@@ -369,10 +369,10 @@ void poll_start(struct poll *p, const char *request_id)
     p->ok = p->gone = p->metadata_seen = p->state_known = false;
     p->iteration = 0;
     p->conn = p->bad400 = 0;
-    p->poll_start_ns = loop_now_ns(p->holder->rt->loop);
+    p->poll_start_ns = loop_now_ns(p->session->rt->loop);
     if (!p->body.max)
         buf_init(&p->body, 1 << 16);
-    p->call.holder = p->holder;
+    p->call.session = p->session;
     p->call.op = p->future ? p->future->op : NULL;
     p->call.spec = &spec;
     p->call.path = "api/v1/retrieve_future";
@@ -401,7 +401,7 @@ void poll_cancel(struct poll *p)
         p->aside->poll = NULL;
     p->aside = NULL;
     call_cancel(&p->call);
-    loop_disarm(p->holder->rt->loop, &p->timer);
+    loop_disarm(p->session->rt->loop, &p->timer);
     sem_give(&p->bytes);
 }
 

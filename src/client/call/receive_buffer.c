@@ -127,7 +127,8 @@ static void delivered(struct round *r)
 
 static const struct round_class deliveries = { deliver, delivered, destroy };
 
-struct intake *intake_new(struct holder *h, bool events, tinker_receive_callback *call, void *state)
+struct intake *intake_new(struct session *h, bool events, tinker_receive_callback *call,
+                          void *state)
 {
     struct intake *i = calloc(1, sizeof(*i));
     if (!i)

@@ -25,7 +25,7 @@ enum intake_state {
 };
 
 /* Any thread.  events: hand out server-sent events.  NULL: no memory. */
-struct intake *intake_new(struct holder *h, bool events, tinker_receive_callback *call,
+struct intake *intake_new(struct session *h, bool events, tinker_receive_callback *call,
                           void *state);
 /* Before the first piece: who may be told, and whether the user may. */
 void intake_bind(struct intake *i, struct intake_owner *owner, struct tap *tap);

@@ -40,7 +40,7 @@ struct tap {
 struct message {
     struct tap *tap;
     struct answer *answer;
-    const atomic_bool *muted; /* the service's: the holder may be gone, and its configuration */
+    const atomic_bool *muted; /* the service's: the session may be gone, and its configuration */
 };
 
 /* ---- an answer ------------------------------------------------------------------------------ */
@@ -211,7 +211,7 @@ static void deliver(void *arg)
     free(m);
 }
 
-static void send(struct tap *t, struct answer *a, const struct holder *h)
+static void send(struct tap *t, struct answer *a, const struct session *h)
 {
     pthread_mutex_lock(&t->lock);
     bool room = !t->closed && t->waiting < WAITING_MAX;
@@ -246,7 +246,7 @@ static void replace(struct tinker_future *f, struct answer *a)
 static struct answer_note note_of(const struct call *c)
 {
     return (struct answer_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
-                                 loop_now_ns(c->holder->rt->loop) - c->sent_ns };
+                                 loop_now_ns(c->session->rt->loop) - c->sent_ns };
 }
 
 struct answer *answer_begun(const struct call *c)
@@ -271,7 +271,7 @@ void answer_note(struct call *c)
         return;
     struct answer *a = answer_of(c, &f->note);
     if (a && p->on_response)
-        send(f->tap, a, c->holder);
+        send(f->tap, a, c->session);
     if (p->keep)
         replace(f, a); /* an older one would not be the last */
     else

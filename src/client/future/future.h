@@ -28,7 +28,7 @@ enum result_kind {
     RESULT_VALUE /* a public struct, told apart by `type` */
 };
 
-struct holder;
+struct session;
 struct op;
 struct runtime;
 
@@ -42,7 +42,7 @@ struct request_name {
 struct tinker_future {
     atomic_int refs;
     struct runtime *rt; /* these two only while not complete: they may be gone later */
-    struct holder *holder;
+    struct session *session;
     char *trouble;             /* the lock: why the last attempt failed, NULL: it did not */
     bool done;                 /* the lock of future.c */
     const tinker_error *err;   /* NULL: success; owned; written before done */

@@ -10,7 +10,7 @@
 
 struct resume_op {
     struct op op;
-    struct holder_wait wait;
+    struct session_wait wait;
     const struct result_reader *reader;
     char *request_id;
     struct poll poll;
@@ -28,7 +28,7 @@ static void resume_destroy(struct op *op)
 static void resume_abandon(struct op *op)
 {
     struct resume_op *r = (struct resume_op *)op;
-    holder_forget(&r->wait);
+    session_forget(&r->wait);
     poll_cancel(&r->poll);
     op_destroy(op);
 }
@@ -43,7 +43,8 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
-    observe_state(&r->watch, r->op.holder, OBSERVE_TRAINING, r->request_id, state, reason, changed);
+    observe_state(&r->watch, r->op.session, OBSERVE_TRAINING, r->request_id, state, reason,
+                  changed);
 }
 
 static void on_polled(struct poll *p)
@@ -57,17 +58,17 @@ static void on_polled(struct poll *p)
     op_fail(&r->op, &p->call.err);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_ready(struct session_wait *w, const tinker_error *err)
 {
     struct resume_op *r = container_of(w, struct resume_op, wait);
     if (err) {
         op_fail(&r->op, err);
         return;
     }
-    r->poll.holder = r->op.holder;
+    r->poll.session = r->op.session;
     r->poll.kind = &r->reader->poll;
     r->poll.future = r->op.future;
-    r->poll.started_ns = loop_now_ns(r->op.holder->rt->loop);
+    r->poll.started_ns = loop_now_ns(r->op.session->rt->loop);
     r->poll.decode = on_decode;
     r->poll.queue_state = on_state;
     r->poll.done = on_polled;
@@ -78,7 +79,7 @@ static void resume_start(struct op *op)
 {
     struct resume_op *r = (struct resume_op *)op;
     r->wait.ready = on_ready;
-    holder_when_ready(op->holder, &r->wait);
+    session_when_ready(op->session, &r->wait);
 }
 
 static const struct op_class resume_class = { "resume", resume_start, resume_abandon,
@@ -93,7 +94,7 @@ tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
                 request_id ? request_id : "", request_type ? request_type : "");
         return NULL;
     }
-    struct holder *h = service_rest(s, err);
+    struct session *h = service_rest(s, err);
     struct resume_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     char *id = r ? strdup(request_id) : NULL;
     if (!id) {

@@ -36,7 +36,7 @@ void op_put(struct op *op, struct op **list)
 static void op_start(struct loop_task *t)
 {
     struct op *op = (struct op *)t; /* first member */
-    struct holder *h = op->holder;
+    struct session *h = op->session;
     op_put(op, &h->ops);
     if (h->closed)
         op_cancel(op);
@@ -62,7 +62,7 @@ static bool take_prefs(struct op *op, struct tinker_future *f, struct prefs *p)
 }
 
 /* Everything but posting it.  p: taken over, may be NULL. */
-static struct tinker_future *prepare(struct op *op, const struct op_class *class, struct holder *h,
+static struct tinker_future *prepare(struct op *op, const struct op_class *class, struct session *h,
                                      enum result_kind kind, struct prefs *p, tinker_error *err)
 {
     struct tinker_future *f = future_new(h->rt, kind, err);
@@ -77,15 +77,15 @@ static struct tinker_future *prepare(struct op *op, const struct op_class *class
     }
     future_ref(f);
     f->op = op;
-    f->holder = h;
+    f->session = h;
     op->class = class;
-    op->holder = h;
+    op->session = h;
     op->future = f;
     op->task.run = op_start;
     return f;
 }
 
-struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct holder *h,
+struct tinker_future *op_submit(struct op *op, const struct op_class *class, struct session *h,
                                 enum result_kind kind, tinker_error *err)
 {
     if (h->rt->pid != getpid()) { /* its threads are the parent's */
@@ -105,7 +105,7 @@ struct tinker_future *op_submit(struct op *op, const struct op_class *class, str
     return f;
 }
 
-struct tinker_future *op_submit_over(struct op *op, const struct op_class *class, struct holder *h,
+struct tinker_future *op_submit_over(struct op *op, const struct op_class *class, struct session *h,
                                      enum result_kind kind, struct tinker_future *source,
                                      tinker_error *err)
 {
@@ -146,7 +146,7 @@ void op_report(struct op *op, const tinker_error *err)
         return;
     op->future = NULL;
     f->op = NULL;
-    loop_disarm(op->holder->rt->loop, &f->deadline);
+    loop_disarm(op->session->rt->loop, &f->deadline);
     tinker_error named;
     if (err) {
         named = *err;
@@ -154,7 +154,7 @@ void op_report(struct op *op, const tinker_error *err)
             err_prefix(&named, "%s", op_label(op));
     }
     if (err && named.status != TINKER_ECANCELED && !op->told)
-        telemetry_error(op->holder->telemetry, &named, f->error_body, true);
+        telemetry_error(op->session->telemetry, &named, f->error_body, true);
     future_complete(f, err ? &named : NULL);
     future_unref(f);
 }
@@ -182,7 +182,7 @@ void op_cancel(struct op *op)
 void op_expire(struct op *op, int64_t timeout_ms)
 {
     tinker_error err;
-    report_timeout(op->holder, op->future, (double)timeout_ms / 1000);
+    report_timeout(op->session, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
     trouble_append(&err, op->future);
@@ -205,7 +205,7 @@ void op_note_response(struct op *op, const struct call *c)
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
     answer_keep(op, c);
-    double s = call_retry_after(resp, clock_wall_ns(op->holder->rt->clock));
+    double s = call_retry_after(resp, clock_wall_ns(op->session->rt->clock));
     f->retry_after_ms = s > 0 ? (int64_t)(s * 1000) : -1;
 }
 

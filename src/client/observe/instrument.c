@@ -7,13 +7,13 @@
 #include "client/call/poll.h"
 #include "client/call/call_options.h"
 
-static double ms_since(struct holder *h, int64_t start_ns)
+static double ms_since(struct session *h, int64_t start_ns)
 {
     return (double)(loop_now_ns(h->rt->loop) - start_ns) / 1e6;
 }
 
 /* e NULL: nobody listens, and nobody needs to look at the clock. */
-static void put_wall_time(struct event *e, struct holder *h)
+static void put_wall_time(struct event *e, struct session *h)
 {
     if (e)
         event_number(e, "system_time_ms", (double)(clock_wall_ns(h->rt->clock) / 1000000));
@@ -36,12 +36,12 @@ static void tag(struct event *e, const struct op *op)
 
 static struct event *request_event(const struct call *c, const char *name)
 {
-    struct event *e = event_new(c->holder->hooks, name);
+    struct event *e = event_new(c->session->hooks, name);
     event_text(e, "operation", c->spec->name);
     event_text(e, "method", c->spec->method);
     event_text(e, "path", c->path);
     event_text(e, "pool", pool_names[c->spec->pool]);
-    event_text(e, "base_url", c->holder->cfg->base_url);
+    event_text(e, "base_url", c->session->cfg->base_url);
     return e;
 }
 
@@ -58,7 +58,7 @@ static struct local_attempt try_of(const struct call *c)
 
 void local_try_started(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     if (c->spec->pool == POOL_RETRIEVE)
         metric_add(h->cfg->metrics.polls, 1);
     struct event *e = request_event(c, "http.request.start");
@@ -73,7 +73,7 @@ void local_try_started(struct call *c)
 
 void local_try_ended(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     const struct own_metrics *m = &h->cfg->metrics;
     double ms = ms_since(h, c->try_ns);
     bool ok = c->outcome == CALL_OK;
@@ -96,7 +96,7 @@ void local_try_ended(struct call *c)
 void local_try_cancelled(struct call *c)
 {
     struct event *e = request_event(c, "http.request.exception");
-    event_number(e, "duration_ms", ms_since(c->holder, c->try_ns));
+    event_number(e, "duration_ms", ms_since(c->session, c->try_ns));
     event_text(e, "reason", "cancelled");
     tag(e, c->op);
     event_send(e);
@@ -107,11 +107,11 @@ void local_try_decided(struct call *c, int64_t delay_ms)
     struct local_attempt a = try_of(c);
     a.delay_ms = delay_ms;
     if (delay_ms >= 0)
-        metric_add(c->holder->cfg->metrics.try_retries, 1);
-    local_attempt(c->holder, delay_ms >= 0 ? LOCAL_RETRY : a.err ? LOCAL_FAILED : LOCAL_STOP, &a);
+        metric_add(c->session->cfg->metrics.try_retries, 1);
+    local_attempt(c->session, delay_ms >= 0 ? LOCAL_RETRY : a.err ? LOCAL_FAILED : LOCAL_STOP, &a);
 }
 
-void local_attempt(struct holder *h, enum local_step step, const struct local_attempt *a)
+void local_attempt(struct session *h, enum local_step step, const struct local_attempt *a)
 {
     static const char *const names[] = { "retry.attempt.start", "retry.attempt.stop",
                                          "retry.attempt.retry", "retry.attempt.failed" };
@@ -132,7 +132,7 @@ void local_attempt(struct holder *h, enum local_step step, const struct local_at
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-void local_queue_state(struct holder *h, const char *who, enum wire_queue_state state,
+void local_queue_state(struct session *h, const char *who, enum wire_queue_state state,
                        const char *reason)
 {
     static const char *const names[] = { "unknown", "active", "paused_capacity",
@@ -148,8 +148,8 @@ void local_queue_state(struct holder *h, const char *who, enum wire_queue_state 
 
 void local_poll(struct poll *p, const char *event, const tinker_error *err)
 {
-    struct event *e = event_new(p->holder->hooks, event);
-    event_number(e, "elapsed_ms", ms_since(p->holder, p->poll_start_ns));
+    struct event *e = event_new(p->session->hooks, event);
+    event_number(e, "elapsed_ms", ms_since(p->session, p->poll_start_ns));
     event_number(e, "iteration", (double)(p->iteration - 1));
     event_number(e, "status", err->http_status);
     event_text(e, "request_id", p->request_id);
@@ -159,7 +159,7 @@ void local_poll(struct poll *p, const char *event, const tinker_error *err)
     event_send(e);
 }
 
-void local_timeout(struct holder *h, const struct tinker_future *f, double timeout_s)
+void local_timeout(struct session *h, const struct tinker_future *f, double timeout_s)
 {
     struct event *e = event_new(h->hooks, "future.timeout");
     event_number(e, "elapsed_ms", timeout_s * 1000);

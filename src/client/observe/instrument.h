@@ -29,13 +29,13 @@ struct local_attempt {
     const struct op *op;     /* may be NULL */
 };
 enum local_step { LOCAL_START, LOCAL_STOP, LOCAL_RETRY, LOCAL_FAILED };
-void local_attempt(struct holder *h, enum local_step step, const struct local_attempt *a);
+void local_attempt(struct session *h, enum local_step step, const struct local_attempt *a);
 
-void local_queue_state(struct holder *h, const char *who, enum wire_queue_state state,
+void local_queue_state(struct session *h, const char *who, enum wire_queue_state state,
                        const char *reason);
 /* A poll or a future went wrong: "future.api_error" and the like. */
 void local_poll(struct poll *p, const char *event, const tinker_error *err);
-void local_timeout(struct holder *h, const struct tinker_future *f, double timeout_s);
+void local_timeout(struct session *h, const struct tinker_future *f, double timeout_s);
 
 /* Any thread. */
 void local_loss(struct hooks *hooks, const tinker_loss_event *loss);

@@ -65,7 +65,7 @@ static void deliver(void *arg)
     news_free(n);
 }
 
-static void tell_user(struct holder *h, const char *id, enum wire_queue_state state,
+static void tell_user(struct session *h, const char *id, enum wire_queue_state state,
                       const char *reason, bool changed)
 {
     struct observer *o = h->observer;
@@ -85,7 +85,7 @@ static void tell_user(struct holder *h, const char *id, enum wire_queue_state st
     news_free(n);
 }
 
-void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
+void observe_state(struct observe *o, struct session *h, enum observe_kind kind, const char *id,
                    enum wire_queue_state state, const char *reason, bool changed)
 {
     tell_user(h, id, state, reason, changed);

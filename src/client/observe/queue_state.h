@@ -10,7 +10,7 @@
 #include <tinker/service.h>
 #include "wire/future.h"
 
-struct holder;
+struct session;
 
 /* The user's observer; one per service. */
 struct observer {
@@ -27,7 +27,7 @@ struct observe {
 
 enum observe_kind { OBSERVE_TRAINING, OBSERVE_CREATION, OBSERVE_SAMPLING };
 
-void observe_state(struct observe *o, struct holder *h, enum observe_kind kind, const char *id,
+void observe_state(struct observe *o, struct session *h, enum observe_kind kind, const char *id,
                    enum wire_queue_state state, const char *reason, bool changed);
 /* The reason to show: the server's, or one by state. */
 const char *observe_reason(enum observe_kind kind, enum wire_queue_state state, const char *reason);

@@ -50,7 +50,7 @@ static void truth(struct data *d, const char *key, bool value)
     json_put_bool(&d->w, value);
 }
 
-static void end(struct data *d, struct holder *h, const char *name, tinker_severity severity)
+static void end(struct data *d, struct session *h, const char *name, tinker_severity severity)
 {
     json_put_end_object(&d->w);
     if (buf_ok(&d->buf))
@@ -73,7 +73,7 @@ static void append_headers(struct buf *out, const struct call *c)
 
 void report_attempt(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     if (!h->cfg->dump_headers) {
         log_line(&h->log, LOG_DEBUG, "%s %s", c->spec->method, c->path);
         return;
@@ -98,7 +98,7 @@ static void failure(struct data *d, const tinker_error *err)
         json_put_null(&d->w);
 }
 
-static void times(struct data *d, struct holder *h, int64_t start_ns)
+static void times(struct data *d, struct session *h, int64_t start_ns)
 {
     int64_t elapsed = loop_now_ns(h->rt->loop) - start_ns;
     int64_t wall = clock_wall_ns(h->rt->clock);
@@ -109,7 +109,7 @@ static void times(struct data *d, struct holder *h, int64_t start_ns)
 
 void report_try(struct call *c, bool retryable)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     bool user = telemetry_is_user_error(&c->err);
     log_line(&h->log, LOG_DEBUG, "%s failed%s: %s", c->spec->name,
              retryable ? ", will be tried again" : "", c->err.message);
@@ -127,7 +127,7 @@ void report_try(struct call *c, bool retryable)
         retryable || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
 }
 
-void report_sample(struct holder *h, const struct report_failure *a)
+void report_sample(struct session *h, const struct report_failure *a)
 {
     if (!h->telemetry)
         return;
@@ -157,9 +157,9 @@ static void poll_end(struct data *d, struct poll *p, const char *name, tinker_se
 {
     char full[96];
     number(d, "iteration", p->iteration - 1);
-    seconds(d, "elapsed_time", loop_now_ns(p->holder->rt->loop) - p->poll_start_ns);
+    seconds(d, "elapsed_time", loop_now_ns(p->session->rt->loop) - p->poll_start_ns);
     snprintf(full, sizeof(full), "APIFuture.result_async.%s", name);
-    end(d, p->holder, full, severity);
+    end(d, p->session, full, severity);
 }
 
 /* What the service wrote: it may repeat a secret, and it may be long. */
@@ -187,7 +187,7 @@ void report_poll_status(struct poll *p, enum report_kind kind)
                                          "fatal",           "retry_with_backoff" };
     const tinker_error *err = &p->call.err;
     local_poll(p, kind == REPORT_CONNECTION ? "future.connection_error" : "future.api_error", err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     bool loud = kind == REPORT_FATAL || kind == REPORT_BUDGET;
     struct data d;
@@ -213,7 +213,7 @@ void report_poll_failed(struct poll *p, const char *error, int category)
     tinker_error err = { .category = category };
     snprintf(err.message, sizeof(err.message), "%s", error);
     local_poll(p, "future.request_failed", &err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     bool user = category == TINKER_CATEGORY_USER;
     struct data d;
@@ -227,7 +227,7 @@ void report_poll_failed(struct poll *p, const char *error, int category)
 void report_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n)
 {
     local_poll(p, "future.validation_error", err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     struct data d;
     poll_begin(&d, p);
@@ -242,7 +242,7 @@ void report_poll_decode(struct poll *p, const tinker_error *err, bool proto, siz
              TINKER_SEVERITY_ERROR);
 }
 
-void report_timeout(struct holder *h, const struct tinker_future *f, double timeout_s)
+void report_timeout(struct session *h, const struct tinker_future *f, double timeout_s)
 {
     local_timeout(h, f, timeout_s);
     if (!h->telemetry)

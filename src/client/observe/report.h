@@ -21,7 +21,7 @@ struct report_failure {
     int64_t start_ns;
 };
 /* An attempt of layer 3 failed. */
-void report_sample(struct holder *h, const struct report_failure *a);
+void report_sample(struct session *h, const struct report_failure *a);
 
 enum report_kind { /* what a poll does about a status */
                    REPORT_RETRY,
@@ -35,6 +35,6 @@ void report_poll_status(struct poll *p, enum report_kind kind);
 void report_poll_failed(struct poll *p, const char *error, int category);
 void report_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n);
 /* The deadline of a future passed. */
-void report_timeout(struct holder *h, const struct tinker_future *f, double timeout_s);
+void report_timeout(struct session *h, const struct tinker_future *f, double timeout_s);
 
 #endif

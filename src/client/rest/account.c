@@ -53,7 +53,7 @@ tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, cons
     http_query_escape(&path, a);
     buf_puts(&path, "&ending_before=");
     http_query_escape(&path, b);
-    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_session(r, err), &billing_kind, buf_detach(&path, NULL), NULL, err);
 }
 
 static const struct rest_kind storage_kind = { REST_CLASS("get_checkpoint_storage_usage"),
@@ -72,7 +72,7 @@ tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
         buf_puts(&path, "?project_id=");
         http_query_escape(&path, project_id);
     }
-    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_session(r, err), &storage_kind, buf_detach(&path, NULL), NULL, err);
 }
 
 static bool is_day(const char *s)
@@ -97,14 +97,14 @@ tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkp
     buf_init(&path, 1 << 10);
     buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
                day ? "&day=" : "", day ? day : "");
-    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL, err);
+    return rest_submit(rest_session(r, err), &audit_kind, buf_detach(&path, NULL), NULL, err);
 }
 
 /* ---- whoami: an operation without a request ------------------------------------------------------- */
 
 struct whoami_op {
     struct op op;
-    struct holder_wait wait;
+    struct session_wait wait;
 };
 
 static void whoami_destroy(struct op *op)
@@ -114,14 +114,14 @@ static void whoami_destroy(struct op *op)
 
 static void whoami_abandon(struct op *op)
 {
-    holder_forget(&((struct whoami_op *)op)->wait);
+    session_forget(&((struct whoami_op *)op)->wait);
     op_destroy(op);
 }
 
 /* The JWT in use, or a key that is itself one of the service's. */
 static tinker_status read_identity(struct op *op, tinker_error *err)
 {
-    struct holder *h = op->holder;
+    struct session *h = op->session;
     struct tinker_future *f = op->future;
     struct jwt_claims claims;
     const char *jwt = auth_jwt(h->auth), *key = h->cfg->api_key;
@@ -147,7 +147,7 @@ static tinker_status read_identity(struct op *op, tinker_error *err)
     return TINKER_OK;
 }
 
-static void whoami_ready(struct holder_wait *w, const tinker_error *failed)
+static void whoami_ready(struct session_wait *w, const tinker_error *failed)
 {
     struct op *op = (struct op *)(void *)((char *)w - offsetof(struct whoami_op, wait));
     tinker_error err;
@@ -163,7 +163,7 @@ static void whoami_start(struct op *op)
 {
     struct whoami_op *w = (struct whoami_op *)op; /* first member */
     w->wait.ready = whoami_ready;
-    holder_when_ready(op->holder, &w->wait);
+    session_when_ready(op->session, &w->wait);
 }
 
 static const struct op_class whoami_class = { "whoami", whoami_start, whoami_abandon,
@@ -171,7 +171,7 @@ static const struct op_class whoami_class = { "whoami", whoami_start, whoami_aba
 
 tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
 {
-    struct holder *h = rest_holder(r, err);
+    struct session *h = rest_session(r, err);
     struct whoami_op *w = h ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
         if (h)

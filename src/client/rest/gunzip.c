@@ -44,7 +44,7 @@ void gunzip_close(struct gunzip *g)
     free(g);
 }
 
-static void feed(struct gunzip *g)
+static void feed_input(struct gunzip *g)
 {
     if (g->z.avail_in > 0)
         return;
@@ -57,7 +57,7 @@ static void feed(struct gunzip *g)
 /* A member ended: is there another?  false: something else is behind it. */
 static bool next_member(struct gunzip *g)
 {
-    feed(g);
+    feed_input(g);
     const unsigned char *p = g->z.next_in;
     size_t n = g->z.avail_in;
     while (n > 0 && *p == 0) {
@@ -72,7 +72,7 @@ static bool next_member(struct gunzip *g)
 
 static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
 {
-    feed(g);
+    feed_input(g);
     bool starved = g->z.avail_in == 0;
     int rc = inflate(&g->z, Z_NO_FLUSH);
     if (rc == Z_STREAM_END)

@@ -43,14 +43,14 @@ struct tinker_pager {
 
 /* ---- what was seen -------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const tinker_pager *p, const char *id)
+static uint64_t hash_id(const tinker_pager *p, const char *id)
 {
     uint64_t h = hash_bytes(id, strlen(id), p->seed);
     return h ? h : 1;
 }
 
 /* Where the hash is, or would be. */
-static uint64_t *slot(uint64_t *v, size_t cap, uint64_t hash)
+static uint64_t *find_slot(uint64_t *v, size_t cap, uint64_t hash)
 {
     size_t i = (size_t)hash & (cap - 1);
     while (v[i] && v[i] != hash)
@@ -60,10 +60,10 @@ static uint64_t *slot(uint64_t *v, size_t cap, uint64_t hash)
 
 static bool was_seen(const tinker_pager *p, const char *id)
 {
-    return p->cap && *slot(p->seen, p->cap, hash_of(p, id));
+    return p->cap && *find_slot(p->seen, p->cap, hash_id(p, id));
 }
 
-static bool grow(tinker_pager *p)
+static bool grow_seen(tinker_pager *p)
 {
     size_t cap = p->cap ? 2 * p->cap : 256;
     uint64_t *v = calloc(cap, sizeof(*v));
@@ -71,20 +71,20 @@ static bool grow(tinker_pager *p)
         return false;
     for (size_t i = 0; i < p->cap; i++)
         if (p->seen[i])
-            *slot(v, cap, p->seen[i]) = p->seen[i];
+            *find_slot(v, cap, p->seen[i]) = p->seen[i];
     free(p->seen);
     p->seen = v;
     p->cap = cap;
     return true;
 }
 
-static tinker_status remember(tinker_pager *p, const char *id)
+static tinker_status remember_item(tinker_pager *p, const char *id)
 {
     if (p->n_seen == SEEN_MAX)
         return err_set(&p->err, TINKER_ENOMEM, "the list has more than %d items", SEEN_MAX);
-    if (2 * p->n_seen >= p->cap && !grow(p))
+    if (2 * p->n_seen >= p->cap && !grow_seen(p))
         return err_nomem(&p->err, "list");
-    *slot(p->seen, p->cap, hash_of(p, id)) = hash_of(p, id);
+    *find_slot(p->seen, p->cap, hash_id(p, id)) = hash_id(p, id);
     p->n_seen++;
     return TINKER_OK;
 }
@@ -172,7 +172,7 @@ static void drop_answer(tinker_pager *p)
 }
 
 /* Is the answer behind what was seen, without a gap?  Else ask again, further back. */
-static bool fits(tinker_pager *p)
+static bool answer_fits(tinker_pager *p)
 {
     if (p->page.offset <= p->first || (p->n > 0 && was_seen(p, p->kind->id(p->answer, 0))))
         return true;
@@ -186,7 +186,7 @@ static bool fits(tinker_pager *p)
 static bool open_answer(tinker_pager *p)
 {
     p->n = p->kind->count(p->answer);
-    if (!fits(p)) {
+    if (!answer_fits(p)) {
         drop_answer(p);
         return false;
     }
@@ -201,7 +201,7 @@ static bool open_answer(tinker_pager *p)
 }
 
 /* Have an answer to read.  An error that is not kept in p->err is not the end. */
-static tinker_status fetch(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
+static tinker_status fetch_page(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
 {
     while (!p->reading) {
         if (!p->answer) {
@@ -225,7 +225,7 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
 {
     tinker_error mine;
     while (p->err.status == TINKER_OK && !p->end) {
-        tinker_status s = fetch(p, timeout_ms, &mine);
+        tinker_status s = fetch_page(p, timeout_ms, &mine);
         if (s != TINKER_OK && p->err.status == TINKER_OK) {
             if (err)
                 *err = mine;
@@ -237,7 +237,7 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
             const char *id = p->kind->id(p->answer, p->at);
             if (was_seen(p, id))
                 continue;
-            if (remember(p, id) != TINKER_OK)
+            if (remember_item(p, id) != TINKER_OK)
                 break;
             p->fresh++;
             return TINKER_OK;
@@ -260,26 +260,26 @@ tinker_future *tinker_pager_future(tinker_pager *p)
     return p->reading ? NULL : p->answer;
 }
 
-static const tinker_future *current(const tinker_pager *p, const struct page_kind *kind)
+static const tinker_future *current_answer(const tinker_pager *p, const struct page_kind *kind)
 {
     return p->kind == kind && p->reading && p->at < p->n ? p->answer : NULL;
 }
 
 const tinker_training_run *tinker_pager_training_run(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &runs_kind);
+    const tinker_future *f = current_answer(p, &runs_kind);
     return f ? &tinker_future_training_runs(f)->runs[p->at] : NULL;
 }
 
 const char *tinker_pager_session(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &sessions_kind);
+    const tinker_future *f = current_answer(p, &sessions_kind);
     return f ? tinker_future_strings(f)->v[p->at] : NULL;
 }
 
 const tinker_checkpoint *tinker_pager_checkpoint(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &checkpoints_kind);
+    const tinker_future *f = current_answer(p, &checkpoints_kind);
     return f ? &tinker_future_checkpoints(f)->checkpoints[p->at] : NULL;
 }
 

@@ -33,14 +33,14 @@ void tinker_rest_free(tinker_rest *r)
     free(r);
 }
 
-struct holder *rest_holder(tinker_rest *r, tinker_error *err)
+struct session *rest_session(tinker_rest *r, tinker_error *err)
 {
     return service_rest(r->service, err);
 }
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 1, 2))) static char *path_of(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static char *format_path(const char *fmt, ...)
 {
     struct buf b;
     va_list ap;
@@ -113,10 +113,10 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
     return out;
 }
 
-static tinker_future *submit(tinker_rest *r, const struct rest_kind *kind, char *path,
-                             struct buf *body, tinker_error *err)
+static tinker_future *submit_call(tinker_rest *r, const struct rest_kind *kind, char *path,
+                                  struct buf *body, tinker_error *err)
 {
-    return rest_submit(rest_holder(r, err), kind, path, body, err);
+    return rest_submit(rest_session(r, err), kind, path, body, err);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------ */
@@ -155,7 +155,7 @@ static const struct rest_kind ttl_kind = { REST_CLASS("set_checkpoint_ttl"),
 tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/training_runs/", "run id", run_id, "/checkpoints", err);
-    return path ? submit(r, &list_checkpoints_kind, path, NULL, err) : NULL;
+    return path ? submit_call(r, &list_checkpoints_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
@@ -164,18 +164,19 @@ tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_pa
     tinker_page p;
     if (check_page(&p, page, 100, err) != TINKER_OK)
         return NULL;
-    return submit(r, &list_checkpoints_kind,
-                  path_of("api/v1/checkpoints?limit=%lld&offset=%lld", (long long)p.limit,
-                          (long long)p.offset),
-                  NULL, err);
+    return submit_call(r, &list_checkpoints_kind,
+                       format_path("api/v1/checkpoints?limit=%lld&offset=%lld", (long long)p.limit,
+                                   (long long)p.offset),
+                       NULL, err);
 }
 
-static tinker_future *on_checkpoint(tinker_rest *r, const struct rest_kind *kind, const char *path,
-                                    const char *tail, struct buf *body, tinker_error *err)
+static tinker_future *submit_for_checkpoint(tinker_rest *r, const struct rest_kind *kind,
+                                            const char *path, const char *tail, struct buf *body,
+                                            tinker_error *err)
 {
     char *endpoint = rest_checkpoint_path(path, tail, err);
     if (endpoint)
-        return submit(r, kind, endpoint, body, err);
+        return submit_call(r, kind, endpoint, body, err);
     if (body)
         buf_clear(body);
     return NULL;
@@ -183,22 +184,22 @@ static tinker_future *on_checkpoint(tinker_rest *r, const struct rest_kind *kind
 
 tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &delete_kind, path, "", NULL, err);
+    return submit_for_checkpoint(r, &delete_kind, path, "", NULL, err);
 }
 
 tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
+    return submit_for_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
 }
 
 tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
+    return submit_for_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
 }
 
 /* A body from a request struct; false: *err says why. */
-static bool encode(struct buf *out, const struct wire_type *type, const void *value,
-                   tinker_error *err)
+static bool encode_body(struct buf *out, const struct wire_type *type, const void *value,
+                        tinker_error *err)
 {
     buf_init(out, 1 << 20);
     if (wire_encode_json(type, value, out, err) == TINKER_OK)
@@ -217,9 +218,9 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
                 (long long)ttl_seconds);
         return NULL;
     }
-    if (!encode(&body, &wire_ttl_request, &req, err))
+    if (!encode_body(&body, &wire_ttl_request, &req, err))
         return NULL;
-    return on_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
+    return submit_for_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
 }
 
 static const struct rest_kind copy_kind = { REST_CLASS("copy_weights"),
@@ -258,10 +259,10 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     log_secret(o.access_token);
     if (o.access_token && prefs_check_header(&token, err) != TINKER_OK)
         return NULL;
-    if (!encode(&body, &wire_copy_weights_request, &req, err))
+    if (!encode_body(&body, &wire_copy_weights_request, &req, err))
         return NULL;
-    return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,
-                            o.access_token, err);
+    return rest_submit_once(rest_session(r, err), &copy_kind, format_path("api/v1/copy_weights"),
+                            &body, o.access_token, err);
 }
 
 static const struct rest_kind files_kind = { REST_CLASS("external_weights_urls"),
@@ -283,7 +284,7 @@ tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path, ti
                 path);
         return NULL;
     }
-    return on_checkpoint(r, &files_kind, path, "/external_weights_urls", NULL, err);
+    return submit_for_checkpoint(r, &files_kind, path, "/external_weights_urls", NULL, err);
 }
 
 /* ---- training runs ------------------------------------------------------------------------------ */
@@ -321,7 +322,7 @@ tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page 
         buf_puts(&b, "&project_id=");
         http_query_escape(&b, p.project_id);
     }
-    return submit(r, &runs_kind, buf_detach(&b, NULL), NULL, err);
+    return submit_call(r, &runs_kind, buf_detach(&b, NULL), NULL, err);
 }
 
 tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, tinker_scope scope,
@@ -342,7 +343,7 @@ tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, 
     char *path =
         rest_path_of_id("api/v1/training_runs/", "run id", id ? id : id_or_path, tail, err);
     free(id);
-    return path ? submit(r, &run_kind, path, NULL, err) : NULL;
+    return path ? submit_call(r, &run_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker_error *err)
@@ -354,9 +355,9 @@ tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker
         err_set(err, TINKER_EINVAL, "no checkpoint path given");
     if (!path || wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
-    if (!encode(&body, &wire_weights_info_request, &req, err))
+    if (!encode_body(&body, &wire_weights_info_request, &req, err))
         return NULL;
-    return submit(r, &weights_info_kind, path_of("api/v1/weights_info"), &body, err);
+    return submit_call(r, &weights_info_kind, format_path("api/v1/weights_info"), &body, err);
 }
 
 /* ---- sessions and samplers ------------------------------------------------------------------------ */
@@ -397,10 +398,10 @@ tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page
     tinker_page p;
     if (check_page(&p, page, 20, err) != TINKER_OK)
         return NULL;
-    return submit(r, &sessions_kind,
-                  path_of("api/v1/sessions?limit=%lld&offset=%lld&access_scope=%s",
-                          (long long)p.limit, (long long)p.offset, scope_name(p.scope)),
-                  NULL, err);
+    return submit_call(r, &sessions_kind,
+                       format_path("api/v1/sessions?limit=%lld&offset=%lld&access_scope=%s",
+                                   (long long)p.limit, (long long)p.offset, scope_name(p.scope)),
+                       NULL, err);
 }
 
 tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinker_scope scope,
@@ -409,7 +410,7 @@ tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinke
     char tail[48];
     snprintf(tail, sizeof(tail), "?access_scope=%s", scope_name(scope));
     char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, tail, err);
-    return path ? submit(r, &session_kind, path, NULL, err) : NULL;
+    return path ? submit_call(r, &session_kind, path, NULL, err) : NULL;
 }
 
 static const struct rest_kind search_kind = { REST_CLASS("search_sessions"),
@@ -501,9 +502,9 @@ tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_
                                                       q.cursor->session_id };
         req.cursor = &cursor;
     }
-    if (!encode(&body, &wire_session_search_request, &req, err))
+    if (!encode_body(&body, &wire_session_search_request, &req, err))
         return NULL;
-    return submit(r, &search_kind, path_of("api/v1/sessions/search"), &body, err);
+    return submit_call(r, &search_kind, format_path("api/v1/sessions/search"), &body, err);
 }
 
 tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
@@ -518,8 +519,8 @@ tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id
     char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, "/project", err);
     if (!path)
         return NULL;
-    if (encode(&body, &wire_project_request, &req, err))
-        return submit(r, &project_kind, path, &body, err);
+    if (encode_body(&body, &wire_project_request, &req, err))
+        return submit_call(r, &project_kind, path, &body, err);
     free(path);
     return NULL;
 }
@@ -527,13 +528,13 @@ tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id
 tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", sampler_id, "", err);
-    return path ? submit(r, &sampler_kind, path, NULL, err) : NULL;
+    return path ? submit_call(r, &sampler_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
-    return path ? rest_submit(s->holder, &base_model_kind, path, NULL, err) : NULL;
+    return path ? rest_submit(s->session, &base_model_kind, path, NULL, err) : NULL;
 }
 
 /* ---- the service, and models being trained ---------------------------------------------------------- */
@@ -556,12 +557,13 @@ static const struct rest_kind info_kind = { REST_CLASS("get_info"), REST_SPEC("g
 tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err)
 {
     return rest_submit(service_rest(s, err), &capabilities_kind,
-                       path_of("api/v1/get_server_capabilities"), NULL, err);
+                       format_path("api/v1/get_server_capabilities"), NULL, err);
 }
 
 tinker_future *tinker_service_health(tinker_service *s, tinker_error *err)
 {
-    return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL, err);
+    return rest_submit(service_rest(s, err), &health_kind, format_path("api/v1/healthz"), NULL,
+                       err);
 }
 
 static const struct rest_kind name_kind = {
@@ -574,9 +576,9 @@ static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind,
 {
     struct wire_get_info_request req = { t->model_id };
     struct buf body;
-    if (!encode(&body, &wire_get_info_request, &req, err))
+    if (!encode_body(&body, &wire_get_info_request, &req, err))
         return NULL;
-    return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, err);
+    return rest_submit(t->session, kind, format_path("api/v1/get_info"), &body, err);
 }
 
 tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)

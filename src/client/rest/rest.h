@@ -4,9 +4,9 @@
 
 #include <tinker/rest.h>
 
-struct holder;
+struct session;
 
-struct holder *rest_holder(tinker_rest *r, tinker_error *err);
+struct session *rest_session(tinker_rest *r, tinker_error *err);
 /* "api/v1/training_runs/<run>/checkpoints/<id><tail>" of a tinker:// path; caller frees. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err);
 /* "<head><id><tail>" with the id escaped; caller frees.  NULL with *err set: it is no id, or no

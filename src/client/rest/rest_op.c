@@ -20,7 +20,7 @@ void rest_destroy(struct op *op)
 void rest_abandon(struct op *op)
 {
     struct rest_op *r = (struct rest_op *)op;
-    holder_forget(&r->wait);
+    session_forget(&r->wait);
     call_cancel(&r->call);
     op_destroy(op);
 }
@@ -33,13 +33,13 @@ static bool was_done_before(const struct rest_op *r, const struct call *c)
                              (status == 409 && r->kind->conflict == REST_CONFLICT_ALREADY));
 }
 
-static void on_done(struct call *c)
+static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
     const struct buf *body = &c->http.resp.body;
     if (r->quiet) {
         if (c->outcome != CALL_OK)
-            log_line(&r->op.holder->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
+            log_line(&r->op.session->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
         op_succeed(&r->op);
         return;
     }
@@ -53,7 +53,7 @@ static void on_done(struct call *c)
         }
     }
     if (was_done_before(r, c)) {
-        log_line(&r->op.holder->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
+        log_line(&r->op.session->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
                  r->kind->class.name, c->err.message);
         op_succeed(&r->op);
         return;
@@ -62,7 +62,7 @@ static void on_done(struct call *c)
     op_fail(&r->op, &c->err);
 }
 
-void rest_ready(struct holder_wait *w, const tinker_error *err)
+void rest_ready(struct session_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
     if (err) {
@@ -70,7 +70,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     struct call *c = &r->call;
-    c->holder = r->op.holder;
+    c->session = r->op.session;
     c->op = &r->op;
     c->spec = &r->kind->spec;
     c->path = r->path;
@@ -82,7 +82,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
     if (r->token)
         c->extra[c->n_extra++] =
             (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };
-    c->done = on_done;
+    c->done = on_call_done;
     call_start(c);
 }
 
@@ -91,11 +91,11 @@ void rest_start(struct op *op)
     struct rest_op *r = (struct rest_op *)op;
     r->op.future->type = r->kind->type;
     r->wait.ready = rest_ready;
-    holder_when_ready(op->holder, &r->wait);
+    session_when_ready(op->session, &r->wait);
 }
 
 /* Takes over path and body as rest_submit() does. */
-static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, char *path,
+static struct rest_op *rest_new(struct session *h, const struct rest_kind *kind, char *path,
                                 struct buf *body, tinker_error *err)
 {
     struct rest_op *r = h && path ? calloc(1, sizeof(*r)) : NULL;
@@ -114,7 +114,7 @@ static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, 
     return NULL;
 }
 
-static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_error *err)
+static struct tinker_future *submit_op(struct session *h, struct rest_op *r, tinker_error *err)
 {
     struct tinker_future *f = op_submit(&r->op, &r->kind->class, h, r->kind->result, err);
     if (!f)
@@ -122,14 +122,14 @@ static struct tinker_future *submit(struct holder *h, struct rest_op *r, tinker_
     return f;
 }
 
-struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
-    return r ? submit(h, r, err) : NULL;
+    return r ? submit_op(h, r, err) : NULL;
 }
 
-struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
@@ -142,14 +142,14 @@ struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind 
         err_nomem(err, kind->class.name);
         return NULL;
     }
-    return submit(h, r, err);
+    return submit_op(h, r, err);
 }
 
-void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
+void rest_tell(struct session *h, const struct rest_kind *kind, char *path, struct buf *body)
 {
     struct rest_op *r = rest_new(h, kind, path, body, NULL);
     if (!r)
         return;
     r->quiet = true;
-    tinker_future_free(submit(h, r, NULL));
+    tinker_future_free(submit_op(h, r, NULL));
 }

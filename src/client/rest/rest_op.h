@@ -1,6 +1,6 @@
 /* rest_op.h - a call that is answered directly: no turn, no promise.
  *
- * Waits until the holder has started, sends one call and reads its answer into the
+ * Waits until the session has started, sends one call and reads its answer into the
  * future.  Loop thread, except rest_submit(). */
 #ifndef CLIENT_REST_OP_H
 #define CLIENT_REST_OP_H
@@ -30,7 +30,7 @@ struct rest_kind {
 struct rest_op {
     struct op op;
     const struct rest_kind *kind;
-    struct holder_wait wait;
+    struct session_wait wait;
     struct call call;
     char *path; /* "api/v1/…" */
     struct buf body;
@@ -40,7 +40,7 @@ struct rest_op {
 };
 
 void rest_start(struct op *op);
-void rest_ready(struct holder_wait *w, const tinker_error *err); /* what it waits for */
+void rest_ready(struct session_wait *w, const tinker_error *err); /* what it waits for */
 void rest_abandon(struct op *op);
 void rest_destroy(struct op *op);
 
@@ -55,12 +55,12 @@ void rest_destroy(struct op *op);
 
 /* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
  * memory.  Any thread. */
-struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, tinker_error *err);
 /* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
-struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token, tinker_error *err);
 /* Send it and forget it. */
-void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
+void rest_tell(struct session *h, const struct rest_kind *kind, char *path, struct buf *body);
 
 #endif

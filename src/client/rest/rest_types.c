@@ -20,8 +20,9 @@ const char type_checkpoints[] = "checkpoints", type_training_run[] = "training_r
            type_sessions[] = "sessions", type_storage[] = "storage";
 
 /* Decode into *wire, and make room for the public struct, which becomes the value. */
-static tinker_status decode(struct rest_op *r, const struct wire_type *type, const char *body,
-                            size_t n, void *wire, size_t size, void **out, tinker_error *err)
+static tinker_status decode_result(struct rest_op *r, const struct wire_type *type,
+                                   const char *body, size_t n, void *wire, size_t size, void **out,
+                                   tinker_error *err)
 {
     struct tinker_future *f = r->op.future;
     tinker_status s = wire_decode_json(type, body, n, WIRE_LENIENT, &f->arena, wire, err);
@@ -82,8 +83,8 @@ tinker_status read_checkpoints(struct rest_op *r, const char *b, size_t n, tinke
     struct wire_checkpoints_list_response w;
     tinker_checkpoints *out;
     struct arena *a = &r->op.future->arena;
-    tinker_status s =
-        decode(r, &wire_checkpoints_list_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    tinker_status s = decode_result(r, &wire_checkpoints_list_response, b, n, &w, sizeof(*out),
+                                    (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_checkpoint *v = arena_array(a, w.n_checkpoints + 1, sizeof(*v));
@@ -113,8 +114,8 @@ tinker_status read_files(struct rest_op *r, const char *b, size_t n, tinker_erro
 {
     struct wire_external_weights_urls_response w;
     tinker_files *out;
-    tinker_status s =
-        decode(r, &wire_external_weights_urls_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    tinker_status s = decode_result(r, &wire_external_weights_urls_response, b, n, &w, sizeof(*out),
+                                    (void **)&out, err);
     if (s == TINKER_OK)
         *out = (tinker_files){ w.urls.v, w.urls.n, time_of(w.expires) };
     return s;
@@ -153,7 +154,8 @@ tinker_status read_training_run(struct rest_op *r, const char *b, size_t n, tink
 {
     struct wire_training_run w;
     tinker_training_run *out;
-    tinker_status s = decode(r, &wire_training_run, b, n, &w, sizeof(*out), (void **)&out, err);
+    tinker_status s =
+        decode_result(r, &wire_training_run, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK && !run_of(&r->op.future->arena, &w, out))
         return err_nomem(err, "result");
     return s;
@@ -165,7 +167,7 @@ tinker_status read_training_runs(struct rest_op *r, const char *b, size_t n, tin
     tinker_training_runs *out;
     struct arena *a = &r->op.future->arena;
     tinker_status s =
-        decode(r, &wire_training_runs_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_training_runs_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_training_run *v = arena_array(a, w.n_training_runs + 1, sizeof(*v));
@@ -181,7 +183,7 @@ tinker_status read_weights_info(struct rest_op *r, const char *b, size_t n, tink
     struct wire_weights_info_response w;
     tinker_weights_info *out;
     tinker_status s =
-        decode(r, &wire_weights_info_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_weights_info_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK)
         *out = (tinker_weights_info){
             .base_model = w.base_model,
@@ -201,7 +203,7 @@ tinker_status read_sessions(struct rest_op *r, const char *b, size_t n, tinker_e
     struct wire_list_sessions_response w;
     tinker_strings *out;
     tinker_status s =
-        decode(r, &wire_list_sessions_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_list_sessions_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK)
         *out = (tinker_strings){ w.sessions.v, w.sessions.n };
     return s;
@@ -212,7 +214,7 @@ tinker_status read_session(struct rest_op *r, const char *b, size_t n, tinker_er
     struct wire_get_session_response w;
     tinker_session *out;
     tinker_status s =
-        decode(r, &wire_get_session_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_get_session_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK)
         *out = (tinker_session){ .training_run_ids = { w.training_run_ids.v, w.training_run_ids.n },
                                  .sampler_ids = { w.sampler_ids.v, w.sampler_ids.n },
@@ -277,7 +279,7 @@ tinker_status read_search(struct rest_op *r, const char *b, size_t n, tinker_err
     tinker_session_summaries *out;
     struct arena *a = &r->op.future->arena;
     tinker_status s =
-        decode(r, &wire_session_search_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_session_search_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_session_summary *v = arena_array(a, w.n_sessions + 1, sizeof(*v));
@@ -298,7 +300,7 @@ tinker_status read_sampler_info(struct rest_op *r, const char *b, size_t n, tink
     struct wire_get_sampler_response w;
     tinker_sampler_info *out;
     tinker_status s =
-        decode(r, &wire_get_sampler_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_get_sampler_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s == TINKER_OK)
         *out = (tinker_sampler_info){ w.sampler_id, w.base_model, w.model_path };
     return s;
@@ -344,7 +346,7 @@ tinker_status read_billing(struct rest_op *r, const char *b, size_t n, tinker_er
     tinker_billing *out;
     struct arena *a = &r->op.future->arena;
     tinker_status s =
-        decode(r, &wire_billing_usage_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_billing_usage_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_billing_event *events = arena_array(a, w.n_data + 1, sizeof(*events));
@@ -365,8 +367,8 @@ tinker_status read_storage(struct rest_op *r, const char *b, size_t n, tinker_er
 {
     struct wire_checkpoint_usage_response w;
     tinker_storage *out;
-    tinker_status s =
-        decode(r, &wire_checkpoint_usage_response, b, n, &w, sizeof(*out), (void **)&out, err);
+    tinker_status s = decode_result(r, &wire_checkpoint_usage_response, b, n, &w, sizeof(*out),
+                                    (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_storage_share *v = arena_array(&r->op.future->arena, w.n_data + 1, sizeof(*v));
@@ -391,7 +393,7 @@ tinker_status read_audit(struct rest_op *r, const char *b, size_t n, tinker_erro
     struct wire_audit_log_response w;
     tinker_audit *out;
     tinker_status s =
-        decode(r, &wire_audit_log_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_audit_log_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     tinker_audit_entry *v = arena_array(&r->op.future->arena, w.n_entries + 1, sizeof(*v));
@@ -412,8 +414,8 @@ tinker_status read_capabilities(struct rest_op *r, const char *b, size_t n, tink
 {
     struct wire_get_server_capabilities_response w;
     tinker_capabilities *out;
-    tinker_status s = decode(r, &wire_get_server_capabilities_response, b, n, &w, sizeof(*out),
-                             (void **)&out, err);
+    tinker_status s = decode_result(r, &wire_get_server_capabilities_response, b, n, &w,
+                                    sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     size_t count = w.n_supported_models;
@@ -442,7 +444,7 @@ tinker_status read_model_info(struct rest_op *r, const char *b, size_t n, tinker
     tinker_model_info *out;
     struct arena *a = &r->op.future->arena;
     tinker_status s =
-        decode(r, &wire_get_info_response, b, n, &w, sizeof(*out), (void **)&out, err);
+        decode_result(r, &wire_get_info_response, b, n, &w, sizeof(*out), (void **)&out, err);
     if (s != TINKER_OK)
         return s;
     const char *tokenizer = w.model_data.tokenizer_id;

@@ -48,7 +48,7 @@ struct entry {
 /* ---- headers ------------------------------------------------------------------------------ */
 
 /* An octal field, or, with its first bit set, a big-endian number.  -1: neither. */
-static int64_t number(const unsigned char *f, size_t n)
+static int64_t read_number(const unsigned char *f, size_t n)
 {
     int64_t v = 0;
     if (f[0] & 0x80) {
@@ -72,7 +72,7 @@ static bool checksum_fits(const unsigned char *h)
     int64_t sum = 0;
     for (int i = 0; i < BLOCK; i++)
         sum += i >= 148 && i < 156 ? ' ' : h[i];
-    return sum == number(h + 148, 8);
+    return sum == read_number(h + 148, 8);
 }
 
 static bool is_zero(const unsigned char *h)
@@ -83,7 +83,7 @@ static bool is_zero(const unsigned char *h)
     return true;
 }
 
-static tinker_status bad(const struct untar *u, tinker_error *err, const char *why)
+static tinker_status refuse_archive(const struct untar *u, tinker_error *err, const char *why)
 {
     return err_set(err, TINKER_EINVAL, "not a tar archive that can be unpacked, at byte %llu: %s",
                    (unsigned long long)u->at, why);
@@ -92,7 +92,8 @@ static tinker_status bad(const struct untar *u, tinker_error *err, const char *w
 /* ---- reading ------------------------------------------------------------------------------ */
 
 /* The next n bytes; *got is less only at the end. */
-static tinker_status take(struct untar *u, void *out, size_t n, size_t *got, tinker_error *err)
+static tinker_status read_bytes(struct untar *u, void *out, size_t n, size_t *got,
+                                tinker_error *err)
 {
     if (u->gz) {
         tinker_status s = gunzip_read(u->gz, out, n, got, err);
@@ -107,11 +108,11 @@ static tinker_status take(struct untar *u, void *out, size_t n, size_t *got, tin
 }
 
 /* The next n bytes of the data of an entry, all of them. */
-static tinker_status take_data(struct untar *u, void *out, size_t n, tinker_error *err)
+static tinker_status read_data(struct untar *u, void *out, size_t n, tinker_error *err)
 {
     size_t got;
-    tinker_status s = take(u, out, n, &got, err);
-    return s == TINKER_OK && got < n ? bad(u, err, "it ends inside an entry") : s;
+    tinker_status s = read_bytes(u, out, n, &got, err);
+    return s == TINKER_OK && got < n ? refuse_archive(u, err, "it ends inside an entry") : s;
 }
 
 static tinker_status skip_data(struct untar *u, uint64_t n, tinker_error *err)
@@ -119,7 +120,7 @@ static tinker_status skip_data(struct untar *u, uint64_t n, tinker_error *err)
     tinker_status s = TINKER_OK;
     for (size_t part; n > 0 && s == TINKER_OK; n -= part) {
         part = n < CHUNK ? (size_t)n : CHUNK;
-        s = take_data(u, u->chunk, part, err);
+        s = read_data(u, u->chunk, part, err);
     }
     return s;
 }
@@ -129,20 +130,20 @@ static tinker_status read_header(struct untar *u, struct entry *e, bool *end, ti
 {
     unsigned char h[BLOCK];
     size_t got;
-    tinker_status s = take(u, h, BLOCK, &got, err);
+    tinker_status s = read_bytes(u, h, BLOCK, &got, err);
     *end = s == TINKER_OK && (got == 0 || (got == BLOCK && is_zero(h)));
     if (s != TINKER_OK || *end)
         return s;
     if (got < BLOCK)
-        return bad(u, err, "it ends inside a header");
+        return refuse_archive(u, err, "it ends inside a header");
     if (!checksum_fits(h))
-        return bad(u, err, "the checksum of a header is wrong");
-    int64_t size = number(h + 124, 12);
+        return refuse_archive(u, err, "the checksum of a header is wrong");
+    int64_t size = read_number(h + 124, 12);
     e->type = (char)(h[156] ? h[156] : '0');
     if (u->next_size >= 0 && e->type != 'x' && e->type != 'g' && e->type != 'L')
         size = u->next_size;
     if (size < 0 || (!u->gz && (uint64_t)size > u->n - u->at))
-        return bad(u, err, "an entry is longer than the archive");
+        return refuse_archive(u, err, "an entry is longer than the archive");
     e->size = (uint64_t)size;
     bool prefixed = memcmp(h + 257, "ustar\0", 6) == 0 && h[345];
     snprintf(e->name, sizeof(e->name), "%.155s%s%.100s", prefixed ? (const char *)h + 345 : "",
@@ -231,7 +232,7 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     tinker_status s = TINKER_OK;
     for (size_t part; n > 0 && s == TINKER_OK; n -= part) {
         part = n < CHUNK ? (size_t)n : CHUNK;
-        s = take_data(u, u->chunk, part, err);
+        s = read_data(u, u->chunk, part, err);
         if (s == TINKER_OK)
             s = write_chunk(fd, path, u->chunk, part, err);
     }
@@ -255,13 +256,13 @@ static tinker_status put_entry(struct untar *u, struct entry *e, tinker_error *e
     if (u->next_name[0])
         memcpy(e->name, u->next_name, sizeof(e->name));
     if (!clean_name(e->name))
-        return bad(u, err, "a name leads out of the directory");
+        return refuse_archive(u, err, "a name leads out of the directory");
     if (!e->name[0])
         return skip_data(u, e->size, err);
     if (e->type != '0' && e->type != '7' && e->type != '5')
-        return bad(u, err, "it holds a link or a device");
+        return refuse_archive(u, err, "it holds a link or a device");
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", u->dir, e->name) >= sizeof(path))
-        return bad(u, err, "a name is too long");
+        return refuse_archive(u, err, "a name is too long");
     tinker_status s = e->type == '5' ? os_make_dirs(path, err) : make_parent(path, err);
     if (s != TINKER_OK)
         return s;
@@ -269,39 +270,40 @@ static tinker_status put_entry(struct untar *u, struct entry *e, tinker_error *e
 }
 
 /* An extended header, or a long name. */
-static tinker_status take_extension(struct untar *u, const struct entry *e, tinker_error *err)
+static tinker_status read_extension(struct untar *u, const struct entry *e, tinker_error *err)
 {
     bool pax = e->type == 'x';
     if (e->size > PAX_MAX || (!pax && e->size >= sizeof(u->next_name)))
-        return bad(u, err, pax ? "an extended header is malformed" : "a name is too long");
+        return refuse_archive(u, err,
+                              pax ? "an extended header is malformed" : "a name is too long");
     size_t n = (size_t)e->size;
     char *data = calloc(1, n + 1);
     if (!data)
         return err_nomem(err, "archive");
-    tinker_status s = take_data(u, data, n, err);
+    tinker_status s = read_data(u, data, n, err);
     if (s == TINKER_OK && pax && !read_pax(u, data, n))
-        s = bad(u, err, "an extended header is malformed");
+        s = refuse_archive(u, err, "an extended header is malformed");
     if (s == TINKER_OK && !pax)
         snprintf(u->next_name, sizeof(u->next_name), "%s", data);
     free(data);
     return s;
 }
 
-static tinker_status take_entry(struct untar *u, struct entry *e, tinker_error *err)
+static tinker_status unpack_entry(struct untar *u, struct entry *e, tinker_error *err)
 {
     if (++u->entries > ENTRIES_MAX)
-        return bad(u, err, "it has too many entries");
+        return refuse_archive(u, err, "it has too many entries");
     if (e->type == 'g')
         return skip_data(u, e->size, err);
     if (e->type == 'x' || e->type == 'L')
-        return take_extension(u, e, err);
+        return read_extension(u, e, err);
     tinker_status s = put_entry(u, e, err);
     u->next_name[0] = '\0';
     u->next_size = -1;
     return s;
 }
 
-static tinker_status unpack(struct untar *u, tinker_error *err)
+static tinker_status unpack_entries(struct untar *u, tinker_error *err)
 {
     bool end = false;
     struct entry e;
@@ -310,15 +312,15 @@ static tinker_status unpack(struct untar *u, tinker_error *err)
         s = read_header(u, &e, &end, err);
         if (end || s != TINKER_OK)
             break;
-        s = take_entry(u, &e, err);
+        s = unpack_entry(u, &e, err);
         size_t pad = (BLOCK - (size_t)(e.size % BLOCK)) % BLOCK, got;
         if (s == TINKER_OK)
-            s = take(u, u->chunk, pad, &got, err); /* the last may do without */
+            s = read_bytes(u, u->chunk, pad, &got, err); /* the last may do without */
     }
     size_t got = CHUNK;
     while (s == TINKER_OK && u->gz && got == CHUNK) /* its checksum is at its end */
-        s = take(u, u->chunk, CHUNK, &got, err);
-    return s == TINKER_OK && u->entries == 0 ? bad(u, err, "it is empty") : s;
+        s = read_bytes(u, u->chunk, CHUNK, &got, err);
+    return s == TINKER_OK && u->entries == 0 ? refuse_archive(u, err, "it is empty") : s;
 }
 
 static tinker_status unpack_file(const struct os_map *map, const char *dir, tinker_error *err)
@@ -336,7 +338,7 @@ static tinker_status unpack_file(const struct os_map *map, const char *dir, tink
         s = u->gz ? TINKER_OK : TINKER_ENOMEM;
     }
     if (s == TINKER_OK)
-        s = unpack(u, err);
+        s = unpack_entries(u, err);
     gunzip_close(u->gz);
     free(u);
     return s;

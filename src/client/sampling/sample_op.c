@@ -50,7 +50,7 @@ static void attempt(struct sample_op *s);
 
 static struct loop *loop_of(const struct sample_op *s)
 {
-    return s->op.holder->rt->loop;
+    return s->op.session->rt->loop;
 }
 
 /* ---- ends --------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
  * makes it in vain. */
 static void take_back(struct sample_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     struct json_writer w;
     struct buf body;
     if (!s->poll.active || !h->cancels || h->closed)
@@ -129,7 +129,7 @@ static void tell(const struct sample_op *s, enum local_step step, int failures, 
     struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
                                delay_ms, err,      &s->op };
     if (s->use_handler)
-        local_attempt(s->op.holder, step, &a);
+        local_attempt(s->op.session, step, &a);
 }
 
 static void on_retry(struct timer *t)
@@ -152,18 +152,18 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
     struct report_failure a = { err, again, s->failures, s->started_ns };
     if (s->use_handler) {
         handler_failed(s->handler, err);
-        report_sample(s->op.holder, &a);
+        report_sample(s->op.session, &a);
     }
     if (!again) {
         if (s->use_handler)
-            log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
+            log_line(&s->op.session->log, LOG_ERROR, "sample failed: %s", err->message);
         tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
         fail(s, err);
         return;
     }
-    struct runtime *rt = s->op.holder->rt;
+    struct runtime *rt = s->op.session->rt;
     int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
-    metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
+    metric_add(s->op.session->cfg->metrics.sample_retries, 1);
     tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
     loop_arm(rt->loop, &s->timer, delay_ms);
@@ -205,8 +205,8 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
-    observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
-                  changed);
+    observe_state(&s->sampler->watch, s->op.session, OBSERVE_SAMPLING, s->sampler->id, state,
+                  reason, changed);
 }
 
 static void on_polled(struct poll *p)
@@ -227,10 +227,10 @@ static void on_polled(struct poll *p)
 static bool on_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     if (op_is_spent(&s->op))
         return false;
-    if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
+    if (status != 429 && !(status == 402 && session_billing_pause(h, c->err.message)))
         return false;
     dispatch_pause(&s->dispatch);
     return true;
@@ -254,7 +254,7 @@ static void on_sent(struct call *c)
     dispatch_end(&s->dispatch);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);
-    s->poll.holder = s->op.holder;
+    s->poll.session = s->op.session;
     s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
     s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
@@ -270,7 +270,7 @@ static void go(struct dispatch *d)
 {
     struct sample_op *s = container_of(d, struct sample_op, dispatch);
     struct call *c = &s->poll.call;
-    c->holder = s->op.holder;
+    c->session = s->op.session;
     c->op = &s->op;
     c->part = s->failures;
     c->accept = NULL;
@@ -312,7 +312,7 @@ static void attempt(struct sample_op *s)
 
 static void permitted(struct sample_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     s->started_ns = loop_now_ns(h->rt->loop);
     handler_enter(s->handler);
     s->entered = true;
@@ -338,7 +338,7 @@ static void sample_start(struct op *op)
         attempt(s);
         return;
     }
-    s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
+    s->handler = handler_ref(op->session, s->sampler->id, &s->retry, &err);
     if (!s->handler) {
         op_fail(op, &err);
         return;
@@ -408,14 +408,14 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     }
     s->sampler = sampler;
     s->body = *body;
-    s->dispatch = (struct dispatch){ .holder = sampler->holder, .bytes = order->bytes, .go = go };
+    s->dispatch = (struct dispatch){ .session = sampler->session, .bytes = order->bytes, .go = go };
     s->retry = order->retry;
     s->use_handler = order->use_handler;
     buf_init(&s->sent, SIZE_MAX / 4);
     sampler_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
-        f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
+        f = op_submit(&s->op, &sample_class, sampler->session, RESULT_SAMPLE, err);
     if (!f)
         sample_destroy(&s->op);
     return f;
@@ -425,8 +425,8 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
                              bool logprobs_only, tinker_error *err)
 {
     struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
-                                  .use_handler =
-                                      logprobs_only || !sampler->holder->server.sample_no_retries };
+                                  .use_handler = logprobs_only ||
+                                                 !sampler->session->server.sample_no_retries };
     struct buf body;
     pthread_mutex_lock(&sampler->lock);
     order.retry = sampler->retry;

@@ -12,7 +12,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
+tinker_sampler *sampler_new(struct session *h, const char *id, tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
     char *copy = strdup(id);
@@ -22,7 +22,7 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
         err_nomem(err, "sampling client");
         return NULL;
     }
-    s->holder = h;
+    s->session = h;
     s->id = copy;
     s->retry = (tinker_retry_options)TINKER_RETRY_OPTIONS_INIT;
     pthread_mutex_init(&s->lock, NULL);
@@ -73,7 +73,7 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 
 struct open_op {
     struct op op;
-    struct holder_wait wait;
+    struct session_wait wait;
     char *base_model, *model_path;
     struct buf body;
     struct call call;
@@ -96,7 +96,7 @@ static void open_destroy(struct op *op)
 static void open_abandon(struct op *op)
 {
     struct open_op *o = (struct open_op *)op;
-    holder_forget(&o->wait);
+    session_forget(&o->wait);
     call_cancel(&o->call);
     op_destroy(op);
 }
@@ -116,17 +116,17 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
+        f->value = sampler_new(o->op.session, res.sampling_session_id, &c->err);
     if (f->value)
         op_succeed(&o->op);
     else
         op_fail(&o->op, &c->err);
 }
 
-static void open_ready(struct holder_wait *w, const tinker_error *err)
+static void open_ready(struct session_wait *w, const tinker_error *err)
 {
     struct open_op *o = container_of(w, struct open_op, wait);
-    struct holder *h = o->op.holder;
+    struct session *h = o->op.session;
     tinker_error failed;
     if (err) {
         op_fail(&o->op, err);
@@ -143,7 +143,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
         op_fail(&o->op, &failed);
         return;
     }
-    o->call.holder = h;
+    o->call.session = h;
     o->call.op = &o->op;
     o->call.spec = &open_spec;
     o->call.path = "api/v1/create_sampling_session";
@@ -157,7 +157,7 @@ static void open_start(struct op *op)
 {
     struct open_op *o = (struct open_op *)op;
     o->wait.ready = open_ready;
-    holder_when_ready(op->holder, &o->wait);
+    session_when_ready(op->session, &o->wait);
 }
 
 static const struct op_class open_class = { "create_sampling_session", open_start, open_abandon,
@@ -184,7 +184,7 @@ tinker_future *tinker_service_request_sampler(tinker_service *s, const char *bas
 {
     if (check_source(base_model, model_path, err) != TINKER_OK)
         return NULL;
-    struct holder *h = service_session(s, err);
+    struct session *h = service_session(s, err);
     struct open_op *o = h ? calloc(1, sizeof(*o)) : NULL;
     if (!o) {
         if (h)

@@ -9,7 +9,7 @@
 
 struct tinker_sampler {
     atomic_int refs; /* the user's, and one per live operation */
-    struct holder *holder;
+    struct session *session;
     char *id; /* of the sampling session */
     pthread_mutex_t lock;
     tinker_retry_options retry; /* lock; copied into each sample */
@@ -19,7 +19,7 @@ struct tinker_sampler {
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
+tinker_sampler *sampler_new(struct session *h, const char *id, tinker_error *err);
 void sampler_ref(tinker_sampler *s);
 void sampler_unref(tinker_sampler *s);
 

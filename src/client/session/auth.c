@@ -23,7 +23,7 @@ enum {
 };
 
 struct auth {
-    struct holder *holder;
+    struct session *session;
     bool use_jwt, stopped;
     char *jwt;
     struct call call;
@@ -34,7 +34,7 @@ struct auth {
     void *ready_arg;
 };
 
-struct command_job {
+struct credential_job {
     struct runtime_job job;
     struct auth_wait *wait; /* NULL: nobody waits any more */
     atomic_bool unwanted;   /* the same, for the worker */
@@ -54,15 +54,15 @@ bool auth_key_valid(const char *key)
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-static void command_work(struct runtime_job *j)
+static void run_credential_job(struct runtime_job *j)
 {
-    struct command_job *c = (struct command_job *)j; /* first member */
-    c->output = command_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
+    struct credential_job *c = (struct credential_job *)j; /* first member */
+    c->output = credential_cmd_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
 }
 
-static void command_done(struct runtime_job *j)
+static void finish_credential_job(struct runtime_job *j)
 {
-    struct command_job *c = (struct command_job *)j;
+    struct credential_job *c = (struct credential_job *)j;
     log_secret(c->output);
     if (c->wait) {
         c->wait->job = NULL;
@@ -73,18 +73,18 @@ static void command_done(struct runtime_job *j)
     free(c);
 }
 
-static void run_command(struct auth *a, struct auth_wait *w)
+static void start_credential_job(struct auth *a, struct auth_wait *w)
 {
-    struct command_job *c = calloc(1, sizeof(*c));
-    char *command = strdup(a->holder->cfg->credential_cmd);
+    struct credential_job *c = calloc(1, sizeof(*c));
+    char *command = strdup(a->session->cfg->credential_cmd);
     tinker_error err;
     if (c && command) {
-        c->job.work = command_work;
-        c->job.done = command_done;
+        c->job.work = run_credential_job;
+        c->job.done = finish_credential_job;
         c->wait = w;
         c->command = command;
         w->job = c;
-        if (runtime_work(a->holder->rt, &c->job))
+        if (runtime_work(a->session->rt, &c->job))
             return;
         w->job = NULL;
     }
@@ -96,7 +96,7 @@ static void run_command(struct auth *a, struct auth_wait *w)
 
 /* ---- which credential ------------------------------------------------------------------- */
 
-static void missing_key(const struct config *cfg, tinker_error *err)
+static void set_missing_key(const struct config *cfg, tinker_error *err)
 {
     if (cfg->api_key)
         err_set(err, TINKER_EINVAL, "the API key does not start with tml-");
@@ -107,9 +107,9 @@ static void missing_key(const struct config *cfg, tinker_error *err)
 
 /* The raw credential: a JWT given as key always, the command when the service insists,
  * else the key, else the command. */
-static void credential(struct auth *a, struct auth_wait *w, bool insist)
+static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
 {
-    const struct config *cfg = a->holder->cfg;
+    const struct config *cfg = a->session->cfg;
     const char *key = cfg->api_key;
     tinker_error err;
     if (key && strncmp(key, "eyJ", 3) == 0)
@@ -121,9 +121,9 @@ static void credential(struct auth *a, struct auth_wait *w, bool insist)
     } else if (!insist && auth_key_valid(key))
         w->ready(w, key, NULL);
     else if (cfg->credential_cmd)
-        run_command(a, w);
+        start_credential_job(a, w);
     else {
-        missing_key(cfg, &err);
+        set_missing_key(cfg, &err);
         w->ready(w, NULL, &err);
     }
 }
@@ -131,7 +131,7 @@ static void credential(struct auth *a, struct auth_wait *w, bool insist)
 /* ---- exchange --------------------------------------------------------------------------- */
 
 /* One of them may end others, which then leave the list. */
-static void answer_waiting(struct auth *a)
+static void wake_waiting(struct auth *a)
 {
     a->answered = a->waiting;
     a->waiting = NULL;
@@ -142,11 +142,11 @@ static void answer_waiting(struct auth *a)
     }
 }
 
-static void schedule(struct auth *a, int64_t floor_ms)
+static void schedule_refresh(struct auth *a, int64_t floor_ms)
 {
     struct arena scratch;
     struct jwt_claims claims;
-    struct runtime *rt = a->holder->rt;
+    struct runtime *rt = a->session->rt;
     if (a->stopped)
         return;
     arena_init(&scratch, 1 << 18);
@@ -159,7 +159,7 @@ static void schedule(struct auth *a, int64_t floor_ms)
     loop_arm(rt->loop, &a->timer, ms > floor_ms ? ms : floor_ms);
 }
 
-static bool read_jwt(struct auth *a, struct call *c)
+static bool keep_jwt(struct auth *a, struct call *c)
 {
     struct wire_auth_token_response res;
     struct arena scratch;
@@ -179,40 +179,40 @@ static bool read_jwt(struct auth *a, struct call *c)
     return true;
 }
 
-static void after_pause(struct timer *t);
-static void refresh(struct timer *t);
+static void on_pause_timer(struct timer *t);
+static void on_refresh_timer(struct timer *t);
 
 static void on_exchanged(struct call *c)
 {
     struct auth *a = container_of(c, struct auth, call);
-    bool ok = read_jwt(a, c);
+    bool ok = keep_jwt(a, c);
     void (*ready)(void *arg, const tinker_error *err) = a->ready;
     a->ready = NULL;
     if (ready && !ok) {
         ready(a->ready_arg, &c->err);
         return;
     }
-    a->timer.fire = refresh;
+    a->timer.fire = on_refresh_timer;
     if (ok)
-        schedule(a, RENEW_FLOOR_MS);
+        schedule_refresh(a, RENEW_FLOOR_MS);
     else if (!a->stopped) {
-        log_line(&a->holder->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
+        log_line(&a->session->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
                  c->err.message);
-        a->timer.fire = after_pause;
-        loop_arm(a->holder->rt->loop, &a->timer, PAUSE_MS);
+        a->timer.fire = on_pause_timer;
+        loop_arm(a->session->rt->loop, &a->timer, PAUSE_MS);
     }
-    answer_waiting(a);
+    wake_waiting(a);
     if (ready)
         ready(a->ready_arg, NULL);
 }
 
-static void exchange(struct auth *a, const struct call_spec *spec)
+static void start_exchange(struct auth *a, const struct call_spec *spec)
 {
     struct call *c = &a->call;
     if (c->active)
         return;
-    loop_disarm(a->holder->rt->loop, &a->timer);
-    c->holder = a->holder;
+    loop_disarm(a->session->rt->loop, &a->timer);
+    c->session = a->session;
     c->spec = spec;
     c->path = "api/v1/auth/token";
     c->body = "{}";
@@ -222,30 +222,30 @@ static void exchange(struct auth *a, const struct call_spec *spec)
     call_start(c);
 }
 
-static void refresh(struct timer *t)
+static void on_refresh_timer(struct timer *t)
 {
-    exchange(container_of(t, struct auth, timer), &again_spec);
+    start_exchange(container_of(t, struct auth, timer), &again_spec);
 }
 
 /* A minute after a failure the waiting time is computed anew. */
-static void after_pause(struct timer *t)
+static void on_pause_timer(struct timer *t)
 {
     struct auth *a = container_of(t, struct auth, timer);
-    t->fire = refresh;
-    schedule(a, 0);
+    t->fire = on_refresh_timer;
+    schedule_refresh(a, 0);
 }
 
 /* ---- public ----------------------------------------------------------------------------- */
 
 void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
 {
-    const struct holder *h = a->holder;
+    const struct session *h = a->session;
     w->auth = NULL;
     w->job = NULL;
     if (use == AUTH_BOOTSTRAP || use == AUTH_EXCHANGE) {
         bool insist = use == AUTH_EXCHANGE &&
                       strcmp(h->server.credential_default_source, "credential_cmd") == 0;
-        credential(a, w, insist);
+        give_credential(a, w, insist);
         return;
     }
     if (!a->use_jwt) {
@@ -262,10 +262,10 @@ void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
     w->next = NULL;
     w->auth = a;
     *at = w;
-    exchange(a, &again_spec);
+    start_exchange(a, &again_spec);
 }
 
-static bool take_out(struct auth_wait **at, const struct auth_wait *w)
+static bool remove_wait(struct auth_wait **at, const struct auth_wait *w)
 {
     while (*at && *at != w)
         at = &(*at)->next;
@@ -284,26 +284,26 @@ void auth_forget(struct auth_wait *w)
     w->job = NULL;
     if (!w->auth)
         return;
-    if (!take_out(&w->auth->waiting, w))
-        take_out(&w->auth->answered, w);
+    if (!remove_wait(&w->auth->waiting, w))
+        remove_wait(&w->auth->answered, w);
     w->auth = NULL;
 }
 
 void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *err), void *arg)
 {
-    const struct holder *h = a->holder;
+    const struct session *h = a->session;
     tinker_error err;
     a->use_jwt = h->server.pjwt_auth_enabled;
     if (!a->use_jwt) {
         bool ok = auth_key_valid(h->cfg->api_key);
         if (!ok)
-            missing_key(h->cfg, &err);
+            set_missing_key(h->cfg, &err);
         ready(arg, ok ? NULL : &err);
         return;
     }
     a->ready = ready;
     a->ready_arg = arg;
-    exchange(a, &first_spec);
+    start_exchange(a, &first_spec);
 }
 
 void auth_seed(struct auth *a, const char *jwt)
@@ -314,8 +314,8 @@ void auth_seed(struct auth *a, const char *jwt)
     free(a->jwt);
     a->jwt = strdup(jwt);
     log_secret(jwt);
-    a->timer.fire = refresh;
-    schedule(a, 0);
+    a->timer.fire = on_refresh_timer;
+    schedule_refresh(a, 0);
 }
 
 const char *auth_jwt(const struct auth *a)
@@ -323,15 +323,15 @@ const char *auth_jwt(const struct auth *a)
     return a->use_jwt ? a->jwt : NULL;
 }
 
-struct auth *auth_new(struct holder *h, tinker_error *err)
+struct auth *auth_new(struct session *h, tinker_error *err)
 {
     struct auth *a = calloc(1, sizeof(*a));
     if (!a) {
         err_nomem(err, "credentials");
         return NULL;
     }
-    a->holder = h;
-    a->timer.fire = refresh;
+    a->session = h;
+    a->timer.fire = on_refresh_timer;
     return a;
 }
 
@@ -339,7 +339,7 @@ void auth_stop(struct auth *a)
 {
     a->stopped = true;
     call_cancel(&a->call);
-    loop_disarm(a->holder->rt->loop, &a->timer);
+    loop_disarm(a->session->rt->loop, &a->timer);
 }
 
 void auth_free(struct auth *a)

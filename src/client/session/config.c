@@ -22,7 +22,7 @@
 enum { SOCKETS_MAX = 100000 };
 #define DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
-static const char *text_of(struct config *c, const char *option, const char *name)
+static const char *option_or_env(struct config *c, const char *option, const char *name)
 {
     return option && *option ? arena_strdup(&c->arena, option) : env_text(&c->arena, name);
 }
@@ -75,7 +75,7 @@ static const char *host_of(const char *authority)
 /* User and password of the address become a header, so that no message shows them. */
 static tinker_status set_url(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
-    const char *url = text_of(c, o->base_url, "TINKER_BASE_URL");
+    const char *url = option_or_env(c, o->base_url, "TINKER_BASE_URL");
     if (!url)
         url = DEFAULT_URL;
     if (!is_web(url))
@@ -101,10 +101,10 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
 static tinker_status set_credentials(struct config *c, const tinker_service_options *o,
                                      tinker_error *err)
 {
-    c->api_key = text_of(c, o->api_key, "TINKER_API_KEY");
-    c->credential_cmd = text_of(c, o->credential_cmd, "TINKER_CREDENTIAL_CMD");
+    c->api_key = option_or_env(c, o->api_key, "TINKER_API_KEY");
+    c->credential_cmd = option_or_env(c, o->credential_cmd, "TINKER_CREDENTIAL_CMD");
     if (!c->api_key && !c->credential_cmd) {
-        tinker_status s = stored_key(&c->arena, &c->api_key, err);
+        tinker_status s = credentials_file_key(&c->arena, &c->api_key, err);
         if (s != TINKER_OK)
             return s;
     }
@@ -291,7 +291,7 @@ static tinker_status set_proxy(struct config *c, const tinker_service_options *o
     tinker_status s = set_proxy_headers(c, o, err);
     if (s != TINKER_OK)
         return s;
-    const char *url = text_of(c, o->proxy, "TINKEX_PROXY");
+    const char *url = option_or_env(c, o->proxy, "TINKEX_PROXY");
     if (url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
     if (url)
@@ -309,9 +309,9 @@ static bool is_conservative(const char *parity)
                       strcasecmp(parity, "elixir") == 0);
 }
 
-static void set_transport(struct config *c, const tinker_service_options *o)
+static void set_timeouts(struct config *c, const tinker_service_options *o)
 {
-    bool conservative = is_conservative(text_of(c, o->parity, "TINKEX_PARITY"));
+    bool conservative = is_conservative(option_or_env(c, o->parity, "TINKEX_PARITY"));
     int64_t given =
         o->timeout_ms > 0 ? o->timeout_ms : env_positive(&c->arena, "TINKEX_TIMEOUT", 0);
     c->timeout_ms = given ? given : conservative ? 120000 : 60000;
@@ -320,7 +320,7 @@ static void set_transport(struct config *c, const tinker_service_options *o)
     int64_t retries = env_whole(&c->arena, "TINKEX_MAX_RETRIES", conservative ? 2 : 10);
     c->max_retries = o->max_retries ? (o->max_retries < 0 ? 0 : o->max_retries)
                                     : (int)(retries < 1000 ? retries : 1000);
-    c->ca_file = text_of(c, o->ca_file, "SSL_CERT_FILE");
+    c->ca_file = option_or_env(c, o->ca_file, "SSL_CERT_FILE");
 }
 
 static void set_poll_backoff(struct config *c, const tinker_service_options *o)
@@ -332,7 +332,7 @@ static void set_poll_backoff(struct config *c, const tinker_service_options *o)
     c->poll_backoff_max_ms = o->poll_backoff_max_ms > 0 ? o->poll_backoff_max_ms : 30000;
 }
 
-static int64_t bounded(int64_t sockets)
+static int64_t clamp_sockets(int64_t sockets)
 {
     return sockets < SOCKETS_MAX ? sockets : SOCKETS_MAX;
 }
@@ -343,10 +343,11 @@ static void set_sockets(struct config *c, const tinker_service_options *o)
     int64_t count = env_positive(&c->arena, "TINKEX_POOL_COUNT", 0);
     int64_t product = 0;
     if (size || count)
-        product = bounded(size ? size : 50) * bounded(count ? count : 20);
+        product = clamp_sockets(size ? size : 50) * clamp_sockets(count ? count : 20);
     c->pool_max[POOL_SESSION] = o->session_sockets;
     c->pool_max[POOL_TRAIN] = o->training_sockets;
-    c->pool_max[POOL_SAMPLE] = o->sampling_sockets ? o->sampling_sockets : (int)bounded(product);
+    c->pool_max[POOL_SAMPLE] =
+        o->sampling_sockets ? o->sampling_sockets : (int)clamp_sockets(product);
     c->pool_max[POOL_RETRIEVE] = o->polling_sockets;
     c->pool_max[POOL_TELEMETRY] = o->telemetry_sockets;
 }
@@ -359,7 +360,7 @@ static void set_flags(struct config *c, const tinker_service_options *o)
     const char *sub = env_text(&c->arena, "TINKER_SUBPROCESS_SAMPLING");
     c->subprocess_sampling = o->subprocess_sampling ? o->subprocess_sampling > 0
                                                     : env_truthy(sub) && strcasecmp(sub, "on") != 0;
-    const char *helper = text_of(c, o->sampling_helper, "TINKER_SAMPLING_HELPER");
+    const char *helper = option_or_env(c, o->sampling_helper, "TINKER_SAMPLING_HELPER");
     c->sampling_helper = helper ? helper : "tinker";
     c->dump_headers = o->dump_headers || env_flag(&c->arena, "TINKEX_DUMP_HEADERS", false);
     c->otel = o->otel || env_flag(&c->arena, "TINKEX_OTEL_PROPAGATE", false);
@@ -432,8 +433,8 @@ static tinker_status set_breaker(struct config *c, const tinker_service_options 
     return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
 }
 
-static tinker_status set_transport_of(struct config *c, const tinker_service_options *o,
-                                      tinker_error *err)
+static tinker_status set_transport(struct config *c, const tinker_service_options *o,
+                                   tinker_error *err)
 {
     c->transport = (tinker_transport)TINKER_TRANSPORT_INIT;
     c->has_transport = o->transport != NULL;
@@ -482,10 +483,13 @@ static tinker_status check_lists(const tinker_service_options *o, tinker_error *
         s = check_counted("query", o->query, o->n_query, err);
     if (s == TINKER_OK)
         s = check_counted("proxy_headers", o->proxy_headers, o->n_proxy_headers, err);
+    if (s == TINKER_OK)
+        s = check_counted("user_metadata", o->user_metadata, o->n_user_metadata, err);
     return s;
 }
 
-static tinker_status resolve(struct config *c, const tinker_service_options *o, tinker_error *err)
+static tinker_status resolve_options(struct config *c, const tinker_service_options *o,
+                                     tinker_error *err)
 {
     tinker_status s = check_lists(o, err);
     if (s == TINKER_OK)
@@ -501,16 +505,16 @@ static tinker_status resolve(struct config *c, const tinker_service_options *o, 
     if (s == TINKER_OK)
         s = set_metrics(c, o, err);
     if (s == TINKER_OK)
-        s = set_transport_of(c, o, err);
+        s = set_transport(c, o, err);
     if (s == TINKER_OK)
         s = set_queue(c, o, err);
     if (s != TINKER_OK)
         return s;
-    c->project_id = text_of(c, o->project_id, "TINKER_PROJECT_ID");
+    c->project_id = option_or_env(c, o->project_id, "TINKER_PROJECT_ID");
     c->display_name =
         o->display_name && *o->display_name ? arena_strdup(&c->arena, o->display_name) : NULL;
     c->sdk_version = TINKER_SDK_VERSION;
-    set_transport(c, o);
+    set_timeouts(c, o);
     set_poll_backoff(c, o);
     set_sockets(c, o);
     set_flags(c, o);
@@ -534,7 +538,7 @@ tinker_status config_init(struct config *c, const tinker_service_options *opts, 
     arena_init(&c->arena, SIZE_MAX);
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_service_options", err);
     if (s == TINKER_OK)
-        s = resolve(c, &o, err);
+        s = resolve_options(c, &o, err);
     if (c->arena.failed) /* a text that got lost is not one that was not given */
         s = err_nomem(err, "configuration");
     if (s != TINKER_OK)

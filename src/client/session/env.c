@@ -8,7 +8,7 @@
 #include <strings.h>
 #include "json/json.h"
 
-static const char *lookup(const char *name)
+static const char *find_variable(const char *name)
 {
     static const char prefix[] = "TINKEX_";
     if (strncmp(name, prefix, sizeof(prefix) - 1) == 0) {
@@ -21,7 +21,7 @@ static const char *lookup(const char *name)
     return getenv(name);
 }
 
-static const char *trimmed(struct arena *a, const char *s, size_t n)
+static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
 {
     while (n > 0 && isspace((unsigned char)*s))
         s++, n--;
@@ -32,11 +32,11 @@ static const char *trimmed(struct arena *a, const char *s, size_t n)
 
 const char *env_text(struct arena *a, const char *name)
 {
-    const char *value = lookup(name);
-    return value ? trimmed(a, value, strlen(value)) : NULL;
+    const char *value = find_variable(name);
+    return value ? copy_trimmed(a, value, strlen(value)) : NULL;
 }
 
-static bool one_of(const char *value, const char *const words[4])
+static bool is_one_of(const char *value, const char *const words[4])
 {
     for (int i = 0; value && i < 4; i++)
         if (strcasecmp(value, words[i]) == 0)
@@ -47,13 +47,13 @@ static bool one_of(const char *value, const char *const words[4])
 bool env_truthy(const char *value)
 {
     static const char *const words[] = { "1", "true", "yes", "on" };
-    return one_of(value, words);
+    return is_one_of(value, words);
 }
 
 bool env_falsey(const char *value)
 {
     static const char *const words[] = { "0", "false", "no", "off" };
-    return one_of(value, words);
+    return is_one_of(value, words);
 }
 
 bool env_flag(struct arena *a, const char *name, bool dflt)
@@ -76,7 +76,7 @@ int64_t env_positive(struct arena *a, const char *name, int64_t dflt)
     return v > 0 ? v : dflt;
 }
 
-static bool listed(const char *const *words, size_t n, const char *word)
+static bool has_word(const char *const *words, size_t n, const char *word)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(words[i], word) == 0)
@@ -95,8 +95,8 @@ bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
         return false;
     for (const char *p = value; *p;) {
         size_t len = strcspn(p, ",");
-        const char *word = trimmed(a, p, len);
-        if (word && !listed(*out, *n, word))
+        const char *word = copy_trimmed(a, p, len);
+        if (word && !has_word(*out, *n, word))
             (*out)[(*n)++] = word;
         p += len + (p[len] == ',');
     }
@@ -124,7 +124,7 @@ static const char *value_text(struct json_reader *r, struct arena *a)
     return ok ? arena_strndup(a, s.s, s.n) : NULL;
 }
 
-static bool finish(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
+static bool end_json(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
 {
     if (!json_end(r)) { /* malformed: as if unset */
         *out = NULL;
@@ -148,7 +148,7 @@ bool env_json_object(struct arena *a, const char *json, struct http_header **out
         if (!r.failed)
             ok = name && value && add_pair(a, out, n, name, value);
     }
-    return finish(&r, ok, out, n);
+    return end_json(&r, ok, out, n);
 }
 
 bool env_json_pairs(struct arena *a, const char *json, struct http_header **out, size_t *n)
@@ -174,5 +174,5 @@ bool env_json_pairs(struct arena *a, const char *json, struct http_header **out,
         if (!r.failed)
             ok = pair[0] && pair[1] && add_pair(a, out, n, pair[0], pair[1]);
     }
-    return finish(&r, ok, out, n);
+    return end_json(&r, ok, out, n);
 }

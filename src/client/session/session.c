@@ -1,4 +1,4 @@
-/* session.c - one session with a service.  See holder.h. */
+/* session.c - one session with a service.  See session.h. */
 #include "client/session/session.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@ static const int64_t second_ns = 1000000000;
 
 /* ---- log lines go to the user on the courier's thread ---------------------------------- */
 
-/* It may outlive its holder, and the holder's configuration unless that is the service's own. */
+/* It may outlive its session, and the session's configuration unless that is the service's own. */
 struct line {
     struct runtime *rt;
     const atomic_bool *muted;
@@ -42,9 +42,9 @@ static void deliver_line(void *arg)
     free(l);
 }
 
-static void sink(void *state, enum log_level level, const char *text)
+static void queue_line(void *state, enum log_level level, const char *text)
 {
-    struct holder *h = state;
+    struct session *h = state;
     const struct config *cfg = h->cfg;
     size_t n = strlen(text) + 1;
     bool room = atomic_fetch_add(&h->rt->lines, 1) < LINES_MAX;
@@ -62,10 +62,10 @@ static void sink(void *state, enum log_level level, const char *text)
 
 /* ---- life ------------------------------------------------------------------------------ */
 
-struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool with_session,
-                          tinker_error *err)
+struct session *session_new(struct runtime *rt, const struct config *cfg, bool with_session,
+                            tinker_error *err)
 {
-    struct holder *h = calloc(1, sizeof(*h));
+    struct session *h = calloc(1, sizeof(*h));
     if (!h) {
         err_nomem(err, "session");
         return NULL;
@@ -73,12 +73,12 @@ struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool wit
     h->rt = rt;
     h->cfg = cfg;
     h->with_session = with_session;
-    h->log = (struct log){ sink, h, cfg->log.level };
+    h->log = (struct log){ queue_line, h, cfg->log.level };
     h->server = wire_client_config_defaults;
     h->refresh_interval_sec = 300;
     arena_init(&h->arena, SIZE_MAX);
     h->auth = auth_new(h, err);
-    h->startup = h->auth ? session_new(h, err) : NULL;
+    h->startup = h->auth ? startup_new(h, err) : NULL;
     if (!h->startup) {
         auth_free(h->auth);
         free(h);
@@ -87,9 +87,9 @@ struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool wit
     return h;
 }
 
-static void holder_free(struct holder *h)
+static void session_free(struct session *h)
 {
-    session_free(h->startup);
+    startup_free(h->startup);
     telemetry_free(h->telemetry);
     auth_free(h->auth);
     limits_unref(h->limits);
@@ -101,7 +101,7 @@ static void holder_free(struct holder *h)
     free(h);
 }
 
-static void put_last(struct holder_waits *l, struct holder_wait *w)
+static void append_wait(struct session_waits *l, struct session_wait *w)
 {
     w->next = NULL;
     w->prev = l->last;
@@ -110,9 +110,9 @@ static void put_last(struct holder_waits *l, struct holder_wait *w)
     l->last = w;
 }
 
-void holder_forget(struct holder_wait *w)
+void session_forget(struct session_wait *w)
 {
-    struct holder_waits *l = w->list;
+    struct session_waits *l = w->list;
     if (!l)
         return;
     *(w->prev ? &w->prev->next : &l->first) = w->next;
@@ -120,37 +120,37 @@ void holder_forget(struct holder_wait *w)
     w->list = NULL;
 }
 
-void holder_started(struct holder *h, const tinker_error *err)
+void session_started(struct session *h, const tinker_error *err)
 {
-    struct holder_wait *w;
-    h->state = err ? HOLDER_NEW : HOLDER_READY;
+    struct session_wait *w;
+    h->state = err ? SESSION_NEW : SESSION_READY;
     while ((w = h->waiting.first) != NULL) { /* who comes from now on waits for another start */
-        holder_forget(w);
-        put_last(&h->told, w);
+        session_forget(w);
+        append_wait(&h->told, w);
     }
     while ((w = h->told.first) != NULL) {
-        holder_forget(w);
+        session_forget(w);
         w->ready(w, err);
     }
 }
 
-void holder_when_ready(struct holder *h, struct holder_wait *w)
+void session_when_ready(struct session *h, struct session_wait *w)
 {
-    if (h->state == HOLDER_READY) {
+    if (h->state == SESSION_READY) {
         w->list = NULL;
         w->ready(w, NULL);
         return;
     }
-    put_last(&h->waiting, w);
-    if (h->state == HOLDER_NEW) {
-        h->state = HOLDER_STARTING;
-        session_start(h->startup);
+    append_wait(&h->waiting, w);
+    if (h->state == SESSION_NEW) {
+        h->state = SESSION_STARTING;
+        startup_begin(h->startup);
     }
 }
 
 /* Cancel every live operation, the latest first.  A cancelled one may stay until its turn comes,
  * which the cancellation of the others brings; it may also take others with it. */
-static void cancel_all(struct holder *h)
+static void cancel_operations(struct session *h)
 {
     for (struct op *op; (op = h->ops) != NULL;) {
         op_put(op, &h->ending);
@@ -162,40 +162,40 @@ static void cancel_all(struct holder *h)
     assert(!h->ending);
 }
 
-static void free_later(struct loop_task *t)
+static void run_free_task(struct loop_task *t)
 {
-    struct holder *h = container_of(t, struct holder, free_task);
+    struct session *h = container_of(t, struct session, free_task);
     void (*closed)(void *arg) = h->on_closed;
     void *arg = h->on_closed_arg;
-    holder_free(h);
+    session_free(h);
     closed(arg);
 }
 
-static void said_goodbye(void *arg)
+static void on_telemetry_closed(void *arg)
 {
-    struct holder *h = arg;
+    struct session *h = arg;
     auth_stop(h->auth);
     /* this may run inside a completion of the call that is to be freed */
-    h->free_task.run = free_later;
+    h->free_task.run = run_free_task;
     loop_post(h->rt->loop, &h->free_task);
 }
 
-void holder_close(struct holder *h, void (*closed)(void *arg), void *arg)
+void session_close(struct session *h, void (*closed)(void *arg), void *arg)
 {
     h->closed = true;
     h->on_closed = closed;
     h->on_closed_arg = arg;
-    session_stop(h->startup);
-    cancel_all(h);
-    telemetry_close(h->telemetry, h->cfg->close_ms, said_goodbye, h);
+    startup_stop(h->startup);
+    cancel_operations(h);
+    telemetry_close(h->telemetry, h->cfg->close_ms, on_telemetry_closed, h);
 }
 
 /* ---- pools and billing ------------------------------------------------------------------- */
 
 /* Once for each reason, however many services and requests there are. */
-static void on_wait(void *state, bool none_left)
+static void warn_file_limit(void *state, bool none_left)
 {
-    struct holder *h = state;
+    struct session *h = state;
     struct runtime *rt = h->rt;
     bool *told = none_left ? &rt->told_none : &rt->told_full;
     if (*told)
@@ -214,7 +214,7 @@ static void on_wait(void *state, bool none_left)
 }
 
 /* NULL: none; a heartbeat waits for nobody. */
-static struct http_budget *budget_of(const struct holder *h, enum pool_kind kind)
+static struct http_budget *find_budget(const struct session *h, enum pool_kind kind)
 {
     static const enum runtime_budget budgets[POOL_COUNT] = {
         [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,
@@ -225,7 +225,7 @@ static struct http_budget *budget_of(const struct holder *h, enum pool_kind kind
     return budgets[kind] == BUDGET_COUNT ? NULL : h->rt->budgets[budgets[kind]];
 }
 
-struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_error *err)
+struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_error *err)
 {
     static const int per_client[POOL_COUNT] = {
         [POOL_SESSION] = 50,   [POOL_TRAIN] = 1,     [POOL_SAMPLE] = 50, [POOL_RETRIEVE] = 50,
@@ -243,15 +243,15 @@ struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_erro
         .n_proxy_headers = cfg->n_proxy_headers,
         .ca_file = cfg->ca_file,
         .only_http1 = kind == POOL_CONFIG,
-        .budget = budget_of(h, kind),
-        .on_wait = on_wait,
+        .budget = find_budget(h, kind),
+        .on_wait = warn_file_limit,
         .on_wait_state = h,
     };
     h->pools[kind] = http_pool_new(h->rt->loop, &o, err);
     return h->pools[kind];
 }
 
-bool holder_billing_pause(struct holder *h, const char *text)
+bool session_billing_pause(struct session *h, const char *text)
 {
     int64_t now = loop_now_ns(h->rt->loop);
     if (h->billing_logged_ns && now - h->billing_logged_ns > BILLING_NEW_INCIDENT_S * second_ns)

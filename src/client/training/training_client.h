@@ -12,7 +12,7 @@
 
 struct tinker_training {
     atomic_int refs; /* the user's, and one per live operation */
-    struct holder *holder;
+    struct session *session;
     char *model_id;
     pthread_mutex_t lock;
     int64_t next_id;      /* lock: of the next request */
@@ -23,7 +23,7 @@ struct tinker_training {
     struct observe watch; /* loop thread */
 };
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err);
+tinker_training *trainer_new(struct session *h, const char *model_id, tinker_error *err);
 void trainer_ref(tinker_training *t);
 void trainer_unref(tinker_training *t);
 /* Reserve n consecutive request ids and submit op while nobody else can: ids and
