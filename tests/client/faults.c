@@ -112,11 +112,11 @@ static tinker_future *submit_rest(struct run *r, enum kind kind, int64_t number)
     tinker_error *err = &r->w.err;
     snprintf(run, sizeof(run), "run-%lld", (long long)number);
     snprintf(path, sizeof(path), "tinker://%s/weights/a", run);
-    return kind == GET_RUN   ? tinker_rest_training_run(r->rest, run, TINKER_SCOPE_OWNED, err)
+    return kind == GET_RUN   ? tinker_rest_get_training_run(r->rest, run, TINKER_SCOPE_OWNED, err)
            : kind == PUBLISH ? tinker_rest_publish_checkpoint(r->rest, path, err)
            : kind == TTL     ? tinker_rest_set_checkpoint_ttl(r->rest, path, 60, err)
            : kind == DELETE  ? tinker_rest_delete_checkpoint(r->rest, path, err)
-                             : tinker_service_capabilities(r->w.service, err);
+                             : tinker_service_get_capabilities(r->w.service, err);
 }
 
 static tinker_future *submit_sample(struct run *r, enum kind kind, int64_t number)

@@ -187,7 +187,7 @@ static void test_optional_backoff(void) /* R-074 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.poll_backoff_initial_ms = 1000;
+    o.network.poll_backoff_initial_ms = 1000;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     size_t n = fake_count(w.server, POLL);
@@ -353,7 +353,7 @@ struct seen {
     char reason[64], who[64];
 };
 
-static void observe(void *state, const char *who, tinker_queue_state qs, const char *reason)
+static void observe(const char *who, tinker_queue_state qs, const char *reason, void *state)
 {
     struct seen *s = state;
     s->all++;
@@ -400,7 +400,7 @@ struct slow {
     int calls;
 };
 
-static void observe_slowly(void *state, const char *who, tinker_queue_state qs, const char *reason)
+static void observe_slowly(const char *who, tinker_queue_state qs, const char *reason, void *state)
 {
     struct slow *s = state;
     (void)who, (void)qs, (void)reason;

@@ -799,7 +799,7 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-not-the-right-one";
     o.base_url = "http://127.0.0.1:1";
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     tinker_service *other = tinker_service_new(&o, &w.err);
     REQUIRE(other);
     size_t before = fake_count(w.server, NULL);
@@ -853,8 +853,8 @@ static void test_scope_of_limits(void) /* R-214 */
         tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
         o.api_key = cases[i].key;
         o.base_url = fake_server_url(w.server);
-        o.telemetry = -1;
-        o.isolate_limits = cases[i].isolated;
+        o.telemetry.enabled = -1;
+        o.limits.isolate = cases[i].isolated;
         tinker_service *second = tinker_service_new(&o, NULL);
         tinker_future *c = tinker_service_request_sampler(second, "tiny", NULL, NULL);
         CHECK_INT(world_finish(&w, c, 1000), TINKER_OK);
@@ -901,8 +901,8 @@ static void test_few_sockets_serve_many_samples(void) /* R-215 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.sampling_sockets = 2;
-    o.polling_sockets = 3;
+    o.network.sampling_sockets = 2;
+    o.network.polling_sockets = 3;
     world_open(&w, NULL, &o);
     tinker_sampler *s = world_sampler(&w);
     int before = fake_connections(w.server);

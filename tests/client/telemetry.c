@@ -14,7 +14,7 @@ static void open_on(struct world *w, const char *config)
 {
     tinker_service_options o;
     world_options(w, &o);
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     world_open(w, config, &o);
 }
 
@@ -134,8 +134,8 @@ static void test_failures_are_repeated(void) /* R-159 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.telemetry = 1;
-    o.max_retries = -1;
+    o.telemetry.enabled = 1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     say(&w, TEL, 500, "{}", 3);
@@ -151,9 +151,9 @@ static void test_failures_are_repeated(void) /* R-159 */
     tinker_training_free(t);
     world_close(&w);
     world_options(&w, &o);
-    o.telemetry = 1;
-    o.max_retries = -1;
-    o.telemetry_max_retries = 2;
+    o.telemetry.enabled = 1;
+    o.network.max_retries = -1;
+    o.telemetry.max_retries = 2;
     world_open(&w, NULL, &o);
     t = world_training(&w);
     say(&w, TEL, 500, "{}", 3);
@@ -464,8 +464,8 @@ static void test_close_is_bounded(void) /* R-165 */
     tinker_service_options o;
     world_options(&w, &o);
     w.real_time = true;
-    o.telemetry = 1;
-    o.close_ms = 200;
+    o.telemetry.enabled = 1;
+    o.limits.close_ms = 200;
     world_open(&w, NULL, &o);
     tinker_error err;
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
@@ -485,7 +485,7 @@ static void test_rest_programs(void) /* R-156 */
     struct world w;
     open_on(&w, NULL);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
-    tinker_future *f = tinker_rest_training_run(r, "nope", TINKER_SCOPE_OWNED, NULL);
+    tinker_future *f = tinker_rest_get_training_run(r, "nope", TINKER_SCOPE_OWNED, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_EHTTP);
     world_settle(&w);
     const struct fake_request *q = fake_get(w.server, TEL, 0);
@@ -539,7 +539,7 @@ static void test_any_thread_may_log(void) /* R-164 R-220 */
     tinker_service_options o;
     world_options(&w, &o);
     w.real_time = true;
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     world_open(&w, NULL, &o);
     tinker_error err;
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);

@@ -406,7 +406,7 @@ int64_t tinker_future_retry_after_ms(const tinker_future *f)
     return tinker_future_done(f) ? f->retry_after_ms : -1;
 }
 
-const void *future_value(const tinker_future *f, const char *type)
+const void *future_value(const tinker_future *f, const void *type)
 {
     return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) && !f->err
                ? f->value

@@ -57,11 +57,11 @@ static void deliver(void *arg)
     struct news *n = arg;
     atomic_fetch_sub(&n->observer->waiting, 1);
     pthread_mutex_lock(&n->observer->lock);
-    tinker_queue_observer *call = n->observer->call;
+    tinker_queue_state_fn *call = n->observer->call;
     void *state = n->observer->state;
     pthread_mutex_unlock(&n->observer->lock);
     if (call)
-        call(state, n->who, n->state, n->reason);
+        call(n->who, n->state, n->reason, state);
     news_free(n);
 }
 

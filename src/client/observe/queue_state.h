@@ -15,7 +15,7 @@ struct session;
 /* The user's observer; one per service. */
 struct observer {
     pthread_mutex_t lock;
-    tinker_queue_observer *call; /* lock; NULL: none */
+    tinker_queue_state_fn *call; /* lock; NULL: none */
     bool transitions_only;       /* lock */
     void *state;                 /* lock */
     atomic_int waiting;          /* states on their way to it */

@@ -20,7 +20,7 @@
 #include "base/rand.h"
 #include "client/call/call.h"
 #include "client/rest/rest.h"
-#include "client/rest/rest_types.h"
+#include "client/rest/rest_op.h"
 #include "client/rest/file_writer.h"
 #include "client/call/call_options.h"
 #include "wire/future.h"
@@ -67,7 +67,7 @@ static void on_download_timer(struct timer *t);
 
 /* Shared with the courier; whoever drops it last frees it. */
 struct progress {
-    tinker_progress_callback *call;
+    tinker_progress_fn *call;
     void *state;
     const atomic_bool *muted; /* the service's */
     struct tap *tap;          /* a reference, NULL: not started */
@@ -153,7 +153,7 @@ static void deliver_progress(void *arg)
     bool wanted = !p->stop_download;
     pthread_mutex_unlock(&p->lock);
     if (wanted && !atomic_load(p->muted) && tap_enter(p->tap)) {
-        bool enough = p->call(p->state, done, total) != 0;
+        bool enough = p->call(done, total, p->state) != 0;
         tap_leave(p->tap);
         pthread_mutex_lock(&p->lock);
         p->stop_download = p->stop_download || enough;
@@ -377,7 +377,7 @@ static void use_address(struct download_op *a, const char *url, int64_t expires_
     else {
         tinker_archive *out = arena_alloc(&f->arena, sizeof(*out));
         f->value = out;
-        f->type = type_archive;
+        f->type = &wire_checkpoint_archive_url_response;
         if (out)
             *out = (tinker_archive){ arena_strdup(&f->arena, url), expires_us };
         if (out && !out->url)
@@ -431,7 +431,7 @@ static void read_redirect(struct download_op *a)
 
 static void read_archive(struct download_op *a)
 {
-    struct wire_checkpoint_archive_url_response w;
+    tinker_archive w;
     struct tinker_future *f = a->op.future;
     const struct buf *body = &a->call.http.resp.body;
     tinker_error err;
@@ -441,7 +441,7 @@ static void read_archive(struct download_op *a)
     if (wire_as_answer(s, &err) != TINKER_OK)
         fail_download(a, &err);
     else
-        resolve_address(a, w.url, w.expires.us);
+        resolve_address(a, w.url, w.expires_us);
 }
 
 static void on_round_timer(struct timer *t)
@@ -584,10 +584,16 @@ static tinker_future *submit_download(struct download_op *a, const struct op_cla
     return f;
 }
 
-tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path, tinker_error *err)
+tinker_future *tinker_rest_get_checkpoint_archive(tinker_rest *r, const char *path,
+                                                  tinker_error *err)
 {
     struct download_op *a = download_new(rest_checkpoint_path(path, "/archive", err), err);
     return a ? submit_download(a, &archive_class, r, RESULT_VALUE, err) : NULL;
+}
+
+const tinker_archive *tinker_future_archive(const tinker_future *f)
+{
+    return future_value(f, &wire_checkpoint_archive_url_response);
 }
 
 tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, tinker_error *err)

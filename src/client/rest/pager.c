@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/rand.h"
+#include "client/future/future.h"
 
 enum { PAGE_DEFAULT = 100, SEEN_MAX = 1 << 22 };
 
@@ -103,7 +104,7 @@ static size_t count_runs(const tinker_future *f)
 
 static const char *id_of_run(const tinker_future *f, size_t i)
 {
-    return tinker_future_training_runs(f)->runs[i].id;
+    return tinker_training_run_at(tinker_future_training_runs(f), i)->id;
 }
 
 static int64_t total_runs(const tinker_future *f)
@@ -145,7 +146,7 @@ static size_t count_checkpoints(const tinker_future *f)
 
 static const char *id_of_checkpoint(const tinker_future *f, size_t i)
 {
-    return tinker_future_checkpoints(f)->checkpoints[i].path;
+    return tinker_checkpoint_at(tinker_future_checkpoints(f), i)->path;
 }
 
 /* Without a cursor the list is complete. */
@@ -255,9 +256,13 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
     return p->err.status;
 }
 
+/* A reference for the caller: the pager and the caller free theirs in any order. */
 tinker_future *tinker_pager_future(tinker_pager *p)
 {
-    return p->reading ? NULL : p->answer;
+    if (p->reading || !p->answer)
+        return NULL;
+    future_ref(p->answer);
+    return p->answer;
 }
 
 static const tinker_future *current_answer(const tinker_pager *p, const struct page_kind *kind)
@@ -268,7 +273,7 @@ static const tinker_future *current_answer(const tinker_pager *p, const struct p
 const tinker_training_run *tinker_pager_training_run(const tinker_pager *p)
 {
     const tinker_future *f = current_answer(p, &runs_kind);
-    return f ? &tinker_future_training_runs(f)->runs[p->at] : NULL;
+    return f ? tinker_training_run_at(tinker_future_training_runs(f), p->at) : NULL;
 }
 
 const char *tinker_pager_session(const tinker_pager *p)
@@ -280,7 +285,7 @@ const char *tinker_pager_session(const tinker_pager *p)
 const tinker_checkpoint *tinker_pager_checkpoint(const tinker_pager *p)
 {
     const tinker_future *f = current_answer(p, &checkpoints_kind);
-    return f ? &tinker_future_checkpoints(f)->checkpoints[p->at] : NULL;
+    return f ? tinker_checkpoint_at(tinker_future_checkpoints(f), p->at) : NULL;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */

@@ -33,6 +33,30 @@ static bool was_done_before(const struct rest_op *r, const struct call *c)
                              (status == 409 && r->kind->conflict == REST_CONFLICT_ALREADY));
 }
 
+tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *wire, size_t size,
+                          void **out, tinker_error *err)
+{
+    struct tinker_future *f = r->op.future;
+    tinker_status s = wire_decode_json(r->kind->type, body, n, WIRE_LENIENT, &f->arena, wire, err);
+    if (s != TINKER_OK)
+        return s;
+    *out = arena_alloc(&f->arena, size);
+    f->value = *out;
+    return *out ? TINKER_OK : err_nomem(err, "result");
+}
+
+/* Read the body straight into the public struct, which the wire table describes. */
+static tinker_status decode_in_place(struct rest_op *r, const char *body, size_t n,
+                                     tinker_error *err)
+{
+    struct tinker_future *f = r->op.future;
+    void *value = arena_alloc(&f->arena, wire_type_size(r->kind->type));
+    if (!value)
+        return err_nomem(err, "result");
+    f->value = value;
+    return wire_decode_json(r->kind->type, body, n, WIRE_LENIENT, &f->arena, value, err);
+}
+
 static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
@@ -47,6 +71,8 @@ static void on_call_done(struct call *c)
         tinker_status s = TINKER_OK;
         if (r->kind->read)
             s = r->kind->read(r, body->data ? body->data : "", body->len, &c->err);
+        else if (r->kind->type)
+            s = decode_in_place(r, body->data ? body->data : "", body->len, &c->err);
         if (wire_as_answer(s, &c->err) == TINKER_OK) {
             op_succeed(&r->op);
             return;
@@ -78,7 +104,7 @@ void rest_ready(struct session_wait *w, const tinker_error *err)
     c->body_len = r->body.len;
     c->conflict_final = r->kind->conflict != REST_CONFLICT_RETRIED;
     c->one_key = r->once;
-    c->empty_ok = c->empty_ok || !r->kind->read;
+    c->empty_ok = c->empty_ok || (!r->kind->read && !r->kind->type);
     if (r->token)
         c->extra[c->n_extra++] =
             (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };

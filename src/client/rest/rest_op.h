@@ -21,8 +21,11 @@ struct rest_kind {
     struct op_class class; /* rest_start, rest_abandon, rest_destroy */
     struct call_spec spec;
     enum result_kind result;
-    const char *type; /* RESULT_VALUE */
-    /* Read the 2xx answer into op.future; NULL: any body will do. */
+    /* RESULT_VALUE: what the body is, and the tag of the future's result.  Without `read` the
+     * struct of this type is the result, as the wire table fills it. */
+    const struct wire_type *type;
+    /* Make the result from a 2xx body, where its shape is not that of the wire; neither type nor
+     * read: any body will do. */
     tinker_status (*read)(struct rest_op *r, const char *body, size_t n, tinker_error *err);
     enum rest_conflict conflict;
 };
@@ -44,6 +47,8 @@ void rest_ready(struct session_wait *w, const tinker_error *err); /* what it wai
 void rest_abandon(struct op *op);
 void rest_destroy(struct op *op);
 
+/* The parts of a rest_kind that most have: its name in errors and metrics, and the method. */
+#define REST_KIND(name, method) .class = REST_CLASS(name), .spec = REST_SPEC(name, method)
 #define REST_CLASS(name)                             \
     {                                                \
         name, rest_start, rest_abandon, rest_destroy \
@@ -52,6 +57,12 @@ void rest_destroy(struct op *op);
     {                                                                \
         name, method, POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false \
     }
+
+/* Decode the body into *wire, and allocate the result of `size` bytes, which becomes the value of
+ * the future; for `read` functions.  Both live in the future's arena, so the result may point into
+ * what was decoded. */
+tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *wire, size_t size,
+                          void **out, tinker_error *err);
 
 /* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
  * memory.  Any thread. */

@@ -102,7 +102,7 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
                                      tinker_error *err)
 {
     c->api_key = option_or_env(c, o->api_key, "TINKER_API_KEY");
-    c->credential_cmd = option_or_env(c, o->credential_cmd, "TINKER_CREDENTIAL_CMD");
+    c->credential_cmd = option_or_env(c, o->credentials.command, "TINKER_CREDENTIAL_CMD");
     if (!c->api_key && !c->credential_cmd) {
         tinker_status s = credentials_file_key(&c->arena, &c->api_key, err);
         if (s != TINKER_OK)
@@ -185,7 +185,7 @@ static bool set_headers(struct config *c, const tinker_service_options *o)
 {
     const char *id = env_text(&c->arena, "CLOUDFLARE_ACCESS_CLIENT_ID");
     const char *secret = env_text(&c->arena, "CLOUDFLARE_ACCESS_CLIENT_SECRET");
-    const char *json = env_text(&c->arena, "TINKEX_DEFAULT_HEADERS");
+    const char *json = env_text(&c->arena, "TINKER_DEFAULT_HEADERS");
     bool ok = (!id || put_header(c, "CF-Access-Client-Id", id, true)) &&
               (!secret || put_header(c, "CF-Access-Client-Secret", secret, true));
     log_secret(secret);
@@ -195,9 +195,9 @@ static bool set_headers(struct config *c, const tinker_service_options *o)
     ok = ok && (!json || env_json_object(&c->arena, json, &v, &n));
     for (size_t i = 0; ok && i < n; i++)
         ok = put_header(c, v[i].name, v[i].value, is_secret_name(v[i].name));
-    for (size_t i = 0; ok && i < o->n_headers; i++)
-        ok = put_header(c, o->headers[i].name, o->headers[i].value,
-                        is_secret_name(o->headers[i].name));
+    for (size_t i = 0; ok && i < o->network.n_headers; i++)
+        ok = put_header(c, o->network.headers[i].name, o->network.headers[i].value,
+                        is_secret_name(o->network.headers[i].name));
     return ok;
 }
 
@@ -205,13 +205,13 @@ static bool set_query(struct config *c, const tinker_service_options *o)
 {
     struct buf q;
     buf_init(&q, 1 << 20);
-    const char *json = o->n_query ? NULL : env_text(&c->arena, "TINKEX_DEFAULT_QUERY");
+    const char *json = o->network.n_query ? NULL : env_text(&c->arena, "TINKER_DEFAULT_QUERY");
     struct http_header *v = NULL;
     size_t n = 0;
     bool ok = !json || env_json_object(&c->arena, json, &v, &n);
-    for (size_t i = 0; i < n + o->n_query; i++) {
-        const char *name = o->n_query ? o->query[i].name : v[i].name;
-        const char *value = o->n_query ? o->query[i].value : v[i].value;
+    for (size_t i = 0; i < n + o->network.n_query; i++) {
+        const char *name = o->network.n_query ? o->network.query[i].name : v[i].name;
+        const char *value = o->network.n_query ? o->network.query[i].value : v[i].value;
         if (i > 0)
             buf_putc(&q, '&');
         http_query_escape(&q, name);
@@ -251,15 +251,15 @@ static bool put_proxy_header(struct config *c, const char *name, const char *val
 static tinker_status set_proxy_headers(struct config *c, const tinker_service_options *o,
                                        tinker_error *err)
 {
-    const char *json = env_text(&c->arena, "TINKEX_PROXY_HEADERS");
-    if (!o->n_proxy_headers) {
+    const char *json = env_text(&c->arena, "TINKER_PROXY_HEADERS");
+    if (!o->network.n_proxy_headers) {
         bool ok = !json || env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
         for (size_t i = 0; ok && i < c->n_proxy_headers; i++)
             log_secret(c->proxy_headers[i].value);
         return ok ? TINKER_OK : err_nomem(err, "configuration");
     }
-    for (size_t i = 0; i < o->n_proxy_headers; i++) {
-        const tinker_named_string *h = &o->proxy_headers[i];
+    for (size_t i = 0; i < o->network.n_proxy_headers; i++) {
+        const tinker_named_string *h = &o->network.proxy_headers[i];
         log_secret(h->value);
         if (!put_proxy_header(c, arena_strdup(&c->arena, h->name),
                               arena_strdup(&c->arena, h->value)))
@@ -291,7 +291,7 @@ static tinker_status set_proxy(struct config *c, const tinker_service_options *o
     tinker_status s = set_proxy_headers(c, o, err);
     if (s != TINKER_OK)
         return s;
-    const char *url = option_or_env(c, o->proxy, "TINKEX_PROXY");
+    const char *url = option_or_env(c, o->network.proxy, "TINKER_PROXY");
     if (url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
     if (url)
@@ -311,25 +311,28 @@ static bool is_conservative(const char *parity)
 
 static void set_timeouts(struct config *c, const tinker_service_options *o)
 {
-    bool conservative = is_conservative(option_or_env(c, o->parity, "TINKEX_PARITY"));
-    int64_t given =
-        o->timeout_ms > 0 ? o->timeout_ms : env_positive(&c->arena, "TINKEX_TIMEOUT", 0);
+    bool conservative = is_conservative(option_or_env(c, o->network.parity, "TINKER_PARITY"));
+    int64_t given = o->network.timeout_ms > 0 ? o->network.timeout_ms
+                                              : env_positive(&c->arena, "TINKER_TIMEOUT", 0);
     c->timeout_ms = given ? given : conservative ? 120000 : 60000;
     c->connect_ms = given ? given : 5000; /* a number given by the user means all phases */
     number_text((double)c->timeout_ms / 1000, 15, c->timeout_text);
-    int64_t retries = env_whole(&c->arena, "TINKEX_MAX_RETRIES", conservative ? 2 : 10);
-    c->max_retries = o->max_retries ? (o->max_retries < 0 ? 0 : o->max_retries)
-                                    : (int)(retries < 1000 ? retries : 1000);
-    c->ca_file = option_or_env(c, o->ca_file, "SSL_CERT_FILE");
+    int64_t retries = env_whole(&c->arena, "TINKER_MAX_RETRIES", conservative ? 2 : 10);
+    c->max_retries = o->network.max_retries
+                         ? (o->network.max_retries < 0 ? 0 : o->network.max_retries)
+                         : (int)(retries < 1000 ? retries : 1000);
+    c->ca_file = option_or_env(c, o->network.ca_file, "SSL_CERT_FILE");
 }
 
 static void set_poll_backoff(struct config *c, const tinker_service_options *o)
 {
-    const char *value = env_text(&c->arena, "TINKEX_POLL_BACKOFF");
+    const char *value = env_text(&c->arena, "TINKER_POLL_BACKOFF");
     bool on = env_truthy(value) || (value && strcasecmp(value, "exponential") == 0);
-    c->poll_backoff = on || o->poll_backoff_initial_ms > 0;
-    c->poll_backoff_initial_ms = o->poll_backoff_initial_ms > 0 ? o->poll_backoff_initial_ms : 1000;
-    c->poll_backoff_max_ms = o->poll_backoff_max_ms > 0 ? o->poll_backoff_max_ms : 30000;
+    c->poll_backoff = on || o->network.poll_backoff_initial_ms > 0;
+    c->poll_backoff_initial_ms =
+        o->network.poll_backoff_initial_ms > 0 ? o->network.poll_backoff_initial_ms : 1000;
+    c->poll_backoff_max_ms =
+        o->network.poll_backoff_max_ms > 0 ? o->network.poll_backoff_max_ms : 30000;
 }
 
 static int64_t clamp_sockets(int64_t sockets)
@@ -339,46 +342,48 @@ static int64_t clamp_sockets(int64_t sockets)
 
 static void set_sockets(struct config *c, const tinker_service_options *o)
 {
-    int64_t size = env_positive(&c->arena, "TINKEX_POOL_SIZE", 0);
-    int64_t count = env_positive(&c->arena, "TINKEX_POOL_COUNT", 0);
+    int64_t size = env_positive(&c->arena, "TINKER_POOL_SIZE", 0);
+    int64_t count = env_positive(&c->arena, "TINKER_POOL_COUNT", 0);
     int64_t product = 0;
     if (size || count)
         product = clamp_sockets(size ? size : 50) * clamp_sockets(count ? count : 20);
-    c->pool_max[POOL_SESSION] = o->session_sockets;
-    c->pool_max[POOL_TRAIN] = o->training_sockets;
+    c->pool_max[POOL_SESSION] = o->network.session_sockets;
+    c->pool_max[POOL_TRAIN] = o->network.training_sockets;
     c->pool_max[POOL_SAMPLE] =
-        o->sampling_sockets ? o->sampling_sockets : (int)clamp_sockets(product);
-    c->pool_max[POOL_RETRIEVE] = o->polling_sockets;
-    c->pool_max[POOL_TELEMETRY] = o->telemetry_sockets;
+        o->network.sampling_sockets ? o->network.sampling_sockets : (int)clamp_sockets(product);
+    c->pool_max[POOL_RETRIEVE] = o->network.polling_sockets;
+    c->pool_max[POOL_TELEMETRY] = o->network.telemetry_sockets;
 }
 
 static void set_flags(struct config *c, const tinker_service_options *o)
 {
     const char *raw = getenv("TINKER_TELEMETRY");
     const char *telemetry = raw ? env_text(&c->arena, "TINKER_TELEMETRY") : "1";
-    c->telemetry = o->telemetry ? o->telemetry > 0 : env_truthy(telemetry);
+    c->telemetry = o->telemetry.enabled ? o->telemetry.enabled > 0 : env_truthy(telemetry);
     const char *sub = env_text(&c->arena, "TINKER_SUBPROCESS_SAMPLING");
     c->subprocess_sampling = o->subprocess_sampling ? o->subprocess_sampling > 0
                                                     : env_truthy(sub) && strcasecmp(sub, "on") != 0;
     const char *helper = option_or_env(c, o->sampling_helper, "TINKER_SAMPLING_HELPER");
     c->sampling_helper = helper ? helper : "tinker";
-    c->dump_headers = o->dump_headers || env_flag(&c->arena, "TINKEX_DUMP_HEADERS", false);
-    c->otel = o->otel || env_flag(&c->arena, "TINKEX_OTEL_PROPAGATE", false);
-    c->isolate_limits = o->isolate_limits;
-    c->close_ms = o->close_ms > 0 ? (o->close_ms < 30000 ? o->close_ms : 30000) : 5000;
-    c->telemetry_max_retries = o->telemetry_max_retries > 0 ? o->telemetry_max_retries : -1;
-    c->heartbeat_max_failures = o->heartbeat_max_failures;
-    c->heartbeat_max_ms = o->heartbeat_max_ms;
+    c->dump_headers =
+        o->observation.dump_headers || env_flag(&c->arena, "TINKER_DUMP_HEADERS", false);
+    c->otel = o->telemetry.otel || env_flag(&c->arena, "TINKER_OTEL_PROPAGATE", false);
+    c->isolate_limits = o->limits.isolate;
+    c->close_ms =
+        o->limits.close_ms > 0 ? (o->limits.close_ms < 30000 ? o->limits.close_ms : 30000) : 5000;
+    c->telemetry_max_retries = o->telemetry.max_retries > 0 ? o->telemetry.max_retries : -1;
+    c->heartbeat_max_failures = o->limits.heartbeat_max_failures;
+    c->heartbeat_max_ms = o->limits.heartbeat_max_ms;
 }
 
 static void set_log(struct config *c, const tinker_service_options *o)
 {
     const char *level = env_text(&c->arena, "TINKER_LOG");
-    c->log_callback = o->log;
-    c->log_state = o->log_state;
-    enum log_level dflt = o->log ? LOG_WARNING : LOG_OFF;
-    if (o->log_verbose > 0)
-        c->log.level = o->log_verbose > 1 ? LOG_DEBUG : LOG_INFO;
+    c->log_callback = o->observation.log;
+    c->log_state = o->observation.log_state;
+    enum log_level dflt = o->observation.log ? LOG_WARNING : LOG_OFF;
+    if (o->observation.log_verbose > 0)
+        c->log.level = o->observation.log_verbose > 1 ? LOG_DEBUG : LOG_INFO;
     else
         c->log.level = level ? log_level_parse(level, LOG_WARNING) : dflt;
 }
@@ -418,9 +423,9 @@ static tinker_status set_metadata(struct config *c, const tinker_service_options
 static tinker_status set_breaker(struct config *c, const tinker_service_options *o,
                                  tinker_error *err)
 {
-    if (!o->breaker)
+    if (!o->limits.breaker)
         return TINKER_OK;
-    tinker_status s = breaker_options(&c->breaker, o->breaker, err);
+    tinker_status s = breaker_options(&c->breaker, o->limits.breaker, err);
     if (s == TINKER_OK && c->breaker.judge)
         s = err_set(err, TINKER_EINVAL,
                     "breaker: a service takes no judge, it would run on the "
@@ -437,29 +442,29 @@ static tinker_status set_transport(struct config *c, const tinker_service_option
                                    tinker_error *err)
 {
     c->transport = (tinker_transport)TINKER_TRANSPORT_INIT;
-    c->has_transport = o->transport != NULL;
-    tinker_status s =
-        opts_copy(&c->transport, sizeof(c->transport), o->transport, "tinker_transport", err);
-    if (s == TINKER_OK && o->transport && !c->transport.send)
+    c->has_transport = o->network.transport != NULL;
+    tinker_status s = opts_copy(&c->transport, sizeof(c->transport), o->network.transport,
+                                "tinker_transport", err);
+    if (s == TINKER_OK && o->network.transport && !c->transport.send)
         s = err_set(err, TINKER_EINVAL, "a transport needs a function to send with");
     return s;
 }
 
 static tinker_status set_queue(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
-    if (o->max_queued_bytes < 0)
+    if (o->limits.max_queued_bytes < 0)
         return err_set(err, TINKER_EINVAL, "max_queued_bytes must not be negative");
-    c->max_queued_bytes = o->max_queued_bytes;
+    c->max_queued_bytes = o->limits.max_queued_bytes;
     return TINKER_OK;
 }
 
 static tinker_status set_metrics(struct config *c, const tinker_service_options *o,
                                  tinker_error *err)
 {
-    const char *prefix = o->metrics_prefix ? o->metrics_prefix : "tinkex";
+    const char *prefix = o->observation.metrics_prefix ? o->observation.metrics_prefix : "tinker";
     if (strlen(prefix) > 100)
         return err_set(err, TINKER_EINVAL, "metrics_prefix has more than 100 bytes");
-    if (o->metrics >= 0)
+    if (o->observation.metrics >= 0)
         own_metrics_init(&c->metrics, prefix);
     return TINKER_OK;
 }
@@ -478,11 +483,12 @@ static tinker_status check_lists(const tinker_service_options *o, tinker_error *
     for (size_t i = 0; i < o->n_tags; i++)
         if (!o->tags || !o->tags[i])
             return err_set(err, TINKER_EINVAL, "tags: entry %zu is NULL", i);
-    tinker_status s = check_counted("headers", o->headers, o->n_headers, err);
+    tinker_status s = check_counted("headers", o->network.headers, o->network.n_headers, err);
     if (s == TINKER_OK)
-        s = check_counted("query", o->query, o->n_query, err);
+        s = check_counted("query", o->network.query, o->network.n_query, err);
     if (s == TINKER_OK)
-        s = check_counted("proxy_headers", o->proxy_headers, o->n_proxy_headers, err);
+        s = check_counted("proxy_headers", o->network.proxy_headers, o->network.n_proxy_headers,
+                          err);
     if (s == TINKER_OK)
         s = check_counted("user_metadata", o->user_metadata, o->n_user_metadata, err);
     return s;
@@ -510,7 +516,7 @@ static tinker_status resolve_options(struct config *c, const tinker_service_opti
         s = set_queue(c, o, err);
     if (s != TINKER_OK)
         return s;
-    c->project_id = option_or_env(c, o->project_id, "TINKER_PROJECT_ID");
+    c->project_id = option_or_env(c, o->credentials.project_id, "TINKER_PROJECT_ID");
     c->display_name =
         o->display_name && *o->display_name ? arena_strdup(&c->arena, o->display_name) : NULL;
     c->sdk_version = TINKER_SDK_VERSION;
@@ -520,10 +526,10 @@ static tinker_status resolve_options(struct config *c, const tinker_service_opti
     set_flags(c, o);
     set_log(c, o);
     bool ok = c->base_url && set_tags(c, o) && set_gates(c) && set_headers(c, o) && set_query(c, o);
-    if (ok && c->otel && o->traceparent)
-        ok = put_header(c, "traceparent", o->traceparent, false);
-    if (ok && c->otel && o->tracestate)
-        ok = put_header(c, "tracestate", o->tracestate, false);
+    if (ok && c->otel && o->telemetry.traceparent)
+        ok = put_header(c, "traceparent", o->telemetry.traceparent, false);
+    if (ok && c->otel && o->telemetry.tracestate)
+        ok = put_header(c, "tracestate", o->telemetry.tracestate, false);
     if (!ok)
         return err_nomem(err, "configuration");
     s = check_headers(c->default_headers, c->n_default_headers, err);

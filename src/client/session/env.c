@@ -6,19 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "json/json.h"
+
+/* Settings that the Elixir client reads as TINKEX_<name>: accepted under that name, too, so that its
+ * users need not change their environment.  The documented TINKER_<name> wins. */
+static const char *const aliased[] = {
+    "TINKER_DEFAULT_HEADERS", "TINKER_DEFAULT_QUERY", "TINKER_DUMP_HEADERS",  "TINKER_MAX_RETRIES",
+    "TINKER_OTEL_PROPAGATE",  "TINKER_PARITY",        "TINKER_POLL_BACKOFF",  "TINKER_POOL_COUNT",
+    "TINKER_POOL_SIZE",       "TINKER_PROXY",         "TINKER_PROXY_HEADERS", "TINKER_TIMEOUT"
+};
 
 static const char *find_variable(const char *name)
 {
-    static const char prefix[] = "TINKEX_";
-    if (strncmp(name, prefix, sizeof(prefix) - 1) == 0) {
-        char ours[80];
-        snprintf(ours, sizeof(ours), "TINKER_C_%s", name + sizeof(prefix) - 1);
-        const char *value = getenv(ours);
-        if (value && *value)
-            return value;
-    }
-    return getenv(name);
+    const char *value = getenv(name);
+    bool blank = !value || !value[strspn(value, " \t\r\n\v\f")];
+    for (size_t i = 0; blank && i < ARRAY_LEN(aliased); i++)
+        if (strcmp(name, aliased[i]) == 0) {
+            char alias[40];
+            snprintf(alias, sizeof(alias), "TINKEX_%s", name + strlen("TINKER_"));
+            value = getenv(alias);
+        }
+    return value;
 }
 
 static const char *copy_trimmed(struct arena *a, const char *s, size_t n)

@@ -87,7 +87,7 @@ const char *tinker_service_session_id(tinker_service *s)
     return id ? id : "";
 }
 
-tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+tinker_status tinker_service_observe(tinker_service *s, tinker_queue_state_fn *observer,
                                      int transitions_only, void *state)
 {
     if (s->rt->pid != getpid())

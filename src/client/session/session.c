@@ -24,7 +24,7 @@ static const int64_t second_ns = 1000000000;
 struct line {
     struct runtime *rt;
     const atomic_bool *muted;
-    tinker_log_callback *call;
+    tinker_log_fn *call;
     void *state;
     enum log_level level;
     char text[];
@@ -36,7 +36,7 @@ static void deliver_line(void *arg)
     atomic_fetch_sub(&l->rt->lines, 1);
     bool wanted = !atomic_load(l->muted);
     if (wanted && l->call)
-        l->call(l->state, (tinker_log_level)l->level, l->text);
+        l->call((tinker_log_level)l->level, l->text, l->state);
     else if (wanted)
         log_stderr(NULL, l->level, l->text);
     free(l);
