@@ -27,11 +27,21 @@
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
+/* An archive: six rounds of half a minute, each with the retries of a call.  A trace: every five
+ * seconds until the service has it.  A redirect that names no end is valid for 15 minutes. */
 enum { ROUND_MS = 30000, ROUNDS_MAX = 6, TRACE_MS = 5000, LIFETIME_S = 15 * 60 };
 enum { PART_NAME = 16 }; /* ".part.", 8 digits and the NUL fit */
 enum { TAR_MAGIC_AT = 257, ARCHIVE_HEAD = TAR_MAGIC_AT + 5 };
 enum { TAR_END = 1024 }; /* two blocks of zeros */
 
+/* States, each entered from the completion of the one before:
+ *
+ *   session ready -> ask for the address -> [503: wait a round, ask again] -> address
+ *     -> without a file: done
+ *     -> with one: GET it -> data to the file writer -> [connection lost: pause, GET again]
+ *        -> finish the file (fsync, rename) -> done
+ *
+ * `timer` belongs to the state under way: `fire` says which. */
 struct download_op {
     struct op op;
     struct session_wait wait;
@@ -65,7 +75,9 @@ static void on_download_timer(struct timer *t);
 
 /* ---- ends --------------------------------------------------------------------------------- */
 
-/* Shared with the courier; whoever drops it last frees it. */
+/* How far a download is, shared with the callback thread; whoever drops it last frees it.  lock:
+ * everything from `refs` on.  At most one message is on its way: it tells the newest numbers when it
+ * arrives, so a slow callback skips some instead of piling them up. */
 struct progress {
     tinker_progress_fn *call;
     void *state;
@@ -101,6 +113,7 @@ static void progress_unref(struct progress *p)
     }
 }
 
+/* Cancel what is under way in any state; safe to call twice. */
 static void stop_download(struct download_op *a)
 {
     struct loop *l = a->op.session->rt->loop;
@@ -135,7 +148,7 @@ static void download_abandon(struct op *op)
 /* What was written is gone before the user hears of it. */
 static void fail_download(struct download_op *a, const tinker_error *err)
 {
-    tinker_error copy = *err;
+    tinker_error copy = *err; /* err may be the call's, which is reset now */
     stop_download(a);
     file_writer_free(a->writer);
     a->writer = NULL;
@@ -144,6 +157,8 @@ static void fail_download(struct download_op *a, const tinker_error *err)
 
 /* ---- download ------------------------------------------------------------------------------ */
 
+/* On the callback thread.  The guard (tap) keeps the future alive during the call, and keeps the
+ * call away once tinker_future_free() has returned. */
 static void deliver_progress(void *arg)
 {
     struct progress *p = arg;
@@ -183,6 +198,7 @@ static bool report_progress(struct download_op *a)
     return go_on;
 }
 
+/* Note what tells a whole archive from a part: its first bytes and the zeros at its end. */
 static void count_bytes(struct download_op *a, const char *p, size_t n)
 {
     size_t zeros = 0;
@@ -196,7 +212,9 @@ static void count_bytes(struct download_op *a, const char *p, size_t n)
     a->got += (int64_t)n;
 }
 
-/* Of an archive whose length nobody promised only a tar tells its end; gzip has to be believed. */
+/* A body without Content-Length ends with the connection, complete or not.  A tar ends with two
+ * blocks of zeros, so one that does not was cut off.  gzip cannot be told from here: the checksum at
+ * its end is for whoever unpacks it. */
 static bool is_cut_archive(const struct download_op *a)
 {
     bool gzip = a->got >= 2 && memcmp(a->head, "\x1f\x8b", 2) == 0;
@@ -211,7 +229,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     enum file_writer_room room = file_writer_put(a->writer, p, n);
     if (room == FILE_WRITER_BROKEN)
         return false;
-    if (room == FILE_WRITER_FULL)
+    if (room == FILE_WRITER_FULL) /* the disk is slower than the network: on_room() goes on */
         http_pause(r, true);
     count_bytes(a, p, n);
     return report_progress(a);
@@ -268,7 +286,7 @@ static void on_saved(struct file_writer_owner *o, int error)
     op_succeed(&a->op);
 }
 
-/* Of a connection that was lost; a refusal stands. */
+/* Only after a lost connection: an HTTP status is an answer, and a full disk stays full. */
 static bool may_download_again(const struct download_op *a)
 {
     enum http_failure failure = a->http.resp.failure;
@@ -291,6 +309,7 @@ static void download_again(struct download_op *a)
     loop_arm(rt->loop, &a->timer, (int64_t)ceil(s * 1000));
 }
 
+/* The GET is over.  Success is not reported before the file is on the disk: on_saved(). */
 static void on_downloaded(struct http_request *r)
 {
     struct download_op *a = container_of(r, struct download_op, http);
@@ -332,6 +351,8 @@ static void on_download_timer(struct timer *t)
     begin_download(container_of(t, struct download_op, timer));
 }
 
+/* A pool of its own: the address belongs to another host, which must see none of the session's
+ * headers, credentials or connections. */
 static void start_download(struct download_op *a, const char *url)
 {
     const struct config *cfg = a->op.session->cfg;
@@ -363,6 +384,7 @@ static void start_download(struct download_op *a, const char *url)
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
+/* The address is known: it is the result, or where the download begins. */
 static void use_address(struct download_op *a, const char *url, int64_t expires_us)
 {
     struct tinker_future *f = a->op.future;
@@ -410,6 +432,7 @@ static void resolve_address(struct download_op *a, const char *reference, int64_
     free(url);
 }
 
+/* 302: the address is in Location, its end perhaps in Expires. */
 static void read_redirect(struct download_op *a)
 {
     const struct http_response *resp = &a->call.http.resp;
@@ -429,6 +452,7 @@ static void read_redirect(struct download_op *a)
     free(url);
 }
 
+/* 200: the address is in a JSON body. */
 static void read_archive(struct download_op *a)
 {
     tinker_archive w;
@@ -449,6 +473,7 @@ static void on_round_timer(struct timer *t)
     request_address(container_of(t, struct download_op, timer));
 }
 
+/* The export of a trace: {"status": "pending" | "ready" | "failed", "url", "error"}. */
 static void read_trace(struct download_op *a)
 {
     struct wire_trace_export_response w;
@@ -475,7 +500,8 @@ static void read_trace(struct download_op *a)
         resolve_address(a, w.url, 0);
 }
 
-/* 302 is the answer; 503 means the archive is still being made. */
+/* Which statuses are caught before the retry layers of a call see them: 302 is the answer; 503 means
+ * that the archive is still being made, until the rounds or the deadline are used up. */
 static bool on_status(struct call *c, int status)
 {
     struct download_op *a = container_of(c, struct download_op, call);
@@ -513,6 +539,7 @@ static void request_address(struct download_op *a)
     call_start(c);
 }
 
+/* A user who stares at a silent program is told every half minute, from the third minute on. */
 static void on_still_timer(struct timer *t)
 {
     struct download_op *a = container_of(t, struct download_op, still);

@@ -1,4 +1,4 @@
-/* pager.c - all items of a list that the service gives in pages.
+/* pager.c - all items of a list that the service gives in pages.  Runs in the caller's thread.
  *
  * Pages are counted by position, and positions move while others create and delete.  So every
  * page begins with an item that was seen before: the list goes on behind it.  When it does not,
@@ -28,8 +28,8 @@ struct tinker_pager {
     const struct page_kind *kind;
     tinker_page page; /* of the next request; limit: new items per page */
     char *project_id, *run_id;
-    int64_t first;         /* where the list begins */
-    int64_t step;          /* how far to go back next time */
+    int64_t first;         /* offset at which the list begins: the caller's */
+    int64_t step;          /* how far to go back when the next page leaves a gap; doubles */
     tinker_future *answer; /* under way, or being read */
     bool reading;
     size_t n, at;   /* of the answer: items, and the current one; at n: none */
@@ -44,13 +44,16 @@ struct tinker_pager {
 
 /* ---- what was seen -------------------------------------------------------------------------- */
 
+/* 0 marks a free slot, so no id may hash to it.  The seed is random: a service cannot choose ids
+ * that collide, which would make it hide items. */
 static uint64_t hash_id(const tinker_pager *p, const char *id)
 {
     uint64_t h = hash_bytes(id, strlen(id), p->seed);
     return h ? h : 1;
 }
 
-/* Where the hash is, or would be. */
+/* Where the hash is, or would be: open addressing with linear probing.  cap is a power of two, and
+ * at least half of the slots are free, so the loop ends. */
 static uint64_t *find_slot(uint64_t *v, size_t cap, uint64_t hash)
 {
     size_t i = (size_t)hash & (cap - 1);
@@ -64,27 +67,23 @@ static bool was_seen(const tinker_pager *p, const char *id)
     return p->cap && *find_slot(p->seen, p->cap, hash_id(p, id));
 }
 
-static bool grow_seen(tinker_pager *p)
-{
-    size_t cap = p->cap ? 2 * p->cap : 256;
-    uint64_t *v = calloc(cap, sizeof(*v));
-    if (!v)
-        return false;
-    for (size_t i = 0; i < p->cap; i++)
-        if (p->seen[i])
-            *find_slot(v, cap, p->seen[i]) = p->seen[i];
-    free(p->seen);
-    p->seen = v;
-    p->cap = cap;
-    return true;
-}
-
+/* Note an item as seen.  A failure is kept in p->err and ends the list. */
 static tinker_status remember_item(tinker_pager *p, const char *id)
 {
     if (p->n_seen == SEEN_MAX)
         return err_set(&p->err, TINKER_ENOMEM, "the list has more than %d items", SEEN_MAX);
-    if (2 * p->n_seen >= p->cap && !grow_seen(p))
-        return err_nomem(&p->err, "list");
+    if (2 * p->n_seen >= p->cap) { /* keep half of the slots free */
+        size_t cap = p->cap ? 2 * p->cap : 256;
+        uint64_t *v = calloc(cap, sizeof(*v));
+        if (!v)
+            return err_nomem(&p->err, "list");
+        for (size_t i = 0; i < p->cap; i++)
+            if (p->seen[i])
+                *find_slot(v, cap, p->seen[i]) = p->seen[i];
+        free(p->seen);
+        p->seen = v;
+        p->cap = cap;
+    }
     *find_slot(p->seen, p->cap, hash_id(p, id)) = hash_id(p, id);
     p->n_seen++;
     return TINKER_OK;
@@ -172,24 +171,22 @@ static void drop_answer(tinker_pager *p)
     p->n = p->at = 0;
 }
 
-/* Is the answer behind what was seen, without a gap?  Else ask again, further back. */
-static bool answer_fits(tinker_pager *p)
-{
-    if (p->page.offset <= p->first || (p->n > 0 && was_seen(p, p->kind->id(p->answer, 0))))
-        return true;
-    int64_t back = p->page.offset - p->first;
-    p->page.offset -= p->step < back ? p->step : back;
-    p->step *= 2;
-    return false;
-}
-
-/* Take the answer that is there; false: it does not fit. */
-static bool open_answer(tinker_pager *p)
+/* Begin to read the answer that arrived, or drop it when it leaves a gap.
+ *
+ * Every page but the first was asked for one item early.  If that first item was seen before, the
+ * page continues the list.  If not, items in front of it were deleted, everything moved up, and
+ * what moved past our offset would be missed: ask again, further and further back, at last from
+ * the beginning, which always fits. */
+static void open_answer(tinker_pager *p)
 {
     p->n = p->kind->count(p->answer);
-    if (!answer_fits(p)) {
+    bool overlaps = p->n > 0 && was_seen(p, p->kind->id(p->answer, 0));
+    if (p->page.offset > p->first && !overlaps) {
+        int64_t back = p->page.offset - p->first;
+        p->page.offset -= p->step < back ? p->step : back;
+        p->step *= 2;
         drop_answer(p);
-        return false;
+        return;
     }
     int64_t behind = p->page.offset + (int64_t)p->n, total = p->kind->total(p->answer);
     p->last = p->n == 0 || (total >= 0 && behind >= total);
@@ -197,8 +194,7 @@ static bool open_answer(tinker_pager *p)
     p->reading = true;
     p->at = (size_t)-1; /* before the first */
     p->step = p->page.limit;
-    p->page.offset = behind > p->first ? behind - 1 : behind;
-    return true;
+    p->page.offset = behind > p->first ? behind - 1 : behind; /* one item early, see above */
 }
 
 /* Have an answer to read.  An error that is not kept in p->err is not the end. */
@@ -224,7 +220,7 @@ static tinker_status fetch_page(tinker_pager *p, int64_t timeout_ms, tinker_erro
 
 tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
 {
-    tinker_error mine;
+    tinker_error mine; /* *err is written only on failure */
     while (p->err.status == TINKER_OK && !p->end) {
         tinker_status s = fetch_page(p, timeout_ms, &mine);
         if (s != TINKER_OK && p->err.status == TINKER_OK) {
@@ -243,6 +239,8 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
             p->fresh++;
             return TINKER_OK;
         }
+        /* A service that ignores the offset would give the same page for ever.  Going back over
+         * all that was seen costs at most twice as many items; more without a new one is a loop. */
         p->stale = p->fresh ? 0 : p->stale + p->n;
         if (p->stale > 2 * p->n_seen + (size_t)p->page.limit)
             err_set(&p->err, TINKER_EPROTOCOL, "the service gives the same items again and again");

@@ -15,9 +15,9 @@
 #include "wire/wire.h"
 
 enum {
-    REFRESH_BEFORE_S = 300,
-    STALE_S = 60,
-    PAUSE_MS = 60000,
+    REFRESH_BEFORE_S = 300, /* renew in the background this long before a JWT expires */
+    STALE_S = 60,           /* with less left, a request waits for a new one */
+    PAUSE_MS = 60000,       /* after a failed exchange, and between looks at a JWT without exp */
     RENEW_FLOOR_MS = 10000, /* after a success: a token may come with less than REFRESH_BEFORE_S */
     COMMAND_MS = 300000
 };
@@ -34,6 +34,8 @@ struct auth {
     void *ready_arg;
 };
 
+/* A run of the credential command on a worker.  It belongs to the runtime until it is done; the one
+ * who waits may leave before, so each side knows the other only through `wait` and `unwanted`. */
 struct credential_job {
     struct runtime_job job;
     struct auth_wait *wait; /* NULL: nobody waits any more */
@@ -42,6 +44,8 @@ struct credential_job {
     tinker_error err;
 };
 
+/* The first exchange is part of the start and retried as other requests are; a later one is made
+ * again by the timer instead, since the old JWT still works. */
 static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AUTH, 0,
                                              NULL,         CALL_DEFAULT, true,      false };
 static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
@@ -54,6 +58,7 @@ bool auth_key_valid(const char *key)
 
 /* ---- the command ------------------------------------------------------------------------ */
 
+/* On a worker: blocks as long as the command runs. */
 static void run_credential_job(struct runtime_job *j)
 {
     struct credential_job *c = (struct credential_job *)j; /* first member */
@@ -63,7 +68,7 @@ static void run_credential_job(struct runtime_job *j)
 static void finish_credential_job(struct runtime_job *j)
 {
     struct credential_job *c = (struct credential_job *)j;
-    log_secret(c->output);
+    log_secret(c->output); /* before anybody can log it */
     if (c->wait) {
         c->wait->job = NULL;
         c->wait->ready(c->wait, c->output, c->output ? NULL : &c->err);
@@ -116,7 +121,7 @@ static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
         w->ready(w, key, NULL);
     else if (insist && !cfg->credential_cmd) {
         err_set(&err, TINKER_EINVAL,
-                "this organisation requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
+                "this organization requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
         w->ready(w, NULL, &err);
     } else if (!insist && auth_key_valid(key))
         w->ready(w, key, NULL);
@@ -130,7 +135,8 @@ static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-/* One of them may end others, which then leave the list. */
+/* Give the JWT, new or old, to all who wait.  One of them may end others, which then leave the
+ * list through auth_forget(); so the list is taken over first and its head read again each time. */
 static void wake_waiting(struct auth *a)
 {
     a->answered = a->waiting;
@@ -142,6 +148,8 @@ static void wake_waiting(struct auth *a)
     }
 }
 
+/* Arm the timer for the next exchange: REFRESH_BEFORE_S before the JWT expires, but not earlier than
+ * floor_ms from now.  A JWT without a readable exp is looked at again in a minute. */
 static void schedule_refresh(struct auth *a, int64_t floor_ms)
 {
     struct arena scratch;
@@ -153,12 +161,13 @@ static void schedule_refresh(struct auth *a, int64_t floor_ms)
     int64_t ms = PAUSE_MS;
     if (jwt_read(a->jwt, &scratch, &claims) && claims.has_exp) {
         double s = claims.exp - (double)clock_wall_ns(rt->clock) / 1e9 - REFRESH_BEFORE_S;
-        ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0;
+        ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0; /* exp may be any number */
     }
     arena_clear(&scratch);
     loop_arm(rt->loop, &a->timer, ms > floor_ms ? ms : floor_ms);
 }
 
+/* Take the JWT out of the answer of an exchange; false: c->err says why there is none. */
 static bool keep_jwt(struct auth *a, struct call *c)
 {
     struct wire_auth_token_response res;
@@ -182,6 +191,13 @@ static bool keep_jwt(struct auth *a, struct call *c)
 static void on_pause_timer(struct timer *t);
 static void on_refresh_timer(struct timer *t);
 
+/* The end of an exchange.
+ *
+ *   first, failed:   auth_prepare() fails, and with it the start of the session
+ *   later, failed:   go on with the old JWT, look again in a minute
+ *   succeeded:       renew in time
+ *
+ * Those who wait are answered in any case but the first: nobody can wait before the start. */
 static void on_exchanged(struct call *c)
 {
     struct auth *a = container_of(c, struct auth, call);
@@ -209,7 +225,7 @@ static void on_exchanged(struct call *c)
 static void start_exchange(struct auth *a, const struct call_spec *spec)
 {
     struct call *c = &a->call;
-    if (c->active)
+    if (c->active) /* at most one: its result is for everybody */
         return;
     loop_disarm(a->session->rt->loop, &a->timer);
     c->session = a->session;
@@ -227,7 +243,7 @@ static void on_refresh_timer(struct timer *t)
     start_exchange(container_of(t, struct auth, timer), &again_spec);
 }
 
-/* A minute after a failure the waiting time is computed anew. */
+/* A minute after a failure the waiting time is computed anew: the old JWT may have hours left. */
 static void on_pause_timer(struct timer *t)
 {
     struct auth *a = container_of(t, struct auth, timer);
@@ -252,11 +268,12 @@ void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
         w->ready(w, h->cfg->api_key, NULL);
         return;
     }
+    /* While the session closes there is no renewal: its last requests use what there is. */
     if (jwt_remaining(a->jwt, clock_wall_ns(h->rt->clock)) > STALE_S || a->stopped) {
         w->ready(w, a->jwt, NULL);
         return;
     }
-    struct auth_wait **at = &a->waiting;
+    struct auth_wait **at = &a->waiting; /* at the end: first come, first served */
     while (*at)
         at = &(*at)->next;
     w->next = NULL;
@@ -277,7 +294,7 @@ static bool remove_wait(struct auth_wait **at, const struct auth_wait *w)
 
 void auth_forget(struct auth_wait *w)
 {
-    if (w->job) {
+    if (w->job) { /* the worker kills the command when it sees that nobody waits */
         w->job->wait = NULL;
         atomic_store(&w->job->unwanted, true);
     }
@@ -306,6 +323,7 @@ void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *e
     start_exchange(a, &first_spec);
 }
 
+/* Another process has exchanged it: this one begins with the renewal. */
 void auth_seed(struct auth *a, const char *jwt)
 {
     a->use_jwt = jwt != NULL;

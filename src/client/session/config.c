@@ -62,16 +62,6 @@ static const char *basic_value(struct config *c, const char *user, size_t n, boo
     return text;
 }
 
-/* Where the host begins that may have a user before it. */
-static const char *host_of(const char *authority)
-{
-    const char *host = authority, *end = authority + strcspn(authority, "/?#");
-    for (const char *p = authority; p < end; p++)
-        if (*p == '@')
-            host = p + 1;
-    return host;
-}
-
 /* User and password of the address become a header, so that no message shows them. */
 static tinker_status set_url(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
@@ -87,7 +77,11 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
             return err_set(err, TINKER_EINVAL,
                            "the base URL has a query, a fragment, a blank or a control character "
                            "in it; it ends with the host or a path");
-    const char *user = strstr(url, "://") + 3, *host = host_of(user);
+    /* The host begins behind the last @ of the authority: a password may have one, too. */
+    const char *user = strstr(url, "://") + 3, *host = user;
+    for (const char *p = user, *end = user + strcspn(user, "/?#"); p < end; p++)
+        if (*p == '@')
+            host = p + 1;
     if (host > user)
         c->url_auth = basic_value(c, user, (size_t)(host - user) - 1, true);
     if (host > user && !c->url_auth)
@@ -120,25 +114,6 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
                        "no API key: set TINKER_API_KEY or the option api_key (a key starts with "
                        "tml-)");
     return err_set(err, TINKER_EINVAL, "the API key does not start with tml-");
-}
-
-static bool set_tags(struct config *c, const tinker_service_options *o)
-{
-    if (!o->n_tags) {
-        const char *value = env_text(&c->arena, "TINKER_TAGS");
-        return !value || env_words(&c->arena, value, &c->tags, &c->n_tags);
-    }
-    c->tags = arena_array(&c->arena, o->n_tags, sizeof(char *));
-    for (size_t i = 0; c->tags && i < o->n_tags; i++)
-        c->tags[c->n_tags++] = arena_strdup(&c->arena, o->tags[i]);
-    return c->tags != NULL;
-}
-
-static bool set_gates(struct config *c)
-{
-    const char *value = env_text(&c->arena, "TINKER_FEATURE_GATES");
-    return env_words(&c->arena, value ? value : "async_sampling", &c->feature_gates,
-                     &c->n_feature_gates);
 }
 
 static bool put_header(struct config *c, const char *name, const char *value, bool secret)
@@ -248,70 +223,54 @@ static bool put_proxy_header(struct config *c, const char *name, const char *val
     return true;
 }
 
-static tinker_status set_proxy_headers(struct config *c, const tinker_service_options *o,
-                                       tinker_error *err)
-{
-    const char *json = env_text(&c->arena, "TINKER_PROXY_HEADERS");
-    if (!o->network.n_proxy_headers) {
-        bool ok = !json || env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
-        for (size_t i = 0; ok && i < c->n_proxy_headers; i++)
-            log_secret(c->proxy_headers[i].value);
-        return ok ? TINKER_OK : err_nomem(err, "configuration");
-    }
-    for (size_t i = 0; i < o->network.n_proxy_headers; i++) {
-        const tinker_named_string *h = &o->network.proxy_headers[i];
-        log_secret(h->value);
-        if (!put_proxy_header(c, arena_strdup(&c->arena, h->name),
-                              arena_strdup(&c->arena, h->value)))
-            return err_nomem(err, "configuration");
-    }
-    return TINKER_OK;
-}
-
-/* User and password of a proxy address become a header, so that curl's messages and our
- * dumps never show them. */
-static bool split_proxy(struct config *c, const char *url)
-{
-    const char *user = strstr(url, "://") + 3, *at = strrchr(user, '@');
-    if (!at) {
-        c->proxy = url;
-        return true;
-    }
-    c->proxy = arena_printf(&c->arena, "%.*s%s", (int)(user - url), url, at + 1);
-    const char *text = basic_value(c, user, (size_t)(at - user), false);
-    return c->proxy && put_proxy_header(c, "Proxy-Authorization", text);
-}
-
+/* The proxy: the option, TINKER_PROXY, or what other programs use, in curl's order of names. */
 static tinker_status set_proxy(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
     static const char *const plain[] = { "http_proxy", "all_proxy", "ALL_PROXY", NULL };
     static const char *const tls[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY",
                                        NULL };
     static const char *const none[] = { "no_proxy", "NO_PROXY", NULL };
-    tinker_status s = set_proxy_headers(c, o, err);
-    if (s != TINKER_OK)
-        return s;
+    const char *json = env_text(&c->arena, "TINKER_PROXY_HEADERS");
+    bool ok = true;
+    if (!o->network.n_proxy_headers && json)
+        ok = env_json_pairs(&c->arena, json, &c->proxy_headers, &c->n_proxy_headers);
+    for (size_t i = 0; ok && i < o->network.n_proxy_headers; i++)
+        ok = put_proxy_header(c, arena_strdup(&c->arena, o->network.proxy_headers[i].name),
+                              arena_strdup(&c->arena, o->network.proxy_headers[i].value));
+    for (size_t i = 0; ok && i < c->n_proxy_headers; i++)
+        log_secret(c->proxy_headers[i].value);
     const char *url = option_or_env(c, o->network.proxy, "TINKER_PROXY");
-    if (url && !is_web(url))
+    if (ok && url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
-    if (url)
-        return split_proxy(c, url) ? TINKER_OK : err_nomem(err, "configuration");
-    bool https = strncasecmp(c->base_url, "https://", 8) == 0;
-    c->proxy = first_env(c, https ? tls : plain);
-    c->no_proxy = first_env(c, none);
-    return TINKER_OK;
+    if (ok && url) {
+        /* User and password become a header, so that curl's messages and our dumps never show
+         * them. */
+        const char *user = strstr(url, "://") + 3, *at = strrchr(user, '@');
+        c->proxy = at ? arena_printf(&c->arena, "%.*s%s", (int)(user - url), url, at + 1) : url;
+        ok =
+            c->proxy && (!at || put_proxy_header(c, "Proxy-Authorization",
+                                                 basic_value(c, user, (size_t)(at - user), false)));
+    } else if (ok) {
+        bool https = strncasecmp(c->base_url, "https://", 8) == 0;
+        c->proxy = first_env(c, https ? tls : plain);
+        c->no_proxy = first_env(c, none);
+    }
+    return ok ? TINKER_OK : err_nomem(err, "configuration");
 }
 
-/* The two sets of defaults, by name; anything unknown is the first. */
-static bool is_conservative(const char *parity)
+static int64_t clamp_sockets(int64_t sockets)
 {
-    return parity && (strcasecmp(parity, "conservative") == 0 || strcasecmp(parity, "beam") == 0 ||
-                      strcasecmp(parity, "elixir") == 0);
+    return sockets < SOCKETS_MAX ? sockets : SOCKETS_MAX;
 }
 
+/* Times, retries and connections. */
 static void set_timeouts(struct config *c, const tinker_service_options *o)
 {
-    bool conservative = is_conservative(option_or_env(c, o->network.parity, "TINKER_PARITY"));
+    /* Two sets of defaults, by name; anything unknown is the first. */
+    const char *parity = option_or_env(c, o->network.parity, "TINKER_PARITY");
+    bool conservative =
+        parity && (strcasecmp(parity, "conservative") == 0 || strcasecmp(parity, "beam") == 0 ||
+                   strcasecmp(parity, "elixir") == 0);
     int64_t given = o->network.timeout_ms > 0 ? o->network.timeout_ms
                                               : env_positive(&c->arena, "TINKER_TIMEOUT", 0);
     c->timeout_ms = given ? given : conservative ? 120000 : 60000;
@@ -322,26 +281,17 @@ static void set_timeouts(struct config *c, const tinker_service_options *o)
                          ? (o->network.max_retries < 0 ? 0 : o->network.max_retries)
                          : (int)(retries < 1000 ? retries : 1000);
     c->ca_file = option_or_env(c, o->network.ca_file, "SSL_CERT_FILE");
-}
 
-static void set_poll_backoff(struct config *c, const tinker_service_options *o)
-{
-    const char *value = env_text(&c->arena, "TINKER_POLL_BACKOFF");
-    bool on = env_truthy(value) || (value && strcasecmp(value, "exponential") == 0);
-    c->poll_backoff = on || o->network.poll_backoff_initial_ms > 0;
-    c->poll_backoff_initial_ms =
-        o->network.poll_backoff_initial_ms > 0 ? o->network.poll_backoff_initial_ms : 1000;
-    c->poll_backoff_max_ms =
-        o->network.poll_backoff_max_ms > 0 ? o->network.poll_backoff_max_ms : 30000;
-}
+    /* Off unless somebody asks for it: the reference polls again at once. */
+    const char *backoff = env_text(&c->arena, "TINKER_POLL_BACKOFF");
+    bool on = env_truthy(backoff) || (backoff && strcasecmp(backoff, "exponential") == 0);
+    int64_t initial = o->network.poll_backoff_initial_ms, max = o->network.poll_backoff_max_ms;
+    c->poll_backoff = on || initial > 0;
+    c->poll_backoff_initial_ms = initial > 0 ? initial : 1000;
+    c->poll_backoff_max_ms = max > 0 ? max : 30000;
 
-static int64_t clamp_sockets(int64_t sockets)
-{
-    return sockets < SOCKETS_MAX ? sockets : SOCKETS_MAX;
-}
-
-static void set_sockets(struct config *c, const tinker_service_options *o)
-{
+    /* The Elixir client has pools of connections, size times count; here they share one bound.
+     * Each factor is clamped, so that the product cannot overflow. */
     int64_t size = env_positive(&c->arena, "TINKER_POOL_SIZE", 0);
     int64_t count = env_positive(&c->arena, "TINKER_POOL_COUNT", 0);
     int64_t product = 0;
@@ -374,10 +324,8 @@ static void set_flags(struct config *c, const tinker_service_options *o)
     c->telemetry_max_retries = o->telemetry.max_retries > 0 ? o->telemetry.max_retries : -1;
     c->heartbeat_max_failures = o->limits.heartbeat_max_failures;
     c->heartbeat_max_ms = o->limits.heartbeat_max_ms;
-}
 
-static void set_log(struct config *c, const tinker_service_options *o)
-{
+    /* With a callback warnings are told; without one nothing is, unless the level says so. */
     const char *level = env_text(&c->arena, "TINKER_LOG");
     c->log_callback = o->observation.log;
     c->log_state = o->observation.log_state;
@@ -388,85 +336,82 @@ static void set_log(struct config *c, const tinker_service_options *o)
         c->log.level = level ? log_level_parse(level, LOG_WARNING) : dflt;
 }
 
-/* Hooks get the texts as they are, so secrets must be gone. */
-static bool copy_metadata(struct config *c, const tinker_service_options *o)
-{
-    c->metadata = arena_array(&c->arena, o->n_user_metadata + 1, sizeof(*c->metadata));
-    for (size_t i = 0; c->metadata && i < o->n_user_metadata; i++) {
-        const tinker_named_string *m = &o->user_metadata[i];
-        size_t n = strlen(m->value) + 64; /* a redacted text may be longer */
-        char *value = arena_alloc(&c->arena, n), *name = arena_strdup(&c->arena, m->name);
-        if (!value || !name)
-            return false;
-        snprintf(value, n, "%s", m->value);
-        log_redact(value, n);
-        c->metadata[c->n_metadata++] = (tinker_named_string){ name, value };
-    }
-    return c->metadata != NULL;
-}
-
-static tinker_status set_metadata(struct config *c, const tinker_service_options *o,
-                                  tinker_error *err)
+/* What the session is called and tagged with. */
+static tinker_status set_session(struct config *c, const tinker_service_options *o,
+                                 tinker_error *err)
 {
     struct buf b;
     buf_init(&b, 16 << 20);
     tinker_status s = wire_metadata_encode(o->user_metadata, o->n_user_metadata, &b, err);
-    if (s == TINKER_OK) {
+    if (s == TINKER_OK)
         c->user_metadata = arena_strndup(&c->arena, b.data, b.len);
-        if (!c->user_metadata || !copy_metadata(c, o))
-            s = err_nomem(err, "configuration");
-    }
     buf_clear(&b);
-    return s;
-}
-
-static tinker_status set_breaker(struct config *c, const tinker_service_options *o,
-                                 tinker_error *err)
-{
-    if (!o->limits.breaker)
-        return TINKER_OK;
-    tinker_status s = breaker_options(&c->breaker, o->limits.breaker, err);
-    if (s == TINKER_OK && c->breaker.judge)
-        s = err_set(err, TINKER_EINVAL,
-                    "breaker: a service takes no judge, it would run on the "
-                    "library's I/O thread");
     if (s != TINKER_OK)
         return s;
-    char *scope = limits_scope(c->base_url);
-    c->breaker_scope = scope ? arena_strdup(&c->arena, scope) : NULL;
-    free(scope);
-    return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
+    /* Hooks get the texts as they are, so secrets must be gone from this copy. */
+    c->metadata = arena_array(&c->arena, o->n_user_metadata + 1, sizeof(*c->metadata));
+    bool ok = c->user_metadata && c->metadata;
+    for (size_t i = 0; ok && i < o->n_user_metadata; i++) {
+        const tinker_named_string *m = &o->user_metadata[i];
+        size_t n = strlen(m->value) + 64; /* a redacted text may be longer */
+        char *value = arena_alloc(&c->arena, n), *name = arena_strdup(&c->arena, m->name);
+        ok = value && name;
+        if (ok) {
+            snprintf(value, n, "%s", m->value);
+            log_redact(value, n);
+            c->metadata[c->n_metadata++] = (tinker_named_string){ name, value };
+        }
+    }
+    const char *tags = o->n_tags ? NULL : env_text(&c->arena, "TINKER_TAGS");
+    if (ok && tags)
+        ok = env_words(&c->arena, tags, &c->tags, &c->n_tags);
+    else if (ok && o->n_tags) {
+        c->tags = arena_array(&c->arena, o->n_tags, sizeof(char *));
+        for (size_t i = 0; c->tags && i < o->n_tags; i++)
+            c->tags[c->n_tags++] = arena_strdup(&c->arena, o->tags[i]);
+    }
+    const char *gates = env_text(&c->arena, "TINKER_FEATURE_GATES");
+    ok = ok && env_words(&c->arena, gates ? gates : "async_sampling", &c->feature_gates,
+                         &c->n_feature_gates);
+    c->project_id = option_or_env(c, o->credentials.project_id, "TINKER_PROJECT_ID");
+    c->display_name =
+        o->display_name && *o->display_name ? arena_strdup(&c->arena, o->display_name) : NULL;
+    return ok ? TINKER_OK : err_nomem(err, "configuration"); /* config_init() asks the arena, too */
 }
 
-static tinker_status set_transport(struct config *c, const tinker_service_options *o,
-                                   tinker_error *err)
+/* The parts of the options that are option structs themselves, and numbers with a bound. */
+static tinker_status set_extras(struct config *c, const tinker_service_options *o,
+                                tinker_error *err)
 {
     c->transport = (tinker_transport)TINKER_TRANSPORT_INIT;
     c->has_transport = o->network.transport != NULL;
     tinker_status s = opts_copy(&c->transport, sizeof(c->transport), o->network.transport,
                                 "tinker_transport", err);
-    if (s == TINKER_OK && o->network.transport && !c->transport.send)
-        s = err_set(err, TINKER_EINVAL, "a transport needs a function to send with");
-    return s;
-}
-
-static tinker_status set_queue(struct config *c, const tinker_service_options *o, tinker_error *err)
-{
+    if (s != TINKER_OK)
+        return s;
+    if (o->network.transport && !c->transport.send)
+        return err_set(err, TINKER_EINVAL, "a transport needs a function to send with");
     if (o->limits.max_queued_bytes < 0)
         return err_set(err, TINKER_EINVAL, "max_queued_bytes must not be negative");
     c->max_queued_bytes = o->limits.max_queued_bytes;
-    return TINKER_OK;
-}
-
-static tinker_status set_metrics(struct config *c, const tinker_service_options *o,
-                                 tinker_error *err)
-{
     const char *prefix = o->observation.metrics_prefix ? o->observation.metrics_prefix : "tinker";
     if (strlen(prefix) > 100)
         return err_set(err, TINKER_EINVAL, "metrics_prefix has more than 100 bytes");
     if (o->observation.metrics >= 0)
         own_metrics_init(&c->metrics, prefix);
-    return TINKER_OK;
+    if (!o->limits.breaker)
+        return TINKER_OK;
+    s = breaker_options(&c->breaker, o->limits.breaker, err);
+    if (s != TINKER_OK)
+        return s;
+    if (c->breaker.judge)
+        return err_set(err, TINKER_EINVAL,
+                       "breaker: a service takes no judge, it would run on the "
+                       "library's I/O thread");
+    char *scope = limits_scope(c->base_url);
+    c->breaker_scope = scope ? arena_strdup(&c->arena, scope) : NULL;
+    free(scope);
+    return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
 }
 
 static tinker_status check_counted(const char *what, const tinker_named_string *v, size_t n,
@@ -478,54 +423,46 @@ static tinker_status check_counted(const char *what, const tinker_named_string *
     return TINKER_OK;
 }
 
+/* A count without entries, or an entry without content, is an error and no crash. */
 static tinker_status check_lists(const tinker_service_options *o, tinker_error *err)
 {
     for (size_t i = 0; i < o->n_tags; i++)
         if (!o->tags || !o->tags[i])
             return err_set(err, TINKER_EINVAL, "tags: entry %zu is NULL", i);
-    tinker_status s = check_counted("headers", o->network.headers, o->network.n_headers, err);
+    const tinker_service_network *net = &o->network;
+    tinker_status s = check_counted("headers", net->headers, net->n_headers, err);
     if (s == TINKER_OK)
-        s = check_counted("query", o->network.query, o->network.n_query, err);
+        s = check_counted("query", net->query, net->n_query, err);
     if (s == TINKER_OK)
-        s = check_counted("proxy_headers", o->network.proxy_headers, o->network.n_proxy_headers,
-                          err);
+        s = check_counted("proxy_headers", net->proxy_headers, net->n_proxy_headers, err);
     if (s == TINKER_OK)
         s = check_counted("user_metadata", o->user_metadata, o->n_user_metadata, err);
     return s;
 }
 
+/* In this order: the proxy and the breaker depend on the address, headers on the flags. */
 static tinker_status resolve_options(struct config *c, const tinker_service_options *o,
                                      tinker_error *err)
 {
     tinker_status s = check_lists(o, err);
     if (s == TINKER_OK)
         s = set_url(c, o, err);
+    if (s == TINKER_OK && !c->base_url)
+        s = err_nomem(err, "configuration");
     if (s == TINKER_OK)
         s = set_credentials(c, o, err);
     if (s == TINKER_OK)
         s = set_proxy(c, o, err);
     if (s == TINKER_OK)
-        s = set_metadata(c, o, err);
+        s = set_session(c, o, err);
     if (s == TINKER_OK)
-        s = set_breaker(c, o, err);
-    if (s == TINKER_OK)
-        s = set_metrics(c, o, err);
-    if (s == TINKER_OK)
-        s = set_transport(c, o, err);
-    if (s == TINKER_OK)
-        s = set_queue(c, o, err);
+        s = set_extras(c, o, err);
     if (s != TINKER_OK)
         return s;
-    c->project_id = option_or_env(c, o->credentials.project_id, "TINKER_PROJECT_ID");
-    c->display_name =
-        o->display_name && *o->display_name ? arena_strdup(&c->arena, o->display_name) : NULL;
     c->sdk_version = TINKER_SDK_VERSION;
     set_timeouts(c, o);
-    set_poll_backoff(c, o);
-    set_sockets(c, o);
     set_flags(c, o);
-    set_log(c, o);
-    bool ok = c->base_url && set_tags(c, o) && set_gates(c) && set_headers(c, o) && set_query(c, o);
+    bool ok = set_headers(c, o) && set_query(c, o);
     if (ok && c->otel && o->telemetry.traceparent)
         ok = put_header(c, "traceparent", o->telemetry.traceparent, false);
     if (ok && c->otel && o->telemetry.tracestate)

@@ -18,9 +18,10 @@ enum {
 
 static const int64_t second_ns = 1000000000;
 
-/* ---- log lines go to the user on the courier's thread ---------------------------------- */
+/* ---- log lines are told on the callback thread ------------------------------------------ */
 
-/* It may outlive its session, and the session's configuration unless that is the service's own. */
+/* A line on its way to the program's callback.  It may outlive its session, and the session's
+ * configuration unless that is the service's own, so it has copies of what it needs. */
 struct line {
     struct runtime *rt;
     const atomic_bool *muted;
@@ -42,6 +43,8 @@ static void deliver_line(void *arg)
     free(l);
 }
 
+/* Any thread.  The callback is the program's and may be slow: the I/O thread must not wait for it.
+ * Lines that would pile up without bound are dropped and counted. */
 static void queue_line(void *state, enum log_level level, const char *text)
 {
     struct session *h = state;
@@ -75,7 +78,7 @@ struct session *session_new(struct runtime *rt, const struct config *cfg, bool w
     h->with_session = with_session;
     h->log = (struct log){ queue_line, h, cfg->log.level };
     h->server = wire_client_config_defaults;
-    h->refresh_interval_sec = 300;
+    h->refresh_interval_sec = 300; /* until the service names its own */
     arena_init(&h->arena, SIZE_MAX);
     h->auth = auth_new(h, err);
     h->startup = h->auth ? startup_new(h, err) : NULL;
@@ -101,6 +104,7 @@ static void session_free(struct session *h)
     free(h);
 }
 
+/* A wait is in at most one list, which it knows, so that its owner can leave it at any time. */
 static void append_wait(struct session_waits *l, struct session_wait *w)
 {
     w->next = NULL;
@@ -120,11 +124,14 @@ void session_forget(struct session_wait *w)
     w->list = NULL;
 }
 
+/* Tell everybody who waited for this start.  A callback may remove other waits, free their owners
+ * or begin another start: so nothing is remembered from one turn of the loop to the next, and those
+ * who come from now on are kept apart in `waiting`. */
 void session_started(struct session *h, const tinker_error *err)
 {
     struct session_wait *w;
     h->state = err ? SESSION_NEW : SESSION_READY;
-    while ((w = h->waiting.first) != NULL) { /* who comes from now on waits for another start */
+    while ((w = h->waiting.first) != NULL) {
         session_forget(w);
         append_wait(&h->told, w);
     }
@@ -148,8 +155,9 @@ void session_when_ready(struct session *h, struct session_wait *w)
     }
 }
 
-/* Cancel every live operation, the latest first.  A cancelled one may stay until its turn comes,
- * which the cancellation of the others brings; it may also take others with it. */
+/* Cancel every live operation, the latest first.  A training request that is canceled stays in
+ * `ending` until those before it are gone, because requests leave in the order of their sequence
+ * numbers; canceling one may also end others.  So take the first that is left until none is. */
 static void cancel_operations(struct session *h)
 {
     for (struct op *op; (op = h->ops) != NULL;) {
@@ -171,6 +179,7 @@ static void run_free_task(struct loop_task *t)
     closed(arg);
 }
 
+/* The last step of closing: nothing is under way any more. */
 static void on_telemetry_closed(void *arg)
 {
     struct session *h = arg;
@@ -180,6 +189,8 @@ static void on_telemetry_closed(void *arg)
     loop_post(h->rt->loop, &h->free_task);
 }
 
+/* Order matters: no timer may start new work, then operations end and report what became of them,
+ * then telemetry sends these reports, for at most close_ms. */
 void session_close(struct session *h, void (*closed)(void *arg), void *arg)
 {
     h->closed = true;
@@ -213,7 +224,8 @@ static void warn_file_limit(void *state, bool none_left)
                  (long long)rt->file_limit, rt->max_sockets);
 }
 
-/* NULL: none; a heartbeat waits for nobody. */
+/* The share of the open files that a pool may use.  NULL: no share; heartbeats, telemetry and
+ * credentials are few, and a heartbeat that waits behind samples would cost the session. */
 static struct http_budget *find_budget(const struct session *h, enum pool_kind kind)
 {
     static const enum runtime_budget budgets[POOL_COUNT] = {
@@ -227,6 +239,8 @@ static struct http_budget *find_budget(const struct session *h, enum pool_kind k
 
 struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_error *err)
 {
+    /* Concurrent requests of one group of connections, as in the reference: each training request
+     * has a group of its own, so that a large body does not hold up the others. */
     static const int per_client[POOL_COUNT] = {
         [POOL_SESSION] = 50,   [POOL_TRAIN] = 1,     [POOL_SAMPLE] = 50, [POOL_RETRIEVE] = 50,
         [POOL_TELEMETRY] = 50, [POOL_REDIRECT] = 50, [POOL_AUTH] = 1,    [POOL_CONFIG] = 1
@@ -251,13 +265,16 @@ struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_er
     return h->pools[kind];
 }
 
+/* States of an incident: none (both times 0) -> paused since billing_first_ns -> given up, or
+ * forgotten when no 402 came for BILLING_NEW_INCIDENT_S.  All requests of the session share it, so
+ * the warning is logged once a minute and not once per request. */
 bool session_billing_pause(struct session *h, const char *text)
 {
     int64_t now = loop_now_ns(h->rt->loop);
     if (h->billing_logged_ns && now - h->billing_logged_ns > BILLING_NEW_INCIDENT_S * second_ns)
         h->billing_first_ns = h->billing_logged_ns = 0;
     int64_t max_s = h->server.billing_exception_max_pause_duration_sec;
-    if (max_s > INT64_MAX / second_ns)
+    if (max_s > INT64_MAX / second_ns) /* the number is the service's: no overflow below */
         max_s = INT64_MAX / second_ns;
     if (h->billing_first_ns && (max_s < 0 || now - h->billing_first_ns > max_s * second_ns)) {
         log_line(&h->log, LOG_ERROR, "billing: gave up after %lld s: %s", (long long)max_s, text);

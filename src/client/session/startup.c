@@ -46,6 +46,8 @@ static const struct call_spec heartbeat_spec = {
     "session_heartbeat", "POST", POOL_SESSION, 10000, "10", 0, false, false
 };
 
+/* The end of the sequence, good or bad: everybody who waits for the session is told.  Telemetry
+ * begins with the first start that succeeds; `step` names the request that failed. */
 static void finish_startup(struct startup *s, const tinker_error *err, const char *send_step)
 {
     tinker_error named;
@@ -75,6 +77,7 @@ static void send_step(struct startup *s, const struct call_spec *spec, const cha
     c->path = path;
     c->body = s->body.data;
     c->body_len = s->body.len;
+    /* The configuration says which credential to use; its own request uses the raw one. */
     c->use = spec->pool == POOL_CONFIG ? AUTH_BOOTSTRAP : AUTH_NORMAL;
     c->done = done;
     call_start(c);
@@ -97,16 +100,10 @@ static bool read_step(struct call *c, const struct wire_type *type, struct arena
 
 /* ---- heartbeats --------------------------------------------------------------------- */
 
+/* Counted from the end of the last one: a slow service is not sent heartbeats in a heap. */
 static void arm_heartbeat(struct startup *s)
 {
     loop_arm(s->session->rt->loop, &s->heartbeat_timer, HEARTBEAT_MS);
-}
-
-static bool give_up(struct startup *s, int64_t silent_ms)
-{
-    struct session *h = s->session;
-    int64_t max = h->cfg->heartbeat_max_failures, max_ms = h->cfg->heartbeat_max_ms;
-    return (max > 0 && h->heartbeat_failures > max) || (max_ms > 0 && silent_ms > max_ms);
 }
 
 static void heartbeat_done(struct call *c)
@@ -127,7 +124,10 @@ static void heartbeat_done(struct call *c)
                  "no heartbeat of session %s got through for %lld s, it may be terminated if this "
                  "persists: %s",
                  h->session_id, (long long)(silent_ms / 1000), c->err.message);
-    if (give_up(s, silent_ms))
+    /* Both limits are the program's choice and off by default: the service may come back at any
+     * time, and it is the one who decides when a silent session is over. */
+    int64_t max = h->cfg->heartbeat_max_failures, max_ms = h->cfg->heartbeat_max_ms;
+    if ((max > 0 && h->heartbeat_failures > max) || (max_ms > 0 && silent_ms > max_ms))
         log_line(&h->log, LOG_WARNING, "heartbeats of session %s stop after %d failures in a row",
                  h->session_id, h->heartbeat_failures);
     else
@@ -156,6 +156,8 @@ void startup_stop_heartbeats(struct startup *s)
 
 /* ---- dynamic configuration ---------------------------------------------------------- */
 
+/* The interval is the service's, within reason: 0 would refresh without end, and a huge one would
+ * overflow the timer. */
 static void arm_refresh(struct startup *s)
 {
     int64_t sec = s->session->refresh_interval_sec;
@@ -166,6 +168,7 @@ static void arm_refresh(struct startup *s)
     loop_arm(s->session->rt->loop, &s->refresh_timer, sec * 1000);
 }
 
+/* What may change while a session lives.  Kept as it was when the answer cannot be read. */
 static tinker_status read_dynamic(struct session *h, struct call *c)
 {
     struct wire_client_dynamic_config_response read_step;
@@ -212,7 +215,7 @@ static void refresh_send(struct timer *t)
     call_start(c);
 }
 
-/* ---- the sequence ------------------------------------------------------------------- */
+/* ---- the sequence, last step first --------------------------------------------------- */
 
 static void log_message(struct session *h, enum log_level level, const char *text)
 {
@@ -220,6 +223,8 @@ static void log_message(struct session *h, enum log_level level, const char *tex
         log_line(&h->log, level, "%s", text);
 }
 
+/* All heartbeats of a session have the same body: it is encoded once, so none can fail for want of
+ * memory later. */
 static bool prepare_heartbeat(struct startup *s)
 {
     struct wire_session_heartbeat_request req = { s->session->session_id };
@@ -263,7 +268,7 @@ static void on_session_created(struct call *c)
     log_message(h, LOG_INFO, res.info_message);
     log_message(h, LOG_WARNING, res.warning_message);
     log_message(h, LOG_ERROR, res.error_message);
-    log_line(&h->log, LOG_INFO, "session %s initialised", h->session_id);
+    log_line(&h->log, LOG_INFO, "session %s initialized", h->session_id);
     keep_alive(s);
     finish_startup(s, NULL, NULL);
 }
@@ -282,6 +287,8 @@ static void create_session(struct startup *s)
               on_session_created);
 }
 
+/* 404: an older service without this request; the defaults hold.  Any other failure fails the
+ * start. */
 static void on_dynamic(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
@@ -298,24 +305,23 @@ static void on_dynamic(struct call *c)
         finish_startup(s, NULL, NULL);
 }
 
-static void fetch_dynamic(struct startup *s)
-{
-    struct wire_client_config_request req = { s->session->cfg->sdk_version };
-    send_step(s, &dynamic_spec, "api/v1/client/dynamic_config", &wire_client_config_request, &req,
-              on_dynamic);
-}
-
+/* auth_prepare() cannot be canceled, so this may come after the session was closed. */
 static void on_auth(void *arg, const tinker_error *err)
 {
     struct startup *s = arg;
     if (s->session->closed)
         return;
-    if (err)
+    if (err) {
         finish_startup(s, err, "credentials");
-    else
-        fetch_dynamic(s);
+        return;
+    }
+    struct wire_client_config_request req = { s->session->cfg->sdk_version };
+    send_step(s, &dynamic_spec, "api/v1/client/dynamic_config", &wire_client_config_request, &req,
+              on_dynamic);
 }
 
+/* Budgets have the sizes that the service states; this is their only place of birth, so a start
+ * that is tried again makes them anew. */
 static void on_config(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
