@@ -23,6 +23,8 @@ static const struct rest_kind audit_kind = { .class = REST_CLASS("get_audit_log"
                                              .result = RESULT_VALUE,
                                              .type = &wire_audit_log_response };
 
+/* Read a time that the caller gave and write it as the service wants it: RFC 3339 in UTC.  A time
+ * without an offset is taken as UTC, not as local time: programs run in many zones. */
 static tinker_status check_time(const char *what, const char *text, struct wire_time *out,
                                 char normal[WIRE_TIME_TEXT], tinker_error *err)
 {
@@ -70,6 +72,7 @@ const tinker_billing_session *tinker_billing_session_at(const tinker_billing *li
     return i < list->n_sessions ? (const tinker_billing_session *)list->sessions + i : NULL;
 }
 
+/* Converted, because the wire has a size in gigabytes as well. */
 static tinker_status read_storage(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     struct wire_checkpoint_usage_response w;
@@ -127,21 +130,15 @@ const tinker_storage_share *tinker_storage_share_at(const tinker_storage *list, 
     return i < list->n ? (const tinker_storage_share *)list->items + i : NULL;
 }
 
-static bool is_day(const char *s)
-{
-    static const char shape[] = "0000-00-00";
-    if (strlen(s) != sizeof(shape) - 1)
-        return false;
-    for (size_t i = 0; s[i]; i++)
-        if (shape[i] == '0' ? s[i] < '0' || s[i] > '9' : s[i] != '-')
-            return false;
-    return true;
-}
-
 tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, int checkpoints_only,
                                          tinker_error *err)
 {
-    if (day && !is_day(day)) {
+    /* Digits where the shape has 0; whether there is such a day is for the service to say. */
+    static const char shape[] = "0000-00-00";
+    bool ok = !day || strlen(day) == sizeof(shape) - 1;
+    for (size_t i = 0; ok && day && day[i]; i++)
+        ok = shape[i] == '0' ? day[i] >= '0' && day[i] <= '9' : day[i] == '-';
+    if (!ok) {
         err_set(err, TINKER_EINVAL, "day \"%s\" is not YYYY-MM-DD", day);
         return NULL;
     }
@@ -166,6 +163,7 @@ const tinker_audit_entry *tinker_audit_entry_at(const tinker_audit *list, size_t
 
 static const char identity_tag[] = "identity"; /* its address tells the result apart */
 
+/* It waits for the start of the session, which gets the JWT, and then reads it. */
 struct whoami_op {
     struct op op;
     struct session_wait wait;
@@ -182,7 +180,9 @@ static void whoami_abandon(struct op *op)
     op_destroy(op);
 }
 
-/* The JWT in use, or a key that is itself one of the service's. */
+/* Read who one is from the JWT in use, or from a key that is itself one of the service's JWTs ("iss"
+ * begins with passport-).  Its signature is not checked: the service does that with every request,
+ * and nothing is decided here. */
 static tinker_status read_identity(struct op *op, tinker_error *err)
 {
     struct session *h = op->session;

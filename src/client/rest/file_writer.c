@@ -81,6 +81,7 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
+/* The last piece makes the file durable before it gets its name: data (fsync), then the rename. */
 static void file_writer_work(struct runtime_job *j)
 {
     struct file_writer *s = (struct file_writer *)j;
@@ -99,6 +100,8 @@ static void file_writer_work(struct runtime_job *j)
 
 static void file_writer_done(struct runtime_job *j);
 
+/* Swap the buffers and give the full one to a worker.  While `busy`, `out`, `fd` and `last` are the
+ * worker's; everything else stays with the loop thread. */
 static void file_writer_write(struct file_writer *s)
 {
     struct buf empty = s->out;
@@ -119,6 +122,7 @@ static void file_writer_end(struct file_writer *s)
     s->owner->finished(s->owner, s->error);
 }
 
+/* A piece is on the disk, or failed: write the next, finish, or ask the owner for more. */
 static void file_writer_done(struct runtime_job *j)
 {
     struct file_writer *s = (struct file_writer *)j;

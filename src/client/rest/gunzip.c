@@ -44,6 +44,7 @@ void gunzip_close(struct gunzip *g)
     free(g);
 }
 
+/* zlib counts its input in unsigned int: a large file is given in pieces. */
 static void feed_input(struct gunzip *g)
 {
     if (g->z.avail_in > 0)
@@ -70,6 +71,8 @@ static bool next_member(struct gunzip *g)
     return p == g->z.next_in && inflateReset(&g->z) == Z_OK;
 }
 
+/* One call of inflate(): some input for some output.  Z_BUF_ERROR only means that there was no
+ * progress; with input left it is not an error, without it the data ends too early. */
 static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
 {
     feed_input(g);

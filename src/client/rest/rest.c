@@ -1,4 +1,9 @@
-/* rest.c - the REST calls: checking arguments, building paths, one rest_op each. */
+/* rest.c - the REST calls about checkpoints, training runs, and the service itself.
+ *
+ * Each call is together here: its rest_kind, which names the wire table that reads the answer into
+ * the public struct, the submit function, which checks arguments and builds the path, and the
+ * accessor of the result.  A new call needs its struct in the public header, a table in
+ * wire/rest_types.c and these three.  Runs in the caller's thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +55,7 @@ char *rest_format_path(const char *fmt, ...)
     return buf_detach(&b, NULL);
 }
 
+/* An id is one part of the path: escaped, so that no id can reach another endpoint. */
 char *rest_path_of_id(const char *head, const char *what, const char *id, const char *tail,
                       tinker_error *err)
 {
@@ -75,6 +81,7 @@ const char *rest_scope_name(tinker_scope scope)
     return scope == TINKER_SCOPE_ACCESSIBLE ? "accessible" : "owned";
 }
 
+/* limit: the default of the call, since each list has its own. */
 tinker_status rest_check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
                               tinker_error *err)
 {
@@ -89,6 +96,8 @@ tinker_status rest_check_page(tinker_page *ours, const tinker_page *page, int64_
     return TINKER_OK;
 }
 
+/* The endpoint of a checkpoint.  Kinds are not checked: the service knows what it can do with which,
+ * and paths of other services name none. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err)
 {
     struct wire_path p;
@@ -123,6 +132,8 @@ tinker_future *rest_send(tinker_rest *r, const struct rest_kind *kind, char *pat
 static const struct rest_kind list_checkpoints_kind = { REST_KIND("list_checkpoints", "GET"),
                                                         .result = RESULT_VALUE,
                                                         .type = &wire_checkpoints_list_response };
+/* 409 is final for these three: it says how things are, and waiting does not change that.  To
+ * publish and unpublish it also says that all is already as it should be. */
 static const struct rest_kind delete_kind = { REST_KIND("delete_checkpoint", "DELETE"),
                                               .result = RESULT_NONE,
                                               .conflict = REST_CONFLICT_FINAL };
@@ -163,6 +174,7 @@ const tinker_checkpoint *tinker_checkpoint_at(const tinker_checkpoints *list, si
     return i < list->n ? (const tinker_checkpoint *)list->items + i : NULL;
 }
 
+/* Calls whose whole argument is the path of a checkpoint.  Takes over body (may be NULL). */
 static tinker_future *submit_for_checkpoint(tinker_rest *r, const struct rest_kind *kind,
                                             const char *path, const char *tail, struct buf *body,
                                             tinker_error *err)
@@ -215,6 +227,7 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
     return submit_for_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
 }
 
+/* The result is a text and no struct: the path of the copy. */
 static tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     struct wire_copy_weights_response w;
@@ -229,6 +242,9 @@ static tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tin
 static const struct rest_kind copy_kind = { REST_KIND("copy_weights", "POST"),
                                             .result = RESULT_PATH, .read = read_copied };
 
+/* Sent with one idempotency key for all attempts: a copy costs storage, and a lost response must not
+ * make a second one.  The token belongs to another account and goes into a header of this call
+ * only, redacted in logs and dumps. */
 tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
                                            const tinker_copy_options *opts, tinker_error *err)
 {
@@ -268,6 +284,7 @@ static const struct rest_kind files_kind = { REST_KIND("external_weights_urls", 
                                              .result = RESULT_VALUE,
                                              .type = &wire_external_weights_urls_response };
 
+/* Only external weights have addresses per file; the message says what to do with others. */
 tinker_future *tinker_rest_get_checkpoint_files(tinker_rest *r, const char *path, tinker_error *err)
 {
     struct wire_path p;
@@ -290,6 +307,7 @@ const tinker_files *tinker_future_files(const tinker_future *f)
 
 /* ---- training runs ------------------------------------------------------------------------------ */
 
+/* Converted, because a service that does not say which parts are trained trains all of them. */
 static tinker_status read_weights_info(struct rest_op *r, const char *b, size_t n,
                                        tinker_error *err)
 {
@@ -345,6 +363,7 @@ const tinker_training_run *tinker_training_run_at(const tinker_training_runs *li
     return i < list->n ? (const tinker_training_run *)list->items + i : NULL;
 }
 
+/* A path stands for its run, so that callers need not take it apart. */
 tinker_future *tinker_rest_get_training_run(tinker_rest *r, const char *id_or_path,
                                             tinker_scope scope, tinker_error *err)
 {
@@ -392,6 +411,7 @@ const tinker_weights_info *tinker_future_weights_info(const tinker_future *f)
 
 /* ---- the service, and models being trained ---------------------------------------------------------- */
 
+/* Checked, but without a result: a proxy may answer 200 with a page of its own. */
 static tinker_status read_health(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     struct wire_health_response w;
@@ -399,6 +419,8 @@ static tinker_status read_health(struct rest_op *r, const char *b, size_t n, tin
                             err);
 }
 
+/* Converted: names may be at two places of the answer, and the id of a tokenizer may have a
+ * revision behind a colon, which loaders do not know. */
 static tinker_status read_model_info(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     struct wire_get_info_response w;
@@ -461,6 +483,7 @@ tinker_future *tinker_service_check_health(tinker_service *s, tinker_error *err)
                        err);
 }
 
+/* The same request without the outer layer of retries, sent to find the tokenizer of a model. */
 static const struct rest_kind name_kind = { .class = REST_CLASS("get_info"),
                                             .spec = { .name = "get_info",
                                                       .method = "POST",
@@ -470,6 +493,7 @@ static const struct rest_kind name_kind = { .class = REST_CLASS("get_info"),
                                             .type = &wire_get_info_response,
                                             .read = read_model_info };
 
+/* get_info belongs to the session of the training client, not to that of REST calls. */
 static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind, tinker_error *err)
 {
     struct wire_get_info_request req = { t->model_id };

@@ -17,6 +17,7 @@ void rest_destroy(struct op *op)
     free(r);
 }
 
+/* The future was canceled or freed: leave whichever list the operation is in. */
 void rest_abandon(struct op *op)
 {
     struct rest_op *r = (struct rest_op *)op;
@@ -25,7 +26,10 @@ void rest_abandon(struct op *op)
     op_destroy(op);
 }
 
-/* Does the response only say that an attempt whose own response was lost has done the work? */
+/* Does the response only say that an attempt whose own response was lost has done the work?  A call
+ * is sent again when a connection breaks, and the service may have executed it before: then a
+ * second DELETE finds nothing (404), a second "publish" finds it public (409).  Only maybe_done
+ * calls count: a first attempt that is answered so has failed. */
 static bool was_done_before(const struct rest_op *r, const struct call *c)
 {
     int status = c->outcome == CALL_STATUS ? c->http.resp.status : 0;
@@ -61,7 +65,7 @@ static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
     const struct buf *body = &c->http.resp.body;
-    if (r->quiet) {
+    if (r->quiet) { /* nobody holds the future: a failure is for the log alone */
         if (c->outcome != CALL_OK)
             log_line(&r->op.session->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
         op_succeed(&r->op);
@@ -88,6 +92,7 @@ static void on_call_done(struct call *c)
     op_fail(&r->op, &c->err);
 }
 
+/* The session is ready, or cannot be: send the call, whose completion ends the operation. */
 void rest_ready(struct session_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
@@ -104,6 +109,7 @@ void rest_ready(struct session_wait *w, const tinker_error *err)
     c->body_len = r->body.len;
     c->conflict_final = r->kind->conflict != REST_CONFLICT_RETRIED;
     c->one_key = r->once;
+    /* A call without a result is successful by its status; some services send no body then. */
     c->empty_ok = c->empty_ok || (!r->kind->read && !r->kind->type);
     if (r->token)
         c->extra[c->n_extra++] =
@@ -140,6 +146,7 @@ static struct rest_op *rest_new(struct session *h, const struct rest_kind *kind,
     return NULL;
 }
 
+/* Hand the operation to the loop thread; it is freed here when that fails. */
 static struct tinker_future *submit_op(struct session *h, struct rest_op *r, tinker_error *err)
 {
     struct tinker_future *f = op_submit(&r->op, &r->kind->class, h, r->kind->result, err);

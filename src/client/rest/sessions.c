@@ -25,6 +25,7 @@ static const struct rest_kind project_kind = { REST_KIND("assign_session_project
 static const struct rest_kind sampler_kind = { REST_KIND("get_sampler", "GET"),
                                                .result = RESULT_VALUE,
                                                .type = &wire_get_sampler_response };
+/* The result is a text and no struct: the name of the model. */
 static tinker_status read_base_model(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     tinker_sampler_info w;
@@ -72,6 +73,8 @@ const tinker_session *tinker_future_session(const tinker_future *f)
     return future_value(f, &wire_get_session_response);
 }
 
+/* The state as one bit.  A type or reason that is newer than this library gives 0, as does a session
+ * that ended and nobody said how. */
 static int state_of(const struct wire_session_status *w)
 {
     static const struct {
@@ -93,6 +96,7 @@ static int state_of(const struct wire_session_status *w)
     return 0;
 }
 
+/* A failure has one cause: at most one of the three is given. */
 static const char *failed_id_of(const struct wire_status_reason *w)
 {
     return w->request_id        ? w->request_id
@@ -100,6 +104,7 @@ static const char *failed_id_of(const struct wire_status_reason *w)
                                 : w->sampling_session_id;
 }
 
+/* Texts stay where they were decoded, in the arena of the future. */
 static tinker_session_summary summary_of(const struct wire_session_summary *w)
 {
     const struct wire_session_status *status = w->status;
@@ -152,6 +157,7 @@ static const struct rest_kind search_kind = { REST_KIND("search_sessions", "POST
 
 enum { FINISHED = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED };
 
+/* An empty id would match nothing, or everything: refuse it before it is sent. */
 static tinker_status check_texts(const char *what, const char *const *v, size_t n,
                                  tinker_error *err)
 {
@@ -161,6 +167,7 @@ static tinker_status check_texts(const char *what, const char *const *v, size_t 
     return TINKER_OK;
 }
 
+/* The limits are those of the service, which would answer with a 422 that names no field of ours. */
 static tinker_status check_query(const tinker_session_query *q, tinker_error *err)
 {
     if (q->limit < 0 || q->limit > 200)
@@ -181,7 +188,8 @@ static tinker_status check_query(const tinker_session_query *q, tinker_error *er
     return s == TINKER_OK ? check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err) : s;
 }
 
-/* At most four; the ends that a client reports are one of them, narrowed unless all are wanted. */
+/* Bits to the query of the service: at most four types.  The three ends that a client reports are
+ * one type, "client_finished", whose reasons narrow it; all three, or none, means any reason. */
 static size_t put_states(int states, struct wire_session_status_query *out, const char **reasons)
 {
     size_t n = 0, k = 0;
@@ -248,6 +256,7 @@ const tinker_session_summary *tinker_session_summary_at(const tinker_session_sum
     return i < list->n ? (const tinker_session_summary *)list->items + i : NULL;
 }
 
+/* The path and the body are made one after the other; whichever fails frees the other. */
 tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
                                           const char *project_id, tinker_error *err)
 {
@@ -277,6 +286,7 @@ const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f)
     return future_value(f, &wire_get_sampler_response);
 }
 
+/* The same request in the session of the sampler, reduced to one text. */
 tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);

@@ -67,22 +67,6 @@ static int64_t read_number(const unsigned char *f, size_t n)
     return i == n || f[i] == '\0' || f[i] == ' ' ? v : -1;
 }
 
-static bool checksum_fits(const unsigned char *h)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < BLOCK; i++)
-        sum += i >= 148 && i < 156 ? ' ' : h[i];
-    return sum == read_number(h + 148, 8);
-}
-
-static bool is_zero(const unsigned char *h)
-{
-    for (int i = 0; i < BLOCK; i++)
-        if (h[i])
-            return false;
-    return true;
-}
-
 static tinker_status refuse_archive(const struct untar *u, tinker_error *err, const char *why)
 {
     return err_set(err, TINKER_EINVAL, "not a tar archive that can be unpacked, at byte %llu: %s",
@@ -125,23 +109,35 @@ static tinker_status skip_data(struct untar *u, uint64_t n, tinker_error *err)
     return s;
 }
 
-/* The next header; *end: the archive is through. */
+/* The next header; *end: the archive is through.  A header of ustar, by offset:
+ *
+ *     0 name[100]   124 size[12]   148 checksum[8]   156 type   257 "ustar\0"   345 prefix[155]
+ *
+ * The checksum is the sum of all bytes, its own field counted as blanks.  A block of zeros ends the
+ * archive; a second one should follow and is not asked for. */
 static tinker_status read_header(struct untar *u, struct entry *e, bool *end, tinker_error *err)
 {
     unsigned char h[BLOCK];
     size_t got;
     tinker_status s = read_bytes(u, h, BLOCK, &got, err);
-    *end = s == TINKER_OK && (got == 0 || (got == BLOCK && is_zero(h)));
+    int64_t sum = 0, bits = 0;
+    for (int i = 0; s == TINKER_OK && got == BLOCK && i < BLOCK; i++) {
+        sum += i >= 148 && i < 156 ? ' ' : h[i];
+        bits |= h[i];
+    }
+    *end = s == TINKER_OK && (got == 0 || (got == BLOCK && !bits));
     if (s != TINKER_OK || *end)
         return s;
     if (got < BLOCK)
         return refuse_archive(u, err, "it ends inside a header");
-    if (!checksum_fits(h))
+    if (sum != read_number(h + 148, 8))
         return refuse_archive(u, err, "the checksum of a header is wrong");
     int64_t size = read_number(h + 124, 12);
     e->type = (char)(h[156] ? h[156] : '0');
+    /* A size from a pax header is that of the file, not of the headers in between. */
     if (u->next_size >= 0 && e->type != 'x' && e->type != 'g' && e->type != 'L')
         size = u->next_size;
+    /* Packed data is bounded by gunzip.c instead, since its length is not known before. */
     if (size < 0 || (!u->gz && (uint64_t)size > u->n - u->at))
         return refuse_archive(u, err, "an entry is longer than the archive");
     e->size = (uint64_t)size;
@@ -151,7 +147,8 @@ static tinker_status read_header(struct untar *u, struct entry *e, bool *end, ti
     return TINKER_OK;
 }
 
-/* "<length> path=<value>\n" records of an extended header. */
+/* "<length> path=<value>\n" records of an extended header (POSIX pax): the length counts the whole
+ * record, itself and the newline included.  Keys other than path and size are not needed. */
 static bool read_pax(struct untar *u, const char *p, size_t n)
 {
     while (n > 0) {
@@ -242,17 +239,12 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     return s;
 }
 
-static tinker_status make_parent(const char *path, tinker_error *err)
-{
-    char parent[4096];
-    snprintf(parent, sizeof(parent), "%s", path);
-    *strrchr(parent, '/') = '\0';
-    return os_make_dirs(parent, err);
-}
-
+/* Write a file or directory below u->dir.  Its name was checked before, and the directory is new
+ * and ours, so no link in it can lead elsewhere.  An archive need not name directories: those on
+ * the way to a file are made. */
 static tinker_status put_entry(struct untar *u, struct entry *e, tinker_error *err)
 {
-    char path[4096];
+    char path[4096], parent[4096];
     if (u->next_name[0])
         memcpy(e->name, u->next_name, sizeof(e->name));
     if (!clean_name(e->name))
@@ -263,13 +255,15 @@ static tinker_status put_entry(struct untar *u, struct entry *e, tinker_error *e
         return refuse_archive(u, err, "it holds a link or a device");
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", u->dir, e->name) >= sizeof(path))
         return refuse_archive(u, err, "a name is too long");
-    tinker_status s = e->type == '5' ? os_make_dirs(path, err) : make_parent(path, err);
+    snprintf(parent, sizeof(parent), "%s", path);
+    *strrchr(parent, '/') = '\0'; /* u->dir at least stands before it */
+    tinker_status s = os_make_dirs(e->type == '5' ? path : parent, err);
     if (s != TINKER_OK)
         return s;
     return e->type == '5' ? skip_data(u, e->size, err) : write_file(u, path, e->size, err);
 }
 
-/* An extended header, or a long name. */
+/* An extended header (pax, type x), or a long name (GNU, type L), of the entry that follows. */
 static tinker_status read_extension(struct untar *u, const struct entry *e, tinker_error *err)
 {
     bool pax = e->type == 'x';
@@ -289,6 +283,7 @@ static tinker_status read_extension(struct untar *u, const struct entry *e, tink
     return s;
 }
 
+/* What an extension said holds for one entry only. */
 static tinker_status unpack_entry(struct untar *u, struct entry *e, tinker_error *err)
 {
     if (++u->entries > ENTRIES_MAX)
@@ -303,6 +298,7 @@ static tinker_status unpack_entry(struct untar *u, struct entry *e, tinker_error
     return s;
 }
 
+/* Header, data, padding to the next block; again until the end. */
 static tinker_status unpack_entries(struct untar *u, tinker_error *err)
 {
     bool end = false;
@@ -333,6 +329,7 @@ static tinker_status unpack_file(const struct os_map *map, const char *dir, tink
     u->dir = dir;
     u->next_size = -1;
     tinker_status s = TINKER_OK;
+    /* A bound for what comes of gzip: a few kilobytes can unpack to a full disk. */
     if (gunzip_is(u->p, u->n)) {
         u->gz = gunzip_open(u->p, u->n, UNPACKED_FREE + UNPACKED_RATIO * (uint64_t)u->n, err);
         s = u->gz ? TINKER_OK : TINKER_ENOMEM;

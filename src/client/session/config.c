@@ -22,6 +22,7 @@
 enum { SOCKETS_MAX = 100000 };
 #define DEFAULT_URL "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
+/* An empty option counts as not given, as a blank variable does. */
 static const char *option_or_env(struct config *c, const char *option, const char *name)
 {
     return option && *option ? arena_strdup(&c->arena, option) : env_text(&c->arena, name);
@@ -92,6 +93,8 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
     return TINKER_OK;
 }
 
+/* A key or a command must be there, and look right, before anything is sent: a service answers a
+ * malformed key with an error that says less.  The file of stored keys is the last resort. */
 static tinker_status set_credentials(struct config *c, const tinker_service_options *o,
                                      tinker_error *err)
 {
@@ -116,6 +119,7 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
     return err_set(err, TINKER_EINVAL, "the API key does not start with tml-");
 }
 
+/* Add a header, or replace the value of one with the same name: what comes later wins. */
 static bool put_header(struct config *c, const char *name, const char *value, bool secret)
 {
     struct http_header *v = c->default_headers;
@@ -156,6 +160,7 @@ static tinker_status check_headers(const struct http_header *v, size_t n, tinker
     return s;
 }
 
+/* In rising order of precedence: Cloudflare Access, the address, the environment, the options. */
 static bool set_headers(struct config *c, const tinker_service_options *o)
 {
     const char *id = env_text(&c->arena, "CLOUDFLARE_ACCESS_CLIENT_ID");
@@ -176,6 +181,7 @@ static bool set_headers(struct config *c, const tinker_service_options *o)
     return ok;
 }
 
+/* Joined once, escaped: requests only append it. */
 static bool set_query(struct config *c, const tinker_service_options *o)
 {
     struct buf q;
@@ -305,6 +311,9 @@ static void set_timeouts(struct config *c, const tinker_service_options *o)
     c->pool_max[POOL_TELEMETRY] = o->network.telemetry_sockets;
 }
 
+/* Switches, and limits that have no error.  TINKER_TELEMETRY is special: set but blank means off,
+ * so it is asked for directly.  TINKER_SUBPROCESS_SAMPLING does not know "on", as in the
+ * reference. */
 static void set_flags(struct config *c, const tinker_service_options *o)
 {
     const char *raw = getenv("TINKER_TELEMETRY");

@@ -30,6 +30,7 @@ enum { OUTPUT_MAX = 65536, LOOK_MS = 50 };
 /* From pipe to spawn: no command inherits the pipe of another, whose end would wait for its own. */
 static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* When to stop waiting for the command, whichever comes first. */
 struct cmd_limit {
     int64_t deadline_ms;
     const atomic_bool *unwanted;
@@ -67,20 +68,13 @@ static int spawn_locked(const char *command, bool own_group, pid_t *pid, int *fd
     return rc;
 }
 
-static int spawn_command(const char *command, bool own_group, pid_t *pid, int *fd)
-{
-    pthread_mutex_lock(&spawn_lock);
-    int rc = spawn_locked(command, own_group, pid, fd);
-    pthread_mutex_unlock(&spawn_lock);
-    return rc;
-}
-
 static bool limit_reached(const struct cmd_limit *p)
 {
     return atomic_load(p->unwanted) || clock_now_ms(clock_real()) >= p->deadline_ms;
 }
 
-/* false: the end did not come. */
+/* Read until the command closes its output; false: the limit came first.  poll() returns now and
+ * then, because nothing wakes it when the one who waits has left. */
 static bool read_output(int fd, struct buf *out, const struct cmd_limit *p)
 {
     char chunk[4096];
@@ -98,7 +92,8 @@ static bool read_output(int fd, struct buf *out, const struct cmd_limit *p)
     return false;
 }
 
-/* Wait for its end, or end it, and its group; false: it was killed. */
+/* Wait for its end, or end it, and its group; false: it was killed.  A command may close its output
+ * and go on, so the wait has the same limit; waitpid() has no timeout, hence the short sleeps. */
 static bool reap_command(pid_t pid, bool own_group, bool kill_now, const struct cmd_limit *p)
 {
     pid_t got = 0;
@@ -123,7 +118,9 @@ char *credential_cmd_output(const char *command, int64_t timeout_ms, const atomi
     bool own_group = !isatty(STDIN_FILENO);
     pid_t pid;
     int fd = -1;
-    int rc = spawn_command(command, own_group, &pid, &fd);
+    pthread_mutex_lock(&spawn_lock);
+    int rc = spawn_locked(command, own_group, &pid, &fd);
+    pthread_mutex_unlock(&spawn_lock);
     if (rc != 0) {
         err_set(err, TINKER_ESTATE, "credential command: %s", strerror(rc));
         return NULL;

@@ -48,6 +48,7 @@ static bool read_key(struct json_reader *r, const char *name, char **out)
     return ok;
 }
 
+/* {"default": "<name>", "keys": {"<name>": {"key": "tml-…"}, …}} */
 static tinker_status parse_credentials(const char *path, const char *text, size_t n,
                                        struct arena *a, const char **out, tinker_error *err)
 {

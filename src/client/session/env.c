@@ -30,6 +30,7 @@ static const char *find_variable(const char *name)
     return value;
 }
 
+/* A copy without blanks at both ends; NULL: nothing is left, or no memory (arena.failed says so). */
 static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
 {
     while (n > 0 && isspace((unsigned char)*s))
@@ -65,12 +66,14 @@ bool env_falsey(const char *value)
     return is_one_of(value, words);
 }
 
+/* A default of true is only undone by a clear "no": a typing error does not switch things off. */
 bool env_flag(struct arena *a, const char *name, bool dflt)
 {
     const char *value = env_text(a, name);
     return env_truthy(value) || (dflt && !env_falsey(value));
 }
 
+/* At most 15 digits, so that no number overflows; anything else counts as unset. */
 int64_t env_whole(struct arena *a, const char *name, int64_t dflt)
 {
     const char *value = env_text(a, name);
@@ -85,14 +88,6 @@ int64_t env_positive(struct arena *a, const char *name, int64_t dflt)
     return v > 0 ? v : dflt;
 }
 
-static bool has_word(const char *const *words, size_t n, const char *word)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
-
 bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
 {
     size_t commas = 0;
@@ -105,13 +100,17 @@ bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
     for (const char *p = value; *p;) {
         size_t len = strcspn(p, ",");
         const char *word = copy_trimmed(a, p, len);
-        if (word && !has_word(*out, *n, word))
+        size_t known = 0;
+        while (word && known < *n && strcmp((*out)[known], word) != 0)
+            known++;
+        if (word && known == *n) /* the first of equals is kept */
             (*out)[(*n)++] = word;
         p += len + (p[len] == ',');
     }
     return true;
 }
 
+/* Lists are short: growing by one each time is good enough. */
 static bool add_pair(struct arena *a, struct http_header **out, size_t *n, const char *name,
                      const char *value)
 {
@@ -133,9 +132,11 @@ static const char *value_text(struct json_reader *r, struct arena *a)
     return ok ? arena_strndup(a, s.s, s.n) : NULL;
 }
 
+/* The end of a JSON value.  A malformed one counts as unset, as a whole: half of the headers that
+ * somebody meant would be worse than none. */
 static bool end_json(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
 {
-    if (!json_end(r)) { /* malformed: as if unset */
+    if (!json_end(r)) {
         *out = NULL;
         *n = 0;
     }

@@ -34,6 +34,8 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
     return s;
 }
 
+/* The session for training and sampling, or the one for REST calls, made on first use.  A child
+ * process has the memory of its parent but none of its threads: nothing would ever be sent. */
 static struct session *find_session(tinker_service *s, bool with_session, tinker_error *err)
 {
     if (s->rt->pid != getpid()) {
@@ -153,6 +155,7 @@ int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
+/* Lives on the stack of end_service(), which waits until all sessions are closed. */
 struct closing {
     tinker_service *service;
     const void *session; /* its session, which is gone by then */
@@ -161,6 +164,7 @@ struct closing {
     int open;
 };
 
+/* On the loop thread, once per session; the last one wakes end_service(). */
 static void on_session_closed(void *arg)
 {
     struct closing *c = arg;
@@ -180,6 +184,9 @@ static void close_sessions(void *arg)
     shadow_close_all(c->service, on_session_closed, c);
 }
 
+/* Close the sessions on the loop thread, wait, then wait for callbacks of custom losses and for
+ * lines on their way to the program: after this call nothing of the service runs.  In a child
+ * process none of that exists, and only memory is freed. */
 static void end_service(tinker_service *s)
 {
     if (s->rt->pid == getpid()) {
@@ -209,8 +216,9 @@ static void *run_service_end(void *arg)
     return NULL;
 }
 
-/* In a callback the end would wait for the callback: another thread does it, and what is
- * still to be told is not. */
+/* In a callback the end would wait for the callback itself: another thread does it, and the program
+ * is told nothing more (muted), because it may have freed what its callbacks use.  Without memory
+ * for a thread the service leaks, which is better than a deadlock. */
 static void end_service_aside(tinker_service *s)
 {
     pthread_t thread;
@@ -248,6 +256,7 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
     return s;
 }
 
+/* A submission is answered with an id, under which the result is polled for. */
 tinker_status submission_id(struct call *c, char *out, size_t size)
 {
     struct wire_untyped_api_future res;

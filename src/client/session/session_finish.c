@@ -12,6 +12,7 @@
 #include "client/rest/rest.h"
 #include "wire/wire.h"
 
+/* The path needs the id, which a session that is starting does not have yet. */
 static void finish_ready(struct session_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
@@ -42,7 +43,7 @@ static void finish_start(struct op *op)
     session_when_ready(h, &r->wait);
 }
 
-/* The service would answer further heartbeats with an error. */
+/* The session is over: the service would answer further heartbeats with an error. */
 static tinker_status read_finished(struct rest_op *r, const char *body, size_t n, tinker_error *err)
 {
     (void)body, (void)n, (void)err;
@@ -63,7 +64,7 @@ tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const
 {
     static const char *const reasons[] = { "success", "errored", "interrupted" };
     if ((int)how < 0 || (int)how > TINKER_FINISH_INTERRUPTED) {
-        err_set(err, TINKER_EINVAL, "%d is no way for a session to end", (int)how);
+        err_set(err, TINKER_EINVAL, "invalid finish reason %d", (int)how);
         return NULL;
     }
     struct wire_finish_session_request req = { { reasons[how] }, detail };

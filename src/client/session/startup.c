@@ -23,6 +23,9 @@ enum {
     REFRESH_CEILING_SEC = 366 * 86400
 };
 
+/* Three requests may be under way at once: a step of the start, a heartbeat and a refresh of the
+ * configuration.  `body` is shared by the steps and the refresh, which never overlap: a refresh
+ * begins only when the session is ready. */
 struct startup {
     struct session *session;
     struct call call;      /* of the step under way */
@@ -134,6 +137,7 @@ static void heartbeat_done(struct call *c)
         arm_heartbeat(s);
 }
 
+/* No retries: the next heartbeat is one. */
 static void heartbeat_send(struct timer *t)
 {
     struct startup *s = container_of(t, struct startup, heartbeat_timer);
@@ -186,6 +190,7 @@ static tinker_status read_dynamic(struct session *h, struct call *c)
     return wire_as_answer(s, &c->err);
 }
 
+/* A refresh that fails changes nothing; the next one may succeed. */
 static void refresh_done(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, refresh);
@@ -234,6 +239,7 @@ static bool prepare_heartbeat(struct startup *s)
            TINKER_OK;
 }
 
+/* From here on the session costs the service something: prove that it is still wanted. */
 static void keep_alive(struct startup *s)
 {
     s->session->heartbeat_ok_ns = loop_now_ns(s->session->rt->loop);
@@ -251,6 +257,7 @@ tinker_status startup_adopt(struct startup *s, tinker_error *err)
     return TINKER_OK;
 }
 
+/* The service may greet with messages for people; they go to the log as they are. */
 static void on_session_created(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
@@ -366,6 +373,7 @@ struct startup *startup_new(struct session *h, tinker_error *err)
     return s;
 }
 
+/* Safe in any state, also twice. */
 void startup_stop(struct startup *s)
 {
     struct loop *l = s->session->rt->loop;

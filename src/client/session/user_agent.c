@@ -44,6 +44,8 @@ static int contains_word(const char *text, const char *word)
     return 0;
 }
 
+/* The names are those of the Stainless SDKs, which the service counts by; the order of the questions
+ * is theirs, too. */
 void user_agent_name_os(const char *sysname, const char *os_release, char *out, size_t size)
 {
     const char *name = NULL;
@@ -81,6 +83,7 @@ void user_agent_name_arch(const char *m, char *out, size_t size)
     snprintf(out, size, *m ? "other:%s" : "unknown", m);
 }
 
+/* Once per process.  What cannot be found out is "Unknown"; no request fails for it. */
 static void describe_machine(void)
 {
     struct utsname u;
@@ -107,7 +110,7 @@ const struct user_agent *user_agent_of_machine(void)
 void user_agent_process_uuid(char out[37])
 {
     pthread_mutex_lock(&lock);
-    if (uuid_pid != getpid()) {
+    if (uuid_pid != getpid()) { /* a child is a process of its own */
         rand_uuid(uuid);
         uuid_pid = getpid();
     }
