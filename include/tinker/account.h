@@ -13,7 +13,7 @@ extern "C" {
 typedef struct tinker_identity {
     const char *user_urn;
     const char *email;   /* NULL: none */
-    const char *org_urn; /* of the organisation, NULL: the token does not say */
+    const char *org_urn; /* of the organization, NULL: the token does not say */
 } tinker_identity;
 /* Who the credential says one is; nothing is sent beyond what getting a token needs.
  * Fails with TINKER_ESTATE for a plain API key. */

@@ -360,7 +360,7 @@ TINKER_API tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, 
 /* The page that is under way, for programs that do not wait: when tinker_pager_next() with a
  * timeout_ms of 0 says TINKER_ETIMEDOUT, put this future into a queue, give it a deadline or cancel
  * it, and call tinker_pager_next() again once it is complete.  It is yours: free it with
- * tinker_future_free(), before or after the pager.  A page that is cancelled ends the list with
+ * tinker_future_free(), before or after the pager.  A page that is canceled ends the list with
  * TINKER_ECANCELED.  NULL: no page is under way. */
 TINKER_API tinker_future *tinker_pager_future(tinker_pager *p);
 /* The item, by the kind of the list; NULL before the first, after the last, after an error, and

@@ -22,7 +22,7 @@ enum {
     ENTRIES_MAX = 100000,
     PAX_MAX = 1 << 20,
     CHUNK = 1 << 16,
-    /* What may come of gzip: weights hardly get smaller, but a new optimiser is all zeros. */
+    /* What may come of gzip: weights hardly get smaller, but a new optimizer is all zeros. */
     UNPACKED_FREE = 64 << 20,
     UNPACKED_RATIO = 100
 };

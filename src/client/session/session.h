@@ -66,7 +66,7 @@ struct session {
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */
     struct op *ops;
-    struct op *ending; /* cancelled, because the session closes, and not gone yet */
+    struct op *ending; /* canceled, because the session closes, and not gone yet */
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
@@ -78,7 +78,7 @@ struct session {
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
-    bool cancels;                    /* the service takes cancelled samples back */
+    bool cancels;                    /* the service takes canceled samples back */
     int64_t model_seq, sampling_seq; /* counters of the session */
     _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
     atomic_bool rounding_told;       /* any; that float64 values are rounded: said once */
