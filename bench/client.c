@@ -255,7 +255,7 @@ static void open_sampler(void)
     tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
     opts.base_url = url;
     opts.api_key = "tml-bench";
-    opts.telemetry = -1;
+    opts.telemetry.enabled = -1;
     service = tinker_service_new(&opts, &err);
     sampler = service ? tinker_service_create_sampler(service, "m", NULL, 10000, &err) : NULL;
     if (!sampler)

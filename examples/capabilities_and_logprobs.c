@@ -11,12 +11,14 @@
 /* The models, and whether ours is one of them. */
 static int offered(tinker_service *service, const char *model)
 {
-    tinker_future *f = await(tinker_service_capabilities(service, &err), "capabilities");
+    tinker_future *f = await(tinker_service_get_capabilities(service, &err), "capabilities");
     const tinker_capabilities *c = tinker_future_capabilities(f);
     int found = 0;
     for (size_t i = 0; i < c->n; i++) {
-        const char *name = c->models[i].name ? c->models[i].name : "?";
-        printf("model %s, context %lld%s\n", name, (long long)c->models[i].max_context_length,
+        const char *name =
+            tinker_supported_model_at(c, i)->name ? tinker_supported_model_at(c, i)->name : "?";
+        printf("model %s, context %lld%s\n", name,
+               (long long)tinker_supported_model_at(c, i)->max_context_length,
                c->stream_sample ? ", streams" : "");
         found = found || strcmp(name, model) == 0;
     }
@@ -36,7 +38,7 @@ int main(int argc, char **argv)
 {
     const char *model = model_name(argc, argv);
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
-    finish(tinker_service_health(service, &err), "health");
+    finish(tinker_service_check_health(service, &err), "health");
     printf("healthy\n");
     expect(offered(service, model), "the model is offered");
     expect(!*tinker_service_session_id(service), "no session is open yet");

@@ -18,14 +18,14 @@ static tinker_future *list(tinker_rest *rest, const char *run, const tinker_chec
     const tinker_checkpoints *c = tinker_future_checkpoints(f);
     *state = *weights = NULL;
     for (size_t i = 0; i < c->n; i++) {
-        const tinker_checkpoint *k = &c->checkpoints[i];
+        const tinker_checkpoint *k = tinker_checkpoint_at(c, i);
         char expires[32] = "never";
         if (k->expires_us != TINKER_NO_TIME)
             snprintf(expires, sizeof(expires), "in %.0f minutes",
                      round(((double)k->expires_us / 1e6 - (double)time(NULL)) / 60));
         printf("%-22s %7lld bytes, %s, expires %s\n", k->id, (long long)k->size_bytes,
                k->is_public ? "public" : "private", expires);
-        *(k->sampler ? weights : state) = k;
+        *(k->kind == TINKER_CHECKPOINT_SAMPLER ? weights : state) = k;
     }
     return f;
 }

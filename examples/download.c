@@ -7,7 +7,7 @@
  * with names that lead elsewhere, is refused as a whole. */
 #include "example.h"
 
-static int show(void *state, int64_t done, int64_t total)
+static int show(int64_t done, int64_t total, void *state)
 {
     (void)state;
     if (total > 0)

@@ -32,7 +32,7 @@ static int pause_first(void *state, const char *request, char *out, size_t size)
     return 408;
 }
 
-static void on_queue(void *state, const char *who, tinker_queue_state q, const char *reason)
+static void on_queue(const char *who, tinker_queue_state q, const char *reason, void *state)
 {
     struct seen *seen = state;
     (void)who; /* the id of the model or sampler */
@@ -42,7 +42,7 @@ static void on_queue(void *state, const char *who, tinker_queue_state q, const c
 }
 
 /* The library also warns in its log, at most once a minute for each client. */
-static void on_log(void *state, tinker_log_level level, const char *line)
+static void on_log(tinker_log_level level, const char *line, void *state)
 {
     (void)state;
     if (level == TINKER_LOG_WARNING && strstr(line, "paused"))
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     static atomic_int polls;
     struct seen seen = { 0 };
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
-    o.log = on_log;
+    o.observation.log = on_log;
     tinker_service *service = intercept(&proxy, pause_first, &polls, &o);
     tinker_sampler *s =
         need(tinker_service_create_sampler(service, model_name(argc, argv), NULL, MINUTE_MS, &err),

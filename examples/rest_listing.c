@@ -7,11 +7,12 @@
 
 static void list_models(tinker_service *s)
 {
-    tinker_future *f = await(tinker_service_capabilities(s, &err), "capabilities");
+    tinker_future *f = await(tinker_service_get_capabilities(s, &err), "capabilities");
     const tinker_capabilities *c = tinker_future_capabilities(f);
     for (size_t i = 0; i < c->n; i++)
-        printf("model %s, context %lld\n", c->models[i].name ? c->models[i].name : "?",
-               (long long)c->models[i].max_context_length);
+        printf("model %s, context %lld\n",
+               tinker_supported_model_at(c, i)->name ? tinker_supported_model_at(c, i)->name : "?",
+               (long long)tinker_supported_model_at(c, i)->max_context_length);
     tinker_future_free(f);
 }
 
@@ -35,9 +36,9 @@ static void list_checkpoints(tinker_rest *r) /* one page; the first has the newe
     tinker_future *f = await(tinker_rest_list_user_checkpoints(r, NULL, &err), "checkpoints");
     const tinker_checkpoints *c = tinker_future_checkpoints(f);
     for (size_t i = 0; i < c->n; i++)
-        printf("checkpoint %s, %lld bytes%s\n", c->checkpoints[i].path,
-               (long long)c->checkpoints[i].size_bytes,
-               c->checkpoints[i].is_public ? ", public" : "");
+        printf("checkpoint %s, %lld bytes%s\n", tinker_checkpoint_at(c, i)->path,
+               (long long)tinker_checkpoint_at(c, i)->size_bytes,
+               tinker_checkpoint_at(c, i)->is_public ? ", public" : "");
     tinker_future_free(f);
 }
 

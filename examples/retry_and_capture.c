@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     static struct intercept proxy;
     static atomic_int submissions, retries;
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     tinker_service *service = intercept(&proxy, refuse_once, &submissions, &o);
     if (tinker_service_attach(service, "retries", "retry.attempt.retry", on_event, &retries,
                               &err) != TINKER_OK)

@@ -17,7 +17,8 @@ static int has(const tinker_strings *list, const char *what)
 
 static void describe(tinker_rest *rest, const char *id, const char *mine)
 {
-    tinker_future *f = await(tinker_rest_session(rest, id, TINKER_SCOPE_OWNED, &err), "session");
+    tinker_future *f =
+        await(tinker_rest_get_session(rest, id, TINKER_SCOPE_OWNED, &err), "session");
     const tinker_session *s = tinker_future_session(f);
     printf("%s  %zu training runs, %zu samplers%s\n", id, s->training_run_ids.n, s->sampler_ids.n,
            strcmp(id, mine) == 0 ? "  (this program)" : "");
@@ -44,7 +45,8 @@ int main(int argc, char **argv)
         describe(rest, ids->v[i], mine);
     tinker_future_free(list);
 
-    tinker_future *f = await(tinker_rest_session(rest, mine, TINKER_SCOPE_OWNED, &err), "session");
+    tinker_future *f =
+        await(tinker_rest_get_session(rest, mine, TINKER_SCOPE_OWNED, &err), "session");
     const tinker_session *own = tinker_future_session(f);
     expect(own->training_run_ids.n == 1 && has(&own->training_run_ids, tinker_training_model_id(t)),
            "its only training run is ours");
@@ -52,8 +54,9 @@ int main(int argc, char **argv)
            "and so is its sampler");
     tinker_future_free(f);
 
-    f = tinker_future_await(tinker_rest_session(rest, "no-such-session", TINKER_SCOPE_OWNED, &err),
-                            MINUTE_MS, &err);
+    f = tinker_future_await(
+        tinker_rest_get_session(rest, "no-such-session", TINKER_SCOPE_OWNED, &err), MINUTE_MS,
+        &err);
     expect(!f && err.status == TINKER_EHTTP && err.http_status == 404, "another one is not found");
     printf("no-such-session  status %d\n", err.http_status);
 

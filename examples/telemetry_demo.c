@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     static int counts[KINDS];
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     tinker_named_string who = { "experiment", "telemetry demo" };
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     o.user_metadata = &who;
     o.n_user_metadata = 1;
     tinker_service *service = intercept(&proxy, look, counts, &o);

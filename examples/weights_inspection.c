@@ -11,7 +11,7 @@
 /* 0: the weights at `path` are not what the caller wants. */
 static int check_weights(tinker_rest *rest, const char *path, const char *model, int64_t rank)
 {
-    tinker_future *f = await(tinker_rest_weights_info(rest, path, &err), "weights info");
+    tinker_future *f = await(tinker_rest_get_weights_info(rest, path, &err), "weights info");
     const tinker_weights_info *w = tinker_future_weights_info(f);
     printf("weights  %s, rank %lld, trained: attention %s, mlp %s, unembedding %s\n", w->base_model,
            (long long)w->lora_rank, w->train_attn ? "yes" : "no", w->train_mlp ? "yes" : "no",
@@ -30,7 +30,7 @@ static void show_run(tinker_rest *rest, const char *path, int64_t rank)
     if (tinker_checkpoint_path_parse(path, &parts, &err) != TINKER_OK)
         die(path);
     tinker_future *f =
-        await(tinker_rest_training_run(rest, path, TINKER_SCOPE_OWNED, &err), "training run");
+        await(tinker_rest_get_training_run(rest, path, TINKER_SCOPE_OWNED, &err), "training run");
     const tinker_training_run *run = tinker_future_training_run(f);
     printf("run      rank %lld, last sampler checkpoint %s\n", (long long)run->lora_rank,
            run->last_sampler_checkpoint ? run->last_sampler_checkpoint->id : "none");
@@ -43,7 +43,7 @@ static void show_run(tinker_rest *rest, const char *path, int64_t rank)
 
 static void show_sampler(tinker_rest *rest, const char *id, const char *path)
 {
-    tinker_future *f = await(tinker_rest_sampler(rest, id, &err), "sampler");
+    tinker_future *f = await(tinker_rest_get_sampler(rest, id, &err), "sampler");
     const tinker_sampler_info *s = tinker_future_sampler_info(f);
     printf("sampler  of %s, from %s\n", s->base_model,
            s->model_path ? "saved weights" : "the base");

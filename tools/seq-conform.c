@@ -459,7 +459,7 @@ static bool base_model(void)
 
 static bool capabilities(void)
 {
-    return finish(tinker_service_capabilities(service, &err));
+    return finish(tinker_service_get_capabilities(service, &err));
 }
 
 static bool runs(void)
@@ -475,9 +475,9 @@ static bool runs(void)
 
 static bool run(void)
 {
-    return finish(tinker_rest_training_run(rest, RUN_ID, TINKER_SCOPE_OWNED, &err)) &&
-           finish(tinker_rest_training_run(rest, RUN_ID, TINKER_SCOPE_ACCESSIBLE, &err)) &&
-           finish(tinker_rest_training_run(rest, STATE, TINKER_SCOPE_OWNED, &err));
+    return finish(tinker_rest_get_training_run(rest, RUN_ID, TINKER_SCOPE_OWNED, &err)) &&
+           finish(tinker_rest_get_training_run(rest, RUN_ID, TINKER_SCOPE_ACCESSIBLE, &err)) &&
+           finish(tinker_rest_get_training_run(rest, STATE, TINKER_SCOPE_OWNED, &err));
 }
 
 static bool checkpoints(void)
@@ -492,7 +492,7 @@ static bool checkpoints(void)
 
 static bool weights_info(void)
 {
-    return finish(tinker_rest_weights_info(rest, STATE, &err));
+    return finish(tinker_rest_get_weights_info(rest, STATE, &err));
 }
 
 static bool publish(void)
@@ -509,7 +509,7 @@ static bool ttl(void)
 
 static bool archive(void)
 {
-    return finish(tinker_rest_checkpoint_archive(rest, STATE, &err));
+    return finish(tinker_rest_get_checkpoint_archive(rest, STATE, &err));
 }
 
 static bool delete_checkpoint(void)
@@ -525,7 +525,7 @@ static bool sessions(void)
     page.scope = TINKER_SCOPE_ACCESSIBLE;
     return finish(tinker_rest_list_sessions(rest, NULL, &err)) &&
            finish(tinker_rest_list_sessions(rest, &page, &err)) &&
-           finish(tinker_rest_session(rest, SESSION_ID, TINKER_SCOPE_OWNED, &err));
+           finish(tinker_rest_get_session(rest, SESSION_ID, TINKER_SCOPE_OWNED, &err));
 }
 
 static bool project(void)
@@ -540,19 +540,19 @@ static bool trace(void)
 
 static bool sampler_info(void)
 {
-    return finish(tinker_rest_sampler(rest, SESSION_ID ":sample:0", &err));
+    return finish(tinker_rest_get_sampler(rest, SESSION_ID ":sample:0", &err));
 }
 
 static bool billing(void)
 {
     return finish(
-        tinker_rest_billing_usage(rest, "2026-08-01T00:00:00Z", "2026-08-02T05:00:00Z", &err));
+        tinker_rest_get_billing_usage(rest, "2026-08-01T00:00:00Z", "2026-08-02T05:00:00Z", &err));
 }
 
 static bool audit(void)
 {
-    return finish(tinker_rest_audit_log(rest, NULL, 0, &err)) &&
-           finish(tinker_rest_audit_log(rest, "2026-08-01", 1, &err));
+    return finish(tinker_rest_get_audit_log(rest, NULL, 0, &err)) &&
+           finish(tinker_rest_get_audit_log(rest, "2026-08-01", 1, &err));
 }
 
 static bool whoami(void)
@@ -647,7 +647,7 @@ int main(void)
     tinker_named_string who = { "who", "me" };
     opts.user_metadata = &who;
     opts.n_user_metadata = 1;
-    opts.project_id = "prj-0";
+    opts.credentials.project_id = "prj-0";
     service = tinker_service_new(&opts, &err);
     rest = service ? tinker_service_create_rest(service, &err) : NULL;
     if (!rest) {

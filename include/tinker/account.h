@@ -13,7 +13,7 @@ extern "C" {
 typedef struct tinker_identity {
     const char *user_urn;
     const char *email;   /* NULL: none */
-    const char *org_urn; /* of the organisation, NULL: the token does not say */
+    const char *org_urn; /* of the organization, NULL: the token does not say */
 } tinker_identity;
 /* Who the credential says one is; nothing is sent beyond what getting a token needs.
  * Fails with TINKER_ESTATE for a plain API key. */
@@ -48,16 +48,21 @@ typedef struct tinker_billing_session {
 } tinker_billing_session;
 
 typedef struct tinker_billing {
-    const tinker_billing_event *events;
     size_t n_events;
-    const tinker_billing_session *sessions;
+    const void *events; /* see tinker_billing_event_at() */
     size_t n_sessions;
+    const void *sessions;      /* see tinker_billing_session_at() */
     int64_t invoiced_until_us; /* costs from then on are of the price list, not of invoices */
 } tinker_billing;
+/* Item i, borrowed as the result is; NULL: there are not so many. */
+TINKER_API const tinker_billing_event *tinker_billing_event_at(const tinker_billing *list,
+                                                               size_t i);
+TINKER_API const tinker_billing_session *tinker_billing_session_at(const tinker_billing *list,
+                                                                   size_t i);
 /* Usage from start to end (not included): RFC 3339 texts or dates, whole UTC hours, at most
  * 14 days.  Result: tinker_future_billing(). */
-TINKER_API tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start,
-                                                    const char *end, tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start,
+                                                        const char *end, tinker_error *err);
 TINKER_API const tinker_billing *tinker_future_billing(const tinker_future *f);
 
 typedef struct tinker_storage_share {
@@ -67,14 +72,17 @@ typedef struct tinker_storage_share {
 } tinker_storage_share;
 
 typedef struct tinker_storage {
-    const tinker_storage_share *shares; /* one per project and user */
     size_t n;
+    const void *items;         /* one per project and user, see tinker_storage_share_at() */
     double gigabyte_month_usd; /* today's price, NaN: unknown */
 } tinker_storage;
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_storage_share *tinker_storage_share_at(const tinker_storage *list,
+                                                               size_t i);
 /* What checkpoints take now, of all projects or of one (NULL: all); it may be hours old.  Result:
  * tinker_future_storage(). */
-TINKER_API tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
-                                                    tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_storage_usage(tinker_rest *r, const char *project_id,
+                                                        tinker_error *err);
 TINKER_API const tinker_storage *tinker_future_storage(const tinker_future *f);
 
 typedef struct tinker_audit_entry {
@@ -85,12 +93,14 @@ typedef struct tinker_audit_entry {
 } tinker_audit_entry;
 
 typedef struct tinker_audit {
-    const tinker_audit_entry *entries;
     size_t n;
+    const void *items; /* see tinker_audit_entry_at() */
 } tinker_audit;
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_audit_entry *tinker_audit_entry_at(const tinker_audit *list, size_t i);
 /* Events of a day "YYYY-MM-DD" (NULL: today); checkpoints_only: only those about them. */
-TINKER_API tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day,
-                                                int checkpoints_only, tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day,
+                                                    int checkpoints_only, tinker_error *err);
 TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
 
 /* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an

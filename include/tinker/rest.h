@@ -5,6 +5,14 @@
  * Results are borrowed until tinker_future_free(); accessors give NULL while pending,
  * after a failure, and for a future of another kind.
  *
+ * Lists have a number, `n`, and an accessor tinker_<item>_at(list, i), which gives NULL for
+ * i >= n.  Their items have no public array, so that a later release can add fields to an
+ * item without breaking programs that were compiled before:
+ *
+ *     const tinker_checkpoints *all = tinker_future_checkpoints(f);
+ *     for (size_t i = 0; i < all->n; i++)
+ *         puts(tinker_checkpoint_at(all, i)->path);
+ *
  * Times are microseconds since 1970 UTC; TINKER_NO_TIME means none. */
 #ifndef TINKER_REST_H
 #define TINKER_REST_H
@@ -49,27 +57,29 @@ typedef struct tinker_cursor {
 typedef enum tinker_checkpoint_kind {
     TINKER_CHECKPOINT_TRAINING = 0, /* training state */
     TINKER_CHECKPOINT_SAMPLER = 1,  /* weights to sample from */
-    TINKER_CHECKPOINT_EXTERNAL = 2  /* weights in a format of others, to be fetched */
+    TINKER_CHECKPOINT_EXTERNAL = 2, /* weights in a format of others, to be fetched */
+    TINKER_CHECKPOINT_UNKNOWN = -1  /* the path, or the service, does not say */
 } tinker_checkpoint_kind;
 
 typedef struct tinker_checkpoint {
     const char *id; /* "weights/step-100" */
-    int sampler;    /* weights to sample from */
+    tinker_checkpoint_kind kind;
     int64_t time_us;
     const char *path;   /* "tinker://…" */
     int64_t size_bytes; /* -1: unknown */
     int is_public;
     int64_t expires_us;
-    tinker_checkpoint_kind kind;
     const tinker_named_string *user_metadata; /* see tinker_save_options */
     size_t n_user_metadata;
 } tinker_checkpoint;
 
 typedef struct tinker_checkpoints {
-    const tinker_checkpoint *checkpoints;
     size_t n;
+    const void *items;           /* see tinker_checkpoint_at() */
     const tinker_cursor *cursor; /* NULL: the list is complete */
 } tinker_checkpoints;
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_checkpoint *tinker_checkpoint_at(const tinker_checkpoints *list, size_t i);
 
 /* Of one training run; result: tinker_future_checkpoints(). */
 TINKER_API tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id,
@@ -122,8 +132,8 @@ typedef struct tinker_files {
 /* An address for each file of external weights ("tinker://<run>/external_weights/<name>", see
  * tinker_training_save_external()).  Result: tinker_future_files().  NULL with *err set:
  * TINKER_EINVAL, also for other checkpoints; TINKER_ENOMEM. */
-TINKER_API tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path,
-                                                       tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_checkpoint_files(tinker_rest *r, const char *path,
+                                                           tinker_error *err);
 TINKER_API const tinker_files *tinker_future_files(const tinker_future *f);
 
 typedef struct tinker_archive {
@@ -132,19 +142,19 @@ typedef struct tinker_archive {
 } tinker_archive;
 /* Address of a tar file of the checkpoint.  The service may need minutes to make it;
  * the future waits.  Result: tinker_future_archive(). */
-TINKER_API tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path,
-                                                         tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_checkpoint_archive(tinker_rest *r, const char *path,
+                                                             tinker_error *err);
 TINKER_API const tinker_archive *tinker_future_archive(const tinker_future *f);
 
 /* Called on a library thread, never the I/O thread; total is known.  Non-zero stops.  Not after
  * tinker_future_free() of the download has returned.  done falls back to the first bytes when a
  * connection was lost and the download begins again. */
-typedef int tinker_progress_callback(void *state, int64_t done, int64_t total);
+typedef int tinker_progress_fn(int64_t done, int64_t total, void *state);
 
 typedef struct tinker_download_options {
     size_t size; /* set by TINKER_DOWNLOAD_OPTIONS_INIT */
     int force;   /* replace an existing target */
-    tinker_progress_callback *progress;
+    tinker_progress_fn *progress;
     void *progress_state;
 } tinker_download_options;
 #define TINKER_DOWNLOAD_OPTIONS_INIT                   \
@@ -168,15 +178,16 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
 TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
                                                 tinker_error *err);
 
-/* tinker://<training run>/<checkpoint id>, taken apart. */
+/* tinker://<training run>/<checkpoint id>, taken apart.  The Tinker service names the kind in the
+ * path; other services may have two parts only, "tinker://<run>/<name>". */
 typedef struct tinker_checkpoint_path {
     char training_run[256];
-    char checkpoint_id[256]; /* "weights/<name>", "sampler_weights/<name>", … */
+    char checkpoint_id[256]; /* "weights/<name>", "sampler_weights/<name>", …, or "<name>" */
     char name[256];
-    int sampler; /* sampler weights */
-    tinker_checkpoint_kind kind;
+    tinker_checkpoint_kind kind; /* UNKNOWN: the path names none */
 } tinker_checkpoint_path;
-/* TINKER_EINVAL says what a path looks like.  Sends nothing. */
+/* Fill *out from a path.  TINKER_EINVAL says what a path looks like, or that a part of it has more
+ * than 255 bytes; *out is left alone then.  Sends nothing. */
 TINKER_API tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_path *out,
                                                       tinker_error *err);
 
@@ -193,18 +204,21 @@ typedef struct tinker_training_run {
 } tinker_training_run;
 
 typedef struct tinker_training_runs {
-    const tinker_training_run *runs;
     size_t n;
+    const void *items; /* see tinker_training_run_at() */
     tinker_cursor cursor;
 } tinker_training_runs;
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_training_run *tinker_training_run_at(const tinker_training_runs *list,
+                                                             size_t i);
 
 /* Newest first, 20 by default; result: tinker_future_training_runs(). */
 TINKER_API tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page *page,
                                                          tinker_error *err);
 TINKER_API const tinker_training_runs *tinker_future_training_runs(const tinker_future *f);
 /* One run, by its id or by the path of one of its checkpoints. */
-TINKER_API tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path,
-                                                   tinker_scope scope, tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_training_run(tinker_rest *r, const char *id_or_path,
+                                                       tinker_scope scope, tinker_error *err);
 TINKER_API const tinker_training_run *tinker_future_training_run(const tinker_future *f);
 
 typedef struct tinker_weights_info {
@@ -213,8 +227,8 @@ typedef struct tinker_weights_info {
     int64_t lora_rank; /* -1: unknown */
     int train_unembed, train_mlp, train_attn;
 } tinker_weights_info;
-TINKER_API tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path,
-                                                   tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_weights_info(tinker_rest *r, const char *path,
+                                                       tinker_error *err);
 TINKER_API const tinker_weights_info *tinker_future_weights_info(const tinker_future *f);
 
 /* ---- sessions and samplers --------------------------------------------------------- */
@@ -235,8 +249,8 @@ typedef struct tinker_session {
     const tinker_named_string *user_metadata;
     size_t n_user_metadata;
 } tinker_session;
-TINKER_API tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id,
-                                              tinker_scope scope, tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_session(tinker_rest *r, const char *session_id,
+                                                  tinker_scope scope, tinker_error *err);
 TINKER_API const tinker_session *tinker_future_session(const tinker_future *f);
 
 /* What became of a session: one bit each. */
@@ -245,8 +259,8 @@ enum {
     TINKER_SESSION_SUCCEEDED = 2, /* these three as tinker_service_finish() said */
     TINKER_SESSION_ERRORED = 4,
     TINKER_SESSION_INTERRUPTED = 8,
-    TINKER_SESSION_FAILED = 16,   /* by one of its requests, models or samplers */
-    TINKER_SESSION_CANCELLED = 32 /* in the console */
+    TINKER_SESSION_FAILED = 16,  /* by one of its requests, models or samplers */
+    TINKER_SESSION_CANCELED = 32 /* in the console */
 };
 
 typedef struct tinker_session_summary {
@@ -268,10 +282,13 @@ typedef struct tinker_session_cursor {
 } tinker_session_cursor;
 
 typedef struct tinker_session_summaries {
-    const tinker_session_summary *sessions; /* newest first */
     size_t n;
+    const void *items;                 /* newest first, see tinker_session_summary_at() */
     const tinker_session_cursor *next; /* NULL: there are no more */
 } tinker_session_summaries;
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_session_summary *
+tinker_session_summary_at(const tinker_session_summaries *list, size_t i);
 
 /* Which sessions; without anything all of one's own.  Of a session id and a display name one is
  * enough, of the rest all must hold. */
@@ -313,8 +330,8 @@ typedef struct tinker_sampler_info {
     const char *sampler_id, *base_model;
     const char *model_path; /* NULL: the base model itself */
 } tinker_sampler_info;
-TINKER_API tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id,
-                                              tinker_error *err);
+TINKER_API tinker_future *tinker_rest_get_sampler(tinker_rest *r, const char *sampler_id,
+                                                  tinker_error *err);
 TINKER_API const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f);
 
 /* ---- all of a list ------------------------------------------------------------------- */
@@ -341,9 +358,10 @@ TINKER_API tinker_pager *tinker_rest_all_checkpoints(tinker_rest *r, const char 
  * errors are final: they come again.  Blocks, once per page. */
 TINKER_API tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err);
 /* The page that is under way, for programs that do not wait: when tinker_pager_next() with a
- * timeout_ms of 0 says TINKER_ETIMEDOUT, put this into a queue, or give it a deadline, and call next
- * again once it is complete.  NULL: none is under way.  Borrowed until that next call; not to be
- * freed. */
+ * timeout_ms of 0 says TINKER_ETIMEDOUT, put this future into a queue, give it a deadline or cancel
+ * it, and call tinker_pager_next() again once it is complete.  It is yours: free it with
+ * tinker_future_free(), before or after the pager.  A page that is canceled ends the list with
+ * TINKER_ECANCELED.  NULL: no page is under way. */
 TINKER_API tinker_future *tinker_pager_future(tinker_pager *p);
 /* The item, by the kind of the list; NULL before the first, after the last, after an error, and
  * for another kind.  Borrowed until the next call of tinker_pager_next(). */
@@ -362,14 +380,18 @@ typedef struct tinker_supported_model {
 } tinker_supported_model;
 
 typedef struct tinker_capabilities {
-    const tinker_supported_model *models;
     size_t n;
+    const void *items; /* models, see tinker_supported_model_at() */
     int stream_sample; /* tinker_sampler_stream() works */
 } tinker_capabilities;
-TINKER_API tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err);
+/* Item i, borrowed as the list is; NULL: there are not so many. */
+TINKER_API const tinker_supported_model *tinker_supported_model_at(const tinker_capabilities *list,
+                                                                   size_t i);
+/* What the service can do.  Result: tinker_future_capabilities(). */
+TINKER_API tinker_future *tinker_service_get_capabilities(tinker_service *s, tinker_error *err);
 TINKER_API const tinker_capabilities *tinker_future_capabilities(const tinker_future *f);
 /* Is it there and healthy?  No result but success. */
-TINKER_API tinker_future *tinker_service_health(tinker_service *s, tinker_error *err);
+TINKER_API tinker_future *tinker_service_check_health(tinker_service *s, tinker_error *err);
 
 /* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an
  * invalid value.  Parsing takes any case; it returns 1, or 0 and leaves *out alone. */

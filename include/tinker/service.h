@@ -27,70 +27,101 @@ typedef enum tinker_log_level {
     TINKER_LOG_ERROR
 } tinker_log_level;
 /* Called from library threads; one line without newline, secrets redacted. */
-typedef void tinker_log_callback(void *state, tinker_log_level level, const char *line);
+typedef void tinker_log_fn(tinker_log_level level, const char *line, void *state);
 
-typedef struct tinker_service_options {
-    size_t size;            /* set by TINKER_SERVICE_OPTIONS_INIT */
-    const char *base_url;   /* NULL: TINKER_BASE_URL, else the hosted service */
-    const char *api_key;    /* NULL: TINKER_API_KEY, else ~/.tinker/credentials.json */
-    const char *project_id; /* NULL: TINKER_PROJECT_ID */
-    const tinker_named_string *user_metadata;
-    size_t n_user_metadata;
-    tinker_log_callback *log; /* NULL: to stderr if TINKER_LOG or log_verbose is set, else silent */
-    void *log_state;
-    /* From here on zero means: the environment, else the default. */
-    int log_verbose; /* 1: info, 2: debug lines too; TINKER_LOG, else warnings and errors */
-    const char *credential_cmd; /* TINKER_CREDENTIAL_CMD */
-    const char *const *tags;    /* TINKER_TAGS */
-    size_t n_tags;
+/* The options of a service come in groups.  In all of them zero or NULL means: the environment
+ * variable named with the field, else the default.  Groups do not grow, so that a program that was
+ * compiled earlier keeps its layout; later settings are appended to tinker_service_options. */
+
+/* On whose behalf requests are sent, besides api_key. */
+typedef struct tinker_service_credentials {
+    const char *command;    /* shell command that prints a credential; TINKER_CREDENTIAL_CMD */
+    const char *project_id; /* that owns the session; TINKER_PROJECT_ID */
+} tinker_service_credentials;
+
+/* How requests travel. */
+typedef struct tinker_service_network {
+    const char *proxy; /* TINKER_PROXY, else http(s)_proxy */
+    /* For the proxy, with the request for a tunnel; TINKER_PROXY_HEADERS.  Secrets, all of them. */
+    const tinker_named_string *proxy_headers;
+    size_t n_proxy_headers;
+    const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
     const tinker_named_string *headers; /* added to every request; these win */
-    size_t n_headers;
-    const tinker_named_string *query; /* added to every request */
-    size_t n_query;
-    const char *proxy;  /* TINKEX_PROXY, else http(s)_proxy */
-    int64_t timeout_ms; /* of inactivity; TINKEX_TIMEOUT, else 60000 */
-    int max_retries;    /* of one HTTP call; -1: none; TINKEX_MAX_RETRIES, else 10 */
-    const char *parity; /* "python" or "conservative"; TINKEX_PARITY */
-    int telemetry;      /* 1: on, -1: off; TINKER_TELEMETRY */
-    int64_t close_ms;   /* longest wait of tinker_service_free(), else 5000 */
-    int isolate_limits; /* do not share rate limits with services of one key */
-    int dump_headers;   /* log every HTTP attempt, redacted; TINKEX_DUMP_HEADERS */
-    int otel;           /* send traceparent and tracestate; TINKEX_OTEL_PROPAGATE */
-    const char *traceparent, *tracestate;
-    int64_t poll_backoff_initial_ms; /* between polls after 408 and 5xx; TINKEX_POLL_BACKOFF */
+    size_t n_headers;                   /* 0: TINKER_DEFAULT_HEADERS, a JSON object */
+    const tinker_named_string *query;   /* added to every request */
+    size_t n_query;                     /* 0: TINKER_DEFAULT_QUERY, a JSON object */
+    /* Carries the requests instead of the library, see <tinker/extra/http.h>; NULL: none. */
+    const struct tinker_transport *transport;
+    int64_t timeout_ms;              /* of inactivity; TINKER_TIMEOUT, else 60000 */
+    int max_retries;                 /* of one HTTP call; -1: none; TINKER_MAX_RETRIES, else 10 */
+    const char *parity;              /* "python" or "conservative" defaults; TINKER_PARITY */
+    int64_t poll_backoff_initial_ms; /* between polls after 408 and 5xx; TINKER_POLL_BACKOFF */
     int64_t poll_backoff_max_ms;
     int session_sockets, training_sockets; /* bounds of open connections; 0: none */
     int sampling_sockets, polling_sockets, telemetry_sockets;
-    int heartbeat_max_failures; /* give up the session after these in a row; 0: never */
-    int64_t heartbeat_max_ms;   /* or after this long without success; 0: never */
-    int telemetry_max_retries;  /* of one batch, then it is dropped; 0: no limit */
-    int metrics;                /* -1: do not count requests; see metrics.h */
-    const char *metrics_prefix; /* of the names of those counts; NULL: "tinkex" */
-    /* A circuit breaker per endpoint, "<scheme and host> <operation>", for training, sampling
-     * and REST requests; never for heartbeats, polls and telemetry.  NULL: none.  Errors
-     * that the request is guilty of do not count; judge must be NULL. */
-    const struct tinker_breaker_options *breaker; /* <tinker/extra/breaker.h> */
-    const char *ca_file; /* certificates to trust instead of the system's; SSL_CERT_FILE */
-    const struct tinker_transport
-        *transport; /* carries the requests instead; NULL: the library does */
+} tinker_service_network;
+
+/* When the library stops, waits or refuses by itself. */
+typedef struct tinker_service_limits {
     /* Bytes of encoded batches (forward, forward_backward) that the service has not accepted yet;
      * a submit that would exceed them fails with TINKER_ENOMEM, so a program that is faster than
      * the network waits for a future instead of filling the memory.  One batch always fits. */
     int64_t max_queued_bytes; /* 0: no limit */
+    /* A circuit breaker per endpoint, "<scheme and host> <operation>", for training, sampling
+     * and REST requests; never for heartbeats, polls and telemetry.  NULL: none.  Client errors
+     * (4xx) do not count; judge must be NULL. */
+    const struct tinker_breaker_options *breaker; /* <tinker/extra/breaker.h> */
+    int isolate;                /* 1: do not share rate limits with services of the same key */
+    int heartbeat_max_failures; /* give up the session after these in a row; 0: never */
+    int64_t heartbeat_max_ms;   /* or after this long without success; 0: never */
+    int64_t close_ms;           /* longest wait of tinker_service_free(), else 5000 */
+} tinker_service_limits;
+
+/* What the service is told about the program. */
+typedef struct tinker_service_telemetry {
+    int enabled;     /* 1: on, -1: off; TINKER_TELEMETRY, else on */
+    int max_retries; /* of one batch of events, then it is dropped; 0: no limit */
+    int otel;        /* 1: send traceparent and tracestate; TINKER_OTEL_PROPAGATE */
+    const char *traceparent, *tracestate;
+} tinker_service_telemetry;
+
+/* What the program is told about its requests. */
+typedef struct tinker_service_observation {
+    tinker_log_fn *log; /* NULL: to stderr if TINKER_LOG or log_verbose is set, else silent */
+    void *log_state;
+    int log_verbose;  /* 1: info, 2: debug lines too; TINKER_LOG, else warnings and errors */
+    int dump_headers; /* 1: log every HTTP attempt, redacted; TINKER_DUMP_HEADERS */
+    int metrics;      /* -1: do not count requests; see <tinker/extra/metrics.h> */
+    const char *metrics_prefix; /* of the names of those counts; NULL: "tinker" */
+} tinker_service_observation;
+
+typedef struct tinker_service_options {
+    size_t size;              /* set by TINKER_SERVICE_OPTIONS_INIT */
+    const char *base_url;     /* NULL: TINKER_BASE_URL, else the hosted service */
+    const char *api_key;      /* NULL: TINKER_API_KEY, else ~/.tinker/credentials.json */
+    const char *display_name; /* of the session, for people; need not be unique */
+    const tinker_named_string *user_metadata; /* kept with the session */
+    size_t n_user_metadata;
+    const char *const *tags; /* of the session; TINKER_TAGS */
+    size_t n_tags;
+    tinker_service_credentials credentials;
+    tinker_service_network network;
+    tinker_service_limits limits;
+    tinker_service_telemetry telemetry;
+    tinker_service_observation observation;
     /* Samples in a process of their own: 1: on, -1: off; TINKER_SUBPROCESS_SAMPLING, else off.  See
      * tinker_sampling_helper(). */
     int subprocess_sampling;
     const char *sampling_helper; /* program for it; TINKER_SAMPLING_HELPER, else "tinker" */
-    const char *display_name;    /* of the session, for people; need not be unique */
-    /* For the proxy, with the request for a tunnel; TINKEX_PROXY_HEADERS.  Secrets, all of them. */
-    const tinker_named_string *proxy_headers;
-    size_t n_proxy_headers;
 } tinker_service_options;
-#define TINKER_SERVICE_OPTIONS_INIT                                                                \
-    {                                                                                              \
-        sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0,   \
-            NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0                             \
+/* For an initialization: tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
+ *                        opts.network.timeout_ms = 120000; */
+#define TINKER_SERVICE_OPTIONS_INIT                                                             \
+    {                                                                                           \
+        sizeof(tinker_service_options), NULL, NULL, NULL, NULL, 0, NULL, 0, { NULL, NULL },     \
+            { NULL, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0 },   \
+            { 0, NULL, 0, 0, 0, 0 }, { 0, 0, 0, NULL, NULL }, { NULL, NULL, 0, 0, 0, NULL }, 0, \
+            NULL                                                                                \
     }
 
 /* opts NULL: everything from the environment, which is read here and nowhere else.
@@ -134,14 +165,14 @@ typedef enum tinker_queue_state {
 /* Told by the service while a request waits: who waits (model, sampler or base model id),
  * the state, and why ("" when the service did not say).  Called on a library thread that
  * does nothing else, one call at a time; it may submit but not wait. */
-typedef void tinker_queue_observer(void *state, const char *who, tinker_queue_state queue_state,
-                                   const char *reason);
+typedef void tinker_queue_state_fn(const char *who, tinker_queue_state queue_state,
+                                   const char *reason, void *state);
 
 /* Watch all requests of the service; transitions_only: only when state or reason differ
  * from the last ones of the same request.  NULL stops: when this returns the old observer is
  * not running and will not be called again, except when called from it.  TINKER_ESTATE in a
  * fork of the process that made the service, where there is nothing to watch; else TINKER_OK. */
-TINKER_API tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+TINKER_API tinker_status tinker_service_observe(tinker_service *s, tinker_queue_state_fn *observer,
                                                 int transitions_only, void *state);
 
 /* ---- telemetry -------------------------------------------------------------------- */

@@ -74,7 +74,7 @@ TINKER_API tinker_future *tinker_training_save_for_sampler(tinker_training *t, c
                                                            tinker_error *err);
 
 /* Save weights in the format of Hugging Face, to be used elsewhere, under `name`; fetch them with
- * tinker_rest_checkpoint_files().  Result: tinker_future_saved_path(). */
+ * tinker_rest_get_checkpoint_files().  Result: tinker_future_saved_path(). */
 TINKER_API tinker_future *tinker_training_save_external(tinker_training *t, const char *name,
                                                         const tinker_save_options *opts,
                                                         tinker_error *err);

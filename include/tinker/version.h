@@ -15,7 +15,7 @@ extern "C" {
 #define TINKER_VERSION_PATCH 0
 #define TINKER_VERSION       "0.1.0"
 
-/* The release of the reference SDK whose wire behaviour this library speaks;
+/* The release of the reference SDK whose wire behavior this library speaks;
  * announced to the service as sdk_version. */
 #define TINKER_SDK_VERSION "0.25.0"
 

@@ -86,7 +86,7 @@ static int64_t timeout_ms(int64_t usual)
 
 /* ---- connecting --------------------------------------------------------------------- */
 
-static void log_line(void *state, tinker_log_level level, const char *line)
+static void log_line(tinker_log_level level, const char *line, void *state)
 {
     (void)state;
     (void)level;
@@ -94,7 +94,7 @@ static void log_line(void *state, tinker_log_level level, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-static void on_queue_state(void *state, const char *who, tinker_queue_state now, const char *reason)
+static void on_queue_state(const char *who, tinker_queue_state now, const char *reason, void *state)
 {
     (void)state;
     (void)who;
@@ -110,8 +110,8 @@ bool api_open(struct api *a, int *status)
     o.base_url = globals.base_url;
     o.api_key = globals.api_key;
     if (!globals.quiet) {
-        o.log = log_line;
-        o.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
+        o.observation.log = log_line;
+        o.observation.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
     }
     a->rest = NULL;
     /* The library's threads inherit the mask, so a signal reaches this thread and no other. */

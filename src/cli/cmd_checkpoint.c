@@ -58,7 +58,7 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
         return -1;
     const tinker_checkpoints *page = tinker_future_checkpoints(f);
     for (size_t i = 0; i < page->n; i++)
-        put_checkpoint(l, &page->checkpoints[i]);
+        put_checkpoint(l, tinker_checkpoint_at(page, i));
     int64_t n = (int64_t)page->n;
     *shown += page->n;
     *total = count_all(page->cursor, offset, *shown);
@@ -206,24 +206,23 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
 static const tinker_checkpoint *find_path(const tinker_checkpoints *all, const char *path)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (strcmp(all->checkpoints[i].path, path) == 0)
-            return &all->checkpoints[i];
+        if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
+            return tinker_checkpoint_at(all, i);
     return NULL;
 }
 
 /* Somebody else's public checkpoint is in no list of ours: what its path and its weights say. */
 static int show_foreign(const char *path, const tinker_weights_info *info)
 {
-    const char *run = path + strlen("tinker://");
-    const char *id = run + strcspn(run, "/");
-    tinker_checkpoint c = { .id = *id ? id + 1 : id,
+    tinker_checkpoint_path parts = { .kind = TINKER_CHECKPOINT_UNKNOWN };
+    tinker_checkpoint_path_parse(path, &parts, NULL); /* the caller has checked it */
+    tinker_checkpoint c = { .id = parts.checkpoint_id,
+                            .kind = parts.kind,
                             .path = path,
                             .time_us = TINKER_NO_TIME,
                             .expires_us = TINKER_NO_TIME,
                             .size_bytes = -1,
                             .is_public = 1 };
-    c.sampler = strncmp(c.id, "sampler_weights/", strlen("sampler_weights/")) == 0;
-    c.kind = c.sampler ? TINKER_CHECKPOINT_SAMPLER : TINKER_CHECKPOINT_TRAINING;
     out_say("The checkpoint is not among yours; its times are unknown.");
     return show_checkpoint(&c, info);
 }
@@ -233,7 +232,7 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
 {
     tinker_error err;
     int status;
-    tinker_future *f = tinker_rest_weights_info(a->rest, path, &err);
+    tinker_future *f = tinker_rest_get_weights_info(a->rest, path, &err);
     if (f && api_await(f, &err) == TINKER_OK)
         status = c ? show_checkpoint(c, tinker_future_weights_info(f))
                    : show_foreign(path, tinker_future_weights_info(f));

@@ -93,7 +93,7 @@ static bool plan_run(struct api *a, const struct request *r, struct plan *p, int
         return false;
     const tinker_checkpoints *all = tinker_future_checkpoints(f);
     for (size_t i = 0; ok && i < all->n; i++) {
-        const tinker_checkpoint *c = &all->checkpoints[i];
+        const tinker_checkpoint *c = tinker_checkpoint_at(all, i);
         if (!matches(r, c))
             continue;
         ok = plan_add(p, c->path);

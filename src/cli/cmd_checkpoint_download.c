@@ -88,7 +88,7 @@ static bool exists(const char *path)
     return lstat(path, &st) == 0;
 }
 
-static int on_progress(void *state, int64_t done, int64_t total)
+static int on_progress(int64_t done, int64_t total, void *state)
 {
     progress_at(state, done, total);
     return 0;

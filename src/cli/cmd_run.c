@@ -170,7 +170,7 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
             return false;
         const tinker_training_runs *runs = tinker_future_training_runs(f);
         for (size_t i = 0; i < runs->n; i++)
-            put_run(l, choice, &runs->runs[i]);
+            put_run(l, choice, tinker_training_run_at(runs, i));
         *shown += runs->n;
         int64_t behind = runs->cursor.total_count - r->offset;
         *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
@@ -299,7 +299,7 @@ int cmd_run_info(int argc, char **argv)
         return status;
     tinker_scope s = scope == scopes[0] || strcmp(scope, scopes[0]) == 0 ? TINKER_SCOPE_OWNED
                                                                          : TINKER_SCOPE_ACCESSIBLE;
-    tinker_future *f = api_wait(tinker_rest_training_run(a.rest, id, s, &err), &err, &status);
+    tinker_future *f = api_wait(tinker_rest_get_training_run(a.rest, id, s, &err), &err, &status);
     if (f)
         status = show_run(tinker_future_training_run(f));
     tinker_future_free(f);

@@ -160,7 +160,7 @@ static int find_base_model(struct api *a, struct job *j)
         j->base_model = strdup(j->q->model);
     } else {
         tinker_future *f =
-            api_wait(tinker_rest_weights_info(a->rest, j->q->path, &err), &err, &status);
+            api_wait(tinker_rest_get_weights_info(a->rest, j->q->path, &err), &err, &status);
         if (!f)
             return status;
         j->base_model = strdup(tinker_future_weights_info(f)->base_model);
@@ -237,11 +237,11 @@ static bool is_served(struct api *a, const char *model, struct buf *names)
     enum { PATIENCE_MS = 3000 };
     tinker_error err;
     tinker_future *f =
-        tinker_future_await(tinker_service_capabilities(a->service, &err), PATIENCE_MS, &err);
+        tinker_future_await(tinker_service_get_capabilities(a->service, &err), PATIENCE_MS, &err);
     const tinker_capabilities *c = f ? tinker_future_capabilities(f) : NULL;
     bool served = !c || c->n == 0;
     for (size_t i = 0; c && i < c->n; i++) {
-        const char *name = c->models[i].name;
+        const char *name = tinker_supported_model_at(c, i)->name;
         if (!name)
             continue;
         served = served || strcmp(name, model) == 0;
@@ -589,8 +589,8 @@ static bool check_path(const char *path, int *status)
     tinker_checkpoint_path parts;
     if (!api_read_path(path, &parts, status))
         return false;
-    if (parts.sampler)
-        return true;
+    if (parts.kind == TINKER_CHECKPOINT_SAMPLER || parts.kind == TINKER_CHECKPOINT_UNKNOWN)
+        return true; /* a path without a kind: the service knows */
     *status =
         out_fail(EXIT_USAGE, "Save sampler weights, and give tinker://RUN_ID/sampler_weights/NAME.",
                  "%s is training state, which cannot be sampled", path);

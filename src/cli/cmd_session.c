@@ -29,10 +29,12 @@ static const char *next_session(tinker_pager *p, int *status)
     tinker_error err;
     while (tinker_pager_next(p, 0, &err) != TINKER_OK) {
         tinker_future *page = err.status == TINKER_ETIMEDOUT ? tinker_pager_future(p) : NULL;
-        if (page && api_await(page, &err) == TINKER_OK)
-            continue;
-        *status = api_fail(&err, page);
-        return NULL;
+        bool arrived = page && api_await(page, &err) == TINKER_OK;
+        if (!arrived)
+            *status = api_fail(&err, page);
+        tinker_future_free(page);
+        if (!arrived)
+            return NULL;
     }
     return tinker_pager_session(p);
 }
@@ -163,7 +165,7 @@ int cmd_session_info(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
     tinker_future *f =
-        api_wait(tinker_rest_session(a.rest, id, scope_of(scope), &err), &err, &status);
+        api_wait(tinker_rest_get_session(a.rest, id, scope_of(scope), &err), &err, &status);
     if (f)
         status = show_session(id, tinker_future_session(f));
     tinker_future_free(f);

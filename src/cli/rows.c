@@ -8,7 +8,7 @@ const char *const rows_properties[2] = { "Property", "Value" };
 
 const char *rows_checkpoint_type(const tinker_checkpoint *c)
 {
-    return tinker_checkpoint_kind_name(c->kind);
+    return c->kind == TINKER_CHECKPOINT_UNKNOWN ? "unknown" : tinker_checkpoint_kind_name(c->kind);
 }
 
 static void put_text(struct json_writer *w, const char *key, const char *value)

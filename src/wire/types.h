@@ -1,7 +1,8 @@
 /* types.h - the requests and answers of the Tinker API as plain structs.
  *
- * One struct per JSON type of the protocol, with the protocol's field names; the
- * data types of <tinker/data.h> are used as they are.  A NULL string, `has` 0, a
+ * One struct per JSON type of the protocol, with the protocol's field names.  Where a public
+ * struct of <tinker/data.h>, <tinker/rest.h> or <tinker/account.h> holds the same values it is
+ * the wire struct: its table in *_types.c says which member a key belongs to.  A NULL string, `has` 0, a
  * NULL sub-struct pointer or a json_str with s NULL means null or absent.
  * `type` literals have no member: the codec writes and checks them.
  *
@@ -13,7 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <tinker/account.h>
 #include <tinker/data.h>
+#include <tinker/rest.h>
 #include "json/json.h"
 
 /* ---- parts ----------------------------------------------------------------------- */
@@ -132,16 +135,6 @@ struct wire_health_response {
 struct wire_auth_token_response {
     const char *jwt;
 };
-struct wire_supported_model {
-    const char *model_name;
-    struct wire_opt_int max_context_length;
-    struct wire_opt_bool trainable, sampleable; /* since 0.36 */
-};
-struct wire_get_server_capabilities_response {
-    const struct wire_supported_model *supported_models;
-    size_t n_supported_models;
-    struct wire_opt_bool stream_sample; /* not of the reference, as in the configuration */
-};
 struct wire_untyped_api_future {
     const char *request_id;
     const char *model_id;
@@ -257,10 +250,6 @@ struct wire_save_weights_external_response {
     const char *path;
     struct wire_opt_int size_bytes;
 };
-struct wire_external_weights_urls_response {
-    struct wire_named_strings urls; /* file name to URL */
-    struct wire_time expires;
-};
 struct wire_copy_weights_request { /* a project, or a session and its model number */
     const char *session_id;
     struct wire_opt_int model_seq_id;
@@ -320,18 +309,6 @@ struct wire_complete_metadata_response {
 
 /* ---- sessions, runs, checkpoints ------------------------------------------------- */
 
-struct wire_cursor {
-    int64_t offset, limit, total_count;
-};
-struct wire_list_sessions_response {
-    struct wire_strings sessions;
-};
-struct wire_get_session_response {
-    struct wire_strings training_run_ids;
-    struct wire_strings sampler_ids;
-    struct wire_named_strings user_metadata;
-    const char *display_name;
-};
 struct wire_finish_session_request {
     struct wire_finish_reason {
         const char *type; /* "success", "errored", "interrupted" */
@@ -394,60 +371,15 @@ struct wire_checkpoint_usage_response {
     const struct wire_checkpoint_usage *data;
     size_t n_data;
 };
-struct wire_get_sampler_response {
-    const char *sampler_id, *base_model, *model_path;
-};
-struct wire_checkpoint {
-    const char *checkpoint_id;   /* "weights/step-100" */
-    const char *checkpoint_type; /* "training", "sampler" or "external" */
-    struct wire_time time;
-    const char *tinker_path;
-    struct wire_opt_int size_bytes;
-    bool is_public; /* "public" */
-    struct wire_time expires_at;
-    struct wire_named_strings user_metadata;
-};
-struct wire_checkpoints_list_response {
-    const struct wire_checkpoint *checkpoints;
-    size_t n_checkpoints;
-    const struct wire_cursor *cursor;
-};
-struct wire_training_run {
-    const char *training_run_id, *base_model, *model_owner;
-    bool is_lora, corrupted;
-    struct wire_opt_int lora_rank;
-    struct wire_time last_request_time;
-    const struct wire_checkpoint *last_checkpoint, *last_sampler_checkpoint;
-    struct wire_named_strings user_metadata;
-};
-struct wire_training_runs_response {
-    const struct wire_training_run *training_runs;
-    size_t n_training_runs;
-    struct wire_cursor cursor;
-};
 struct wire_ttl_request {
     struct wire_opt_int ttl_seconds; /* null is sent, and removes the limit */
 };
 struct wire_project_request {
     const char *project_id;
 };
-struct wire_checkpoint_archive_url_response {
-    const char *url;
-    struct wire_time expires;
-};
 struct wire_trace_export_response {
     const char *status; /* "pending", "ready", "failed" */
     const char *url, *error;
-};
-struct wire_audit_log_entry {
-    struct wire_time timestamp;
-    const char *event;
-    struct json_str event_details; /* any JSON object */
-    const char *model_id, *tinker_path, *purpose;
-};
-struct wire_audit_log_response {
-    const struct wire_audit_log_entry *entries;
-    size_t n_entries;
 };
 struct wire_whoami_response { /* built from JWT claims; never on the wire */
     const char *user_urn, *email;
@@ -458,39 +390,6 @@ struct wire_whoami_response { /* built from JWT claims; never on the wire */
 
 struct wire_get_billing_usage_request { /* sent as a query string */
     struct wire_time starting_on, ending_before;
-};
-enum wire_billing_kind {
-    WIRE_BILLING_TRAINING,
-    WIRE_BILLING_SAMPLING_PREFILL,
-    WIRE_BILLING_SAMPLING_SAMPLE,
-    WIRE_BILLING_CHECKPOINT,
-    WIRE_BILLING_STORAGE,
-    WIRE_BILLING_UNKNOWN = -1 /* a kind that is newer than this library */
-};
-struct wire_billing_event_info {
-    int kind; /* enum wire_billing_kind */
-    int64_t token_count;
-    bool cached;
-    int64_t count;
-    double gigabyte_hours;
-};
-struct wire_billing_usage_event {
-    struct wire_time bucket_start, bucket_end;
-    const char *base_model, *user_id, *user_name, *session_id, *project_id;
-    struct wire_opt_double estimated_cost_usd, effective_rate_usd_per_million_tokens,
-        effective_rate_usd_per_gigabyte_month;
-    struct wire_billing_event_info event_info;
-};
-struct wire_billing_usage_session {
-    const char *name; /* the session id: key of the entry */
-    struct wire_named_strings user_metadata;
-};
-struct wire_billing_usage_response {
-    const struct wire_billing_usage_event *data;
-    size_t n_data;
-    const struct wire_billing_usage_session *sessions;
-    size_t n_sessions;
-    struct wire_time cost_data_through;
 };
 
 /* ---- telemetry ------------------------------------------------------------------- */

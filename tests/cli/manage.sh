@@ -202,6 +202,9 @@ expect 2 $tinker sample Hi && grep -q "Give a model with '-m'" err; tap "a sampl
 expect 2 $tinker sample -p "tinker://$run/weights/step-1" -m tinker/tiny --tokenizer "$model" Hi; tap "training state cannot be sampled" $? err
 expect 2 $tinker sample -p "tinker://$run/weights/step-1" Hi && grep -q 'is training state, which cannot be sampled' err
 tap "which is said before anything else" $? err
+expect 5 $tinker checkpoint info "tinker://$run/step-1" && grep -q 'Checkpoint not found' err; tap "a path without a kind is no usage error" $? err
+expect 5 $tinker checkpoint download "tinker://$run/nobody" -o "$PWD/none"; tap "a download of one asks the service" $? err
+$tinker sample -p "tinker://$run/nobody" --tokenizer "$model" Hi >out 2>err; [ $? -ne 2 ]; tap "so does a sample" $? err
 echo '-5' >bad
 expect 8 $tinker sample -m tinker/tiny --tokenizer "$model" --tokens bad && grep -q "bad: '-5' at byte 0 is not a token id" err; tap "a bad token id" $? err
 printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n' >chat

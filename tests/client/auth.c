@@ -83,7 +83,7 @@ static void open_with_command(struct world *w, const char *config, const char *k
     unlink(file);
     snprintf(command, sizeof(command),
              "echo x >> %s; echo noise >&2; echo \" tml-run-$(wc -l < %s) \"; exit 3", file, file);
-    o.credential_cmd = command;
+    o.credentials.command = command;
     o.api_key = key;
     world_open(w, config, &o);
 }
@@ -115,7 +115,7 @@ static void test_line_break_in_a_credential(void)
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.credential_cmd = "printf 'tml-one\\nX-Evil: two'";
+    o.credentials.command = "printf 'tml-one\\nX-Evil: two'";
     o.api_key = NULL;
     world_open(&w, "{\"pjwt_auth_enabled\":true}", &o);
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
@@ -180,7 +180,7 @@ static void test_empty_commands(void) /* R-021 */
     tinker_service_options o;
     world_options(&w, &o);
     o.api_key = NULL;
-    o.credential_cmd = "true";
+    o.credentials.command = "true";
     world_open(&w, NULL, &o);
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 20000), TINKER_EINVAL);
@@ -213,7 +213,7 @@ static void test_commands_leave_nothing(void)
     REQUIRE(freopen("/dev/null", "r", stdin)); /* no terminal */
     snprintf(file, sizeof(file), "/tmp/tinker-command-%d", (int)getpid());
     snprintf(command, sizeof(command), "sleep 100 & echo $! > %s; wait", file);
-    CHECK(command_output(command, 500, &unwanted, &err) == NULL);
+    CHECK(credential_cmd_output(command, 500, &unwanted, &err) == NULL);
     FILE *f = fopen(file, "r");
     REQUIRE(f && fscanf(f, "%d", &pid) == 1);
     fclose(f);
@@ -231,7 +231,7 @@ static void test_commands_that_do_not_end(void)
     tinker_error err;
     for (int i = 0; i < 2; i++) {
         int64_t begun = clock_now_ms(clock_real());
-        CHECK(command_output(commands[i], 100, &unwanted, &err) == NULL);
+        CHECK(credential_cmd_output(commands[i], 100, &unwanted, &err) == NULL);
         CHECK_INT(err.status, TINKER_ETIMEDOUT);
         CHECK(strstr(err.message, "0.1 s") != NULL);
         CHECK(clock_now_ms(clock_real()) - begun < 5000);
@@ -240,12 +240,12 @@ static void test_commands_that_do_not_end(void)
     world_open_real(&w, NULL);
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.base_url = fake_server_url(w.server);
-    o.credential_cmd = commands[0];
-    o.telemetry = -1;
+    o.credentials.command = commands[0];
+    o.telemetry.enabled = -1;
     tinker_service *s = tinker_service_new(&o, &err);
     REQUIRE(s);
     int64_t begun = clock_now_ms(clock_real());
-    CHECK(tinker_future_await(tinker_service_health(s, &err), 50, &err) == NULL);
+    CHECK(tinker_future_await(tinker_service_check_health(s, &err), 50, &err) == NULL);
     CHECK_INT(err.status, TINKER_ETIMEDOUT);
     tinker_service_free(s);
     CHECK(clock_now_ms(clock_real()) - begun < 5000);
@@ -337,7 +337,7 @@ static void test_unreadable_expiry_is_asked_every_minute(void) /* R-028 */
         world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
         snprintf(body, sizeof(body), "{\"jwt\":\"%s\"}", tokens[i]);
         say(&w, TOKEN, 200, body, -1);
-        tinker_future *f = tinker_service_health(w.service, NULL); /* without heartbeats */
+        tinker_future *f = tinker_service_check_health(w.service, NULL); /* without heartbeats */
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
         tinker_future_free(f);
         size_t n = fake_count(w.server, TOKEN);
@@ -519,11 +519,11 @@ static void test_own_secrets_in_dumps(void) /* R-010 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.dump_headers = 1;
-    o.headers = headers;
-    o.n_headers = sizeof(headers) / sizeof(*headers);
+    o.observation.dump_headers = 1;
+    o.network.headers = headers;
+    o.network.n_headers = sizeof(headers) / sizeof(*headers);
     world_open(&w, NULL, &o);
-    tinker_future *f = tinker_service_health(w.service, &w.err);
+    tinker_future *f = tinker_service_check_health(w.service, &w.err);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     tinker_future_free(f);
     CHECK_INT(world_log_count(&w, "hunter22"), 0);
@@ -547,8 +547,8 @@ static void test_a_key_among_the_headers_is_replaced(void) /* R-019 */
     tinker_service_options o;
     const tinker_named_string headers[] = { { "x-api-key", "tml-of-the-header" }, { "A", "b" } };
     world_options(&w, &o);
-    o.headers = headers;
-    o.n_headers = 2;
+    o.network.headers = headers;
+    o.network.n_headers = 2;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     REQUIRE(t);
@@ -569,9 +569,9 @@ static void test_secrets_stay_secret(void) /* R-010 R-169 */
     tinker_service_options o;
     tinker_named_string header = { "CF-Access-Client-Secret", "cloudy-secret-77" };
     world_options(&w, &o);
-    o.dump_headers = 1;
-    o.headers = &header;
-    o.n_headers = 1;
+    o.observation.dump_headers = 1;
+    o.network.headers = &header;
+    o.network.n_headers = 1;
     world_open(&w, NULL, &o);
     say(&w, API "create_model", 422, "{\"detail\":\"key tml-0123456789abcdef is bad\"}", 1);
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);

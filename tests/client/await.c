@@ -79,9 +79,9 @@ static tinker_var *total(tinker_tape *tape, const tinker_datum *data, tinker_var
 static void test_service(void)
 {
     begin();
-    submitted(tinker_service_health(w.service, &err), "warm up");
-    TWINS(tinker_service_health, w.service);
-    TWINS(tinker_service_capabilities, w.service);
+    submitted(tinker_service_check_health(w.service, &err), "warm up");
+    TWINS(tinker_service_check_health, w.service);
+    TWINS(tinker_service_get_capabilities, w.service);
     TWINS(tinker_service_call, w.service, "GET", API "sessions?limit=1", NULL, 0, NULL);
     TWINS(tinker_service_call, w.service, "PUT", API "nothing", "{}", 2, NULL);
 }
@@ -148,17 +148,17 @@ static void test_rest(void)
     TWINS(tinker_rest_publish_checkpoint, r, checkpoint);
     TWINS(tinker_rest_unpublish_checkpoint, r, checkpoint);
     TWINS(tinker_rest_set_checkpoint_ttl, r, checkpoint, 60);
-    TWINS(tinker_rest_checkpoint_archive, r, checkpoint);
+    TWINS(tinker_rest_get_checkpoint_archive, r, checkpoint);
     TWINS(tinker_rest_list_training_runs, r, NULL);
-    TWINS(tinker_rest_training_run, r, run, TINKER_SCOPE_OWNED);
-    TWINS(tinker_rest_weights_info, r, checkpoint);
+    TWINS(tinker_rest_get_training_run, r, run, TINKER_SCOPE_OWNED);
+    TWINS(tinker_rest_get_weights_info, r, checkpoint);
     TWINS(tinker_rest_list_sessions, r, NULL);
-    TWINS(tinker_rest_session, r, "sess", TINKER_SCOPE_OWNED);
+    TWINS(tinker_rest_get_session, r, "sess", TINKER_SCOPE_OWNED);
     TWINS(tinker_rest_assign_project, r, "sess", "project");
     TWINS(tinker_rest_export_trace, r, "sess");
-    TWINS(tinker_rest_sampler, r, "sess:sample:0");
-    TWINS(tinker_rest_billing_usage, r, "2026-01-01", "2026-02-01");
-    TWINS(tinker_rest_audit_log, r, "2026-01-01", 0);
+    TWINS(tinker_rest_get_sampler, r, "sess:sample:0");
+    TWINS(tinker_rest_get_billing_usage, r, "2026-01-01", "2026-02-01");
+    TWINS(tinker_rest_get_audit_log, r, "2026-01-01", 0);
     CHECK(!AWAIT(tinker_rest_download_checkpoint(r, checkpoint, file, NULL, &err)));
     tinker_status refused = err.status;
     tinker_future *f = tinker_rest_download_checkpoint(r, checkpoint, file, NULL, &err);
@@ -173,7 +173,7 @@ static void test_rest(void)
 static void test_time_is_up(void)
 {
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
-    CHECK(!tinker_future_await(tinker_service_health(w.service, &err), 30, &err));
+    CHECK(!tinker_future_await(tinker_service_check_health(w.service, &err), 30, &err));
     CHECK_INT(err.status, TINKER_ETIMEDOUT);
     CHECK(strstr(err.message, "canceled") != NULL);
     for (int i = 0; i < 2000 && fake_held_on(w.server, API "healthz"); i++)
@@ -193,7 +193,7 @@ static void wait_inside(const tinker_response *response, void *state)
     tinker_error e = { 0 };
     (void)response;
     tinker_future_free(
-        tinker_future_await(tinker_service_capabilities(w.service, &e), WAIT_MS, &e));
+        tinker_future_await(tinker_service_get_capabilities(w.service, &e), WAIT_MS, &e));
     s->status = e.status;
     atomic_store(&s->done, 1);
 }
@@ -208,7 +208,7 @@ static void test_not_in_callbacks(void)
     o.on_response_state = &s;
     tinker_service *derived = tinker_service_with(w.service, &o, &err);
     REQUIRE(derived);
-    tinker_future *f = tinker_service_health(derived, &err);
+    tinker_future *f = tinker_service_check_health(derived, &err);
     tinker_service_free(derived);
     while (!atomic_load(&s.done))
         sched_yield();
@@ -216,7 +216,7 @@ static void test_not_in_callbacks(void)
     tinker_future_free(f);
     CHECK_INT(s.status, TINKER_ESTATE);
     for (int i = 0; i < 2000 && fake_held_on(w.server, API "get_server_capabilities"); i++)
-        tinker_future_free(AWAIT(tinker_service_health(w.service, &err)));
+        tinker_future_free(AWAIT(tinker_service_check_health(w.service, &err)));
     CHECK_INT(fake_held_on(w.server, API "get_server_capabilities"), 0);
 }
 

@@ -334,9 +334,9 @@ static void open_guarded(struct world *w, tinker_breaker_options *b, int telemet
     tinker_service_options o;
     world_options(w, &o);
     *b = dflt;
-    o.breaker = b;
-    o.max_retries = -1;
-    o.telemetry = telemetry;
+    o.limits.breaker = b;
+    o.network.max_retries = -1;
+    o.telemetry.enabled = telemetry;
     world_open(w, NULL, &o);
 }
 
@@ -385,7 +385,7 @@ static void test_sixth_is_not_sent(void) /* R-204 */
     CHECK_INT(fake_count(w.server, STEP), 6);
     CHECK_INT(step(&w, t), TINKER_OK);
     tinker_metrics *m = tinker_metrics_snapshot(NULL);
-    CHECK_INT(tinker_metrics_counter(m, "tinkex_circuit_refused_total"), 3);
+    CHECK_INT(tinker_metrics_counter(m, "tinker_circuit_refused_total"), 3);
     tinker_metrics_free(m);
     tinker_training_free(t);
     world_close(&w);
@@ -502,7 +502,7 @@ static void test_off_by_default(void) /* R-206 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     say(&w, STEP, 500, "{}", 8);
@@ -513,7 +513,7 @@ static void test_off_by_default(void) /* R-206 */
     tinker_breaker_options b = TINKER_BREAKER_OPTIONS_INIT;
     tinker_error err;
     b.judge = tinker_breaker_spare_users; /* would run on the I/O thread */
-    o.breaker = &b;
+    o.limits.breaker = &b;
     o.base_url = "http://127.0.0.1:1";
     CHECK(tinker_service_new(&o, &err) == NULL);
     CHECK_INT(err.status, TINKER_EINVAL);

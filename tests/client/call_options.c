@@ -28,7 +28,7 @@ static void without_options(struct world *w)
 
 static tinker_status ask(struct world *w)
 {
-    tinker_future *f = tinker_service_health(w->service, &w->err);
+    tinker_future *f = tinker_service_check_health(w->service, &w->err);
     tinker_status s = world_finish(w, f, 1000000);
     tinker_future_free(f);
     return s;
@@ -134,10 +134,10 @@ static void test_headers_and_query(void)
     world_options(&w, &so);
     tinker_named_string theirs[] = { { "X-Tenant", "service" }, { "X-Kept", "service" } };
     tinker_named_string common = { "a", "1" };
-    so.headers = theirs;
-    so.n_headers = 2;
-    so.query = &common;
-    so.n_query = 1;
+    so.network.headers = theirs;
+    so.network.n_headers = 2;
+    so.network.query = &common;
+    so.network.n_query = 1;
     world_open(&w, NULL, &so);
     char name[] = "x-tenant", value[] = "call";
     tinker_named_string mine = { name, value }, query[] = { { "b c", "d&e" }, { "f", "g" } };
@@ -367,7 +367,7 @@ static void test_max_retries_of_an_archive(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = -1;
     tinker_rest *once = tinker_rest_with(r, &o, &w.err);
-    tinker_future *f = tinker_rest_checkpoint_archive(once, "tinker://r/weights/c", &w.err);
+    tinker_future *f = tinker_rest_get_checkpoint_archive(once, "tinker://r/weights/c", &w.err);
     tinker_rest_free(once);
     CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
     CHECK_INT(fake_count(w.server, path), 1);
@@ -459,7 +459,7 @@ static void test_notes_without_options(void)
     say(&w, HEALTH, 503, "{}", 2);
     fake_script(w.server, HEALTH,
                 (struct fake_reply){ .body = "{\"status\":\"ok\"}", .delay_ms = 700 });
-    tinker_future *f = tinker_service_health(w.service, NULL);
+    tinker_future *f = tinker_service_check_health(w.service, NULL);
     CHECK(tinker_future_response(f) == NULL);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
     const tinker_response *r = tinker_future_response(f);
@@ -484,7 +484,7 @@ static void test_failures_keep_their_answer(void)
                 (struct fake_reply){ .status = 404,
                                      .body = "{\"detail\":\"gone\"}",
                                      .headers = "X-Request-Id: req-7\r\nX-Two:  b \r\n" });
-    tinker_future *f = tinker_service_health(w.service, NULL);
+    tinker_future *f = tinker_service_check_health(w.service, NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_EHTTP);
     const tinker_response *r = tinker_future_response(f);
     REQUIRE(r && r->url && r->body);
@@ -502,7 +502,7 @@ static void test_failures_keep_their_answer(void)
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.max_retries = 1;
     with_options(&w, &o);
-    f = tinker_service_health(w.service, NULL);
+    f = tinker_service_check_health(w.service, NULL);
     without_options(&w);
     CHECK_INT(world_finish(&w, f, 1000000), TINKER_ECONNECT);
     r = tinker_future_response(f);
@@ -521,8 +521,8 @@ static void test_address_of_answers(void)
     tinker_service_options so;
     tinker_named_string common = { "a", "1" }, own = { "b", "2" };
     world_options(&w, &so);
-    so.query = &common;
-    so.n_query = 1;
+    so.network.query = &common;
+    so.network.n_query = 1;
     world_open(&w, NULL, &so);
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.query = &own;
@@ -628,7 +628,7 @@ static void test_no_callback_after_free(void)
     o.on_response = block;
     o.on_response_state = &s;
     with_options(&w, &o);
-    tinker_future *f = tinker_service_health(w.service, &w.err);
+    tinker_future *f = tinker_service_check_health(w.service, &w.err);
     without_options(&w);
     REQUIRE(f);
     while (!atomic_load(&s.in))
@@ -638,7 +638,7 @@ static void test_no_callback_after_free(void)
     CHECK(atomic_load(&s.stop));
     pthread_join(thread, NULL);
     CHECK(fake_await(w.server, HEALTH, 2));
-    f = tinker_service_health(w.service, &w.err);
+    f = tinker_service_check_health(w.service, &w.err);
     CHECK_INT(tinker_future_wait(f, 5000, &w.err), TINKER_OK);
     tinker_future_free(f);
     CHECK_INT(s.n, 1);

@@ -124,7 +124,7 @@ static tinker_status manage(tinker_service *service)
     tinker_rest *r = tinker_service_create_rest(service, &err);
     if (!r)
         return err.status;
-    tinker_status s = finish(tinker_service_capabilities(service, &err));
+    tinker_status s = finish(tinker_service_get_capabilities(service, &err));
     tinker_rest_free(r);
     return s;
 }
@@ -221,10 +221,10 @@ static tinker_status carried(tinker_service *unused)
     t.send = carry;
     opts.base_url = url;
     opts.api_key = "tml-0123456789abcdef";
-    opts.telemetry = -1;
-    opts.transport = &t;
+    opts.telemetry.enabled = -1;
+    opts.network.transport = &t;
     tinker_service *service = tinker_service_new(&opts, &err);
-    tinker_status s = service ? finish(tinker_service_health(service, &err)) : err.status;
+    tinker_status s = service ? finish(tinker_service_check_health(service, &err)) : err.status;
     tinker_service_free(service);
     return s;
 }
@@ -234,7 +234,7 @@ static tinker_status work(tinker_status (*what)(tinker_service *))
     tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
     opts.base_url = url;
     opts.api_key = "tml-0123456789abcdef";
-    opts.telemetry = -1;
+    opts.telemetry.enabled = -1;
     memset(&err, 0, sizeof(err));
     tinker_service *service = tinker_service_new(&opts, &err);
     tinker_status s = service ? what(service) : err.status;
@@ -301,7 +301,7 @@ static void test_helper_without_memory(void)
     long n = 1, refused = 0;
     opts.base_url = url;
     opts.api_key = "tml-0123456789abcdef";
-    opts.telemetry = -1;
+    opts.telemetry.enabled = -1;
     opts.subprocess_sampling = 1;
     opts.sampling_helper = "/proc/self/exe";
     runtime_use_clock(NULL);

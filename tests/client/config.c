@@ -1,6 +1,7 @@
 /* Settings: option over environment over default, the table of variables, identity. */
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/array.h"
 #include "client/session/config.h"
 #include "client/session/env.h"
 #include "client/session/session.h"
@@ -34,7 +35,18 @@ static void clear(void)
                                          "TINKEX_DEFAULT_HEADERS",
                                          "TINKEX_DEFAULT_QUERY",
                                          "TINKEX_OTEL_PROPAGATE",
-                                         "TINKER_C_TIMEOUT",
+                                         "TINKER_TIMEOUT",
+                                         "TINKER_MAX_RETRIES",
+                                         "TINKER_PARITY",
+                                         "TINKER_DUMP_HEADERS",
+                                         "TINKER_POLL_BACKOFF",
+                                         "TINKER_POOL_SIZE",
+                                         "TINKER_POOL_COUNT",
+                                         "TINKER_PROXY",
+                                         "TINKER_PROXY_HEADERS",
+                                         "TINKER_DEFAULT_HEADERS",
+                                         "TINKER_DEFAULT_QUERY",
+                                         "TINKER_OTEL_PROPAGATE",
                                          "http_proxy",
                                          "https_proxy",
                                          "HTTPS_PROXY",
@@ -174,7 +186,7 @@ static void test_transport(void) /* R-009 R-192 R-215 */
     c = with("TINKEX_TIMEOUT", "soon", NULL);
     CHECK_INT(c.timeout_ms, 60000);
     config_clear(&c);
-    c = with("TINKER_C_TIMEOUT", "8000", NULL);
+    c = with("TINKER_TIMEOUT", "8000", NULL);
     CHECK_INT(c.timeout_ms, 8000);
     config_clear(&c);
     c = with("TINKEX_MAX_RETRIES", "0", NULL);
@@ -189,12 +201,12 @@ static void test_transport(void) /* R-009 R-192 R-215 */
     CHECK_INT(c.max_retries, 10);
     config_clear(&c);
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
-    o.parity = "python";
+    o.network.parity = "python";
     c = with("TINKEX_PARITY", "elixir", &o);
     CHECK_INT(c.max_retries, 10);
     config_clear(&c);
-    o.parity = "conservative";
-    o.max_retries = 5;
+    o.network.parity = "conservative";
+    o.network.max_retries = 5;
     c = with(NULL, NULL, &o);
     CHECK_INT(c.max_retries, 5);
     CHECK_INT(c.timeout_ms, 120000);
@@ -295,16 +307,16 @@ static void test_proxies(void) /* R-009 */
     /* Both the credentials of the address and the headers; what was said first counts. */
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     tinker_named_string headers[] = { { "X-Team", "blue" }, { "proxy-authorization", "Bearer t" } };
-    o.proxy = "http://user:pa@proxy:3128";
+    o.network.proxy = "http://user:pa@proxy:3128";
     o.api_key = "tml-x-0001";
-    o.proxy_headers = headers;
-    o.n_proxy_headers = 1;
+    o.network.proxy_headers = headers;
+    o.network.n_proxy_headers = 1;
     CHECK_INT(config_init(&c, &o, NULL), TINKER_OK);
     REQUIRE(c.n_proxy_headers == 2); /* and not those of the variable */
     CHECK_STR(c.proxy_headers[0].value, "blue");
     CHECK_STR(c.proxy_headers[1].value, "Basic dXNlcjpwYQ==");
     config_clear(&c);
-    o.n_proxy_headers = 2;
+    o.network.n_proxy_headers = 2;
     CHECK_INT(config_init(&c, &o, NULL), TINKER_OK);
     REQUIRE(c.n_proxy_headers == 2);
     CHECK_STR(c.proxy_headers[1].value, "Bearer t");
@@ -339,12 +351,52 @@ static void test_lists_that_are_none(void)
             clear();
             o.api_key = "tml-x-0001";
             o.tags = given ? &no_tag : NULL;
-            o.headers = o.query = o.proxy_headers = o.user_metadata = v;
-            *(size_t *[]){ &o.n_tags, &o.n_headers, &o.n_query, &o.n_proxy_headers,
-                           &o.n_user_metadata }[i] = 1;
+            o.network.headers = o.network.query = o.network.proxy_headers = o.user_metadata = v;
+            *(size_t *[]){ &o.n_tags, &o.network.n_headers, &o.network.n_query,
+                           &o.network.n_proxy_headers, &o.n_user_metadata }[i] = 1;
             CHECK_INT(config_init(&c, &o, &err), TINKER_EINVAL);
             CHECK(strstr(err.message, "entry 0") != NULL);
         }
+}
+
+/* The documented names; TINKEX_ ones, which the other tests use, count when these are unset. */
+static void test_names_of_variables(void)
+{
+    static const char *const pairs[][2] = { { "TINKER_TIMEOUT", "8000" },
+                                            { "TINKER_MAX_RETRIES", "3" },
+                                            { "TINKER_DUMP_HEADERS", "1" },
+                                            { "TINKER_POLL_BACKOFF", "1" },
+                                            { "TINKER_POOL_SIZE", "2" },
+                                            { "TINKER_POOL_COUNT", "3" },
+                                            { "TINKER_PROXY", "http://p:1" },
+                                            { "TINKER_PROXY_HEADERS", "[[\"a\",\"b\"]]" },
+                                            { "TINKER_DEFAULT_HEADERS", "{\"X-A\":1}" },
+                                            { "TINKER_DEFAULT_QUERY", "{\"q\":1}" },
+                                            { "TINKER_OTEL_PROPAGATE", "1" } };
+    struct config c;
+    tinker_error err;
+    clear();
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+        setenv(pairs[i][0], pairs[i][1], 1);
+    setenv("TINKEX_TIMEOUT", "9000", 1);
+    REQUIRE(config_init(&c, NULL, &err) == TINKER_OK);
+    CHECK_INT(c.timeout_ms, 8000);
+    CHECK_INT(c.max_retries, 3);
+    CHECK(c.dump_headers && c.poll_backoff && c.otel);
+    CHECK_INT(c.pool_max[POOL_SAMPLE], 6);
+    CHECK_STR(c.proxy, "http://p:1");
+    CHECK_INT(c.n_proxy_headers, 1);
+    CHECK_INT(c.n_default_headers, 1);
+    CHECK_STR(c.default_query, "q=1");
+    config_clear(&c);
+    setenv("TINKER_TIMEOUT", " ", 1); /* blank is unset */
+    REQUIRE(config_init(&c, NULL, &err) == TINKER_OK);
+    CHECK_INT(c.timeout_ms, 9000);
+    config_clear(&c);
+    c = with("TINKER_PARITY", "conservative", NULL);
+    CHECK_INT(c.max_retries, 2);
+    config_clear(&c);
+    clear();
 }
 
 static void test_headers_and_query(void) /* R-009 R-197 */
@@ -366,11 +418,11 @@ static void test_headers_and_query(void) /* R-009 R-197 */
     CHECK_STR(c.default_query, "a+b=c%26d&n=true");
     config_clear(&c);
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
-    o.traceparent = "00-1-2-01";
+    o.telemetry.traceparent = "00-1-2-01";
     c = with(NULL, NULL, &o);
     CHECK_INT(c.n_default_headers, 0);
     config_clear(&c);
-    o.otel = 1;
+    o.telemetry.otel = 1;
     c = with(NULL, NULL, &o);
     CHECK_INT(c.n_default_headers, 1);
     config_clear(&c);
@@ -381,8 +433,8 @@ static void test_headers_and_query(void) /* R-009 R-197 */
         tinker_error err = { 0 };
         o = (tinker_service_options)TINKER_SERVICE_OPTIONS_INIT;
         o.api_key = "tml-0123456789abcdef";
-        o.headers = &smuggled[i];
-        o.n_headers = 1;
+        o.network.headers = &smuggled[i];
+        o.network.n_headers = 1;
         CHECK(tinker_service_new(&o, &err) == NULL);
         CHECK_INT(err.status, TINKER_EINVAL);
         CHECK(strstr(err.message, "mine") == NULL);
@@ -454,13 +506,13 @@ static void test_headers_reach_the_service(void) /* R-009 R-053 R-192 R-197 */
                                       { "user-agent", "me" },
                                       { "x-stainless-retry-count", "77" } };
     tinker_named_string query = { "tenant", "a b" };
-    o.headers = headers;
-    o.n_headers = 3;
-    o.query = &query;
-    o.n_query = 1;
-    o.otel = 1;
-    o.traceparent = "00-aa-bb-01";
-    o.parity = "conservative";
+    o.network.headers = headers;
+    o.network.n_headers = 3;
+    o.network.query = &query;
+    o.network.n_query = 1;
+    o.telemetry.otel = 1;
+    o.telemetry.traceparent = "00-aa-bb-01";
+    o.network.parity = "conservative";
     world_open(&w, NULL, &o);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
     fake_script(w.server, API "sessions", (struct fake_reply){ .body = "{\"sessions\":[]}" });
@@ -497,7 +549,7 @@ static void test_base_paths(void) /* R-009 */
     tinker_service_options p = o;
     p.base_url = url;
     tinker_service *s = tinker_service_new(&p, NULL);
-    tinker_future *f = tinker_service_health(s, NULL);
+    tinker_future *f = tinker_service_check_health(s, NULL);
     world_settle(&w);
     CHECK_STR(fake_get(w.server, NULL, 0)->path, "/services/prod/api/v1/client/config");
     tinker_future_free(f);
@@ -516,7 +568,7 @@ static void test_names_of_systems(void) /* R-222 */
                { "", "", "Unknown" },           { "Linux", "NAME=x\nID=\"freebsd\"\n", "FreeBSD" },
                { "iPhone OS", "", "iOS" },      { "Android", "", "Android" } };
     for (size_t i = 0; i < sizeof(os) / sizeof(*os); i++) {
-        identity_name_os(os[i].sysname, os[i].release, out, sizeof(out));
+        user_agent_name_os(os[i].sysname, os[i].release, out, sizeof(out));
         CHECK_STR(out, os[i].want);
     }
     static const char *const arch[][2] = {
@@ -524,10 +576,10 @@ static void test_names_of_systems(void) /* R-222 */
         { "i686", "x32" },   { "riscv64", "other:riscv64" }, { "", "unknown" }
     };
     for (size_t i = 0; i < 6; i++) {
-        identity_name_arch(arch[i][0], out, sizeof(out));
+        user_agent_name_arch(arch[i][0], out, sizeof(out));
         CHECK_STR(out, arch[i][1]);
     }
-    CHECK_STR(identity_of_machine()->platform, "Linux");
+    CHECK_STR(user_agent_of_machine()->platform, "Linux");
 }
 
 /* User and password travel as a header, and no message shows them. */
@@ -556,11 +608,11 @@ static void test_password_in_the_address(void) /* R-010 */
     snprintf(url, sizeof(url), "http://me:hunter2@%s",
              fake_server_url(w.server) + strlen("http://"));
     o.base_url = url;
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     tinker_service *s = tinker_service_new(&o, &err);
     REQUIRE(s);
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_DROP, .times = -1 });
-    tinker_future *f = tinker_service_health(s, &w.err);
+    tinker_future *f = tinker_service_check_health(s, &w.err);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_ECONNECT);
     CHECK(strstr(w.err.message, "hunter2") == NULL);
     CHECK_INT(world_log_count(&w, "hunter2"), 0);
@@ -597,6 +649,7 @@ int main(void)
     RUN(test_transport);
     RUN(test_stored_keys);
     RUN(test_proxies);
+    RUN(test_names_of_variables);
     RUN(test_headers_and_query);
     RUN(test_line_breaks);
     RUN(test_lists_that_are_none);

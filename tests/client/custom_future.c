@@ -275,8 +275,8 @@ static void test_queued_bytes(void) /* R-180 */
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = fake_server_url(w.server);
-    o.telemetry = -1;
-    o.max_queued_bytes = 3000;
+    o.telemetry.enabled = -1;
+    o.limits.max_queued_bytes = 3000;
     tinker_service *s = tinker_service_new(&o, &w.err);
     tinker_training *t = s ? tinker_service_create_lora(s, "tiny", NULL, 20000, &w.err) : NULL;
     REQUIRE(t);

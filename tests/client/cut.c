@@ -180,7 +180,8 @@ static bool run_sample(struct test *t)
 
 static bool run_get(struct test *t)
 {
-    tinker_future *f = tinker_rest_training_run(t->rest, "run-1", TINKER_SCOPE_OWNED, &t->w.err);
+    tinker_future *f =
+        tinker_rest_get_training_run(t->rest, "run-1", TINKER_SCOPE_OWNED, &t->w.err);
     bool ok = finish(t, f) && strcmp(tinker_future_training_run(f)->id, "run-1") == 0;
     tinker_future_free(f);
     return ok;
@@ -188,7 +189,7 @@ static bool run_get(struct test *t)
 
 static bool run_capabilities(struct test *t)
 {
-    tinker_future *f = tinker_service_capabilities(t->w.service, &t->w.err);
+    tinker_future *f = tinker_service_get_capabilities(t->w.service, &t->w.err);
     bool ok = finish(t, f);
     tinker_future_free(f);
     return ok;
@@ -258,7 +259,7 @@ static bool run_stream(struct test *t)
 /* One heartbeat is lost at most, and the next one is on time. */
 static bool run_heartbeat(struct test *t)
 {
-    const struct holder *h = t->trainers[0]->holder;
+    const struct session *h = t->trainers[0]->session;
     size_t before = fake_count(t->w.server, API "session_heartbeat");
     world_advance(&t->w, 3 * HEARTBEAT_MS);
     return h->heartbeat_failures == 0 && world_log_count(&t->w, "no heartbeat") == 0 &&
@@ -271,7 +272,7 @@ static bool run_start(struct test *t)
     tinker_service_options opts = TINKER_SERVICE_OPTIONS_INIT;
     opts.api_key = "tml-0123456789abcdef";
     opts.base_url = fake_server_url(t->w.server);
-    opts.telemetry = -1;
+    opts.telemetry.enabled = -1;
     tinker_service *s = tinker_service_new(&opts, &t->w.err);
     tinker_future *f = s ? tinker_service_request_sampler(s, "tiny", NULL, &t->w.err) : NULL;
     bool ok = finish(t, f);

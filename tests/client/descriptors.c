@@ -83,7 +83,7 @@ static void test_heartbeats_go_on(void)
     CHECK(fake_held_on(w.server, API "retrieve_future") < 32);
     world_advance(&w, 40000);
     CHECK(fake_count(w.server, API "session_heartbeat") >= beats + 3);
-    tinker_future *health = tinker_service_health(w.service, NULL);
+    tinker_future *health = tinker_service_check_health(w.service, NULL);
     CHECK_INT(world_finish(&w, health, 1000), TINKER_OK);
     tinker_future_free(health);
     fake_unscript(w.server, API "retrieve_future");
@@ -99,7 +99,7 @@ static void test_heartbeats_go_on(void)
 
 static atomic_int told;
 
-static void count_line(void *state, tinker_log_level level, const char *line)
+static void count_line(tinker_log_level level, const char *line, void *state)
 {
     (void)state, (void)level;
     if (strstr(line, "no file descriptor is free"))
@@ -117,8 +117,8 @@ static void test_none_is_left(void)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.base_url = fake_server_url(w.server);
     o.api_key = "tml-fake-0001";
-    o.telemetry = -1;
-    o.log = count_line;
+    o.telemetry.enabled = -1;
+    o.observation.log = count_line;
     tinker_service *service = tinker_service_new(&o, &w.err);
     REQUIRE(service);
     tinker_sampler *s = tinker_service_create_sampler(service, "tiny", NULL, 60000, &w.err);

@@ -112,11 +112,11 @@ static tinker_future *submit_rest(struct run *r, enum kind kind, int64_t number)
     tinker_error *err = &r->w.err;
     snprintf(run, sizeof(run), "run-%lld", (long long)number);
     snprintf(path, sizeof(path), "tinker://%s/weights/a", run);
-    return kind == GET_RUN   ? tinker_rest_training_run(r->rest, run, TINKER_SCOPE_OWNED, err)
+    return kind == GET_RUN   ? tinker_rest_get_training_run(r->rest, run, TINKER_SCOPE_OWNED, err)
            : kind == PUBLISH ? tinker_rest_publish_checkpoint(r->rest, path, err)
            : kind == TTL     ? tinker_rest_set_checkpoint_ttl(r->rest, path, 60, err)
            : kind == DELETE  ? tinker_rest_delete_checkpoint(r->rest, path, err)
-                             : tinker_service_capabilities(r->w.service, err);
+                             : tinker_service_get_capabilities(r->w.service, err);
 }
 
 static tinker_future *submit_sample(struct run *r, enum kind kind, int64_t number)
@@ -251,7 +251,7 @@ static void run_open(struct run *r, uint64_t seed)
 /* Nothing is held any more. */
 static void check_calm(struct run *r)
 {
-    struct holder *h = r->trainers[0]->holder;
+    struct session *h = r->trainers[0]->session;
     world_settle(&r->w);
     CHECK_INT(h->response_bytes.free, h->server.inflight_response_bytes_semaphore_size);
     CHECK_INT(h->train_bytes.free, h->server.fwdbwd_dispatch_bytes_semaphore_size);

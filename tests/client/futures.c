@@ -197,7 +197,7 @@ static void test_library_threads_never_wait(void) /* R-007 R-176 R-179 */
     world_close(&w);
 }
 
-static void slow_observer(void *state, const char *who, tinker_queue_state qs, const char *reason)
+static void slow_observer(const char *who, tinker_queue_state qs, const char *reason, void *state)
 {
     (void)who, (void)qs, (void)reason;
     (*(int *)state)++;
@@ -325,9 +325,9 @@ static void test_every_operation_has_a_future_form(void) /* R-142 R-171 R-176 R-
         (const void *)(uintptr_t)tinker_service_request_sampler,
         (const void *)(uintptr_t)tinker_training_request_sampler,
         (const void *)(uintptr_t)tinker_training_info,
-        (const void *)(uintptr_t)tinker_rest_training_run,
+        (const void *)(uintptr_t)tinker_rest_get_training_run,
         (const void *)(uintptr_t)tinker_sampler_logprobs,
-        (const void *)(uintptr_t)tinker_service_capabilities,
+        (const void *)(uintptr_t)tinker_service_get_capabilities,
     };
     for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++)
         CHECK(symbols[i] != NULL);

@@ -78,7 +78,7 @@ static tinker_service_options options(struct world *w)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = fake_server_url(w->server);
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     o.subprocess_sampling = 1;
     o.sampling_helper = made.program;
     return o;
@@ -112,8 +112,8 @@ static void test_results_and_requests_are_those_of_the_program_itself(void) /* R
     world_open_real(&w, NULL);
     const tinker_named_string headers[] = { { "X-Team", "green \"one\"" } };
     tinker_service_options o = options(&w);
-    o.headers = headers;
-    o.n_headers = 1;
+    o.network.headers = headers;
+    o.network.n_headers = 1;
     for (int far = 0; far < 2; far++) {
         o.subprocess_sampling = far ? 1 : -1;
         tinker_service *service = tinker_service_new(&o, NULL);
@@ -188,8 +188,8 @@ static void test_errors_are_those_of_the_program_itself(void) /* R-137 */
     remove_program();
 }
 
-static void count_state(void *state, const char *who, tinker_queue_state queue_state,
-                        const char *reason)
+static void count_state(const char *who, tinker_queue_state queue_state, const char *reason,
+                        void *state)
 {
     (void)who;
     if (queue_state == TINKER_QUEUE_PAUSED_CAPACITY && strcmp(reason, "busy") == 0)
@@ -370,7 +370,7 @@ static void mother(const char *url, const char *program)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = url;
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     o.subprocess_sampling = 1;
     o.sampling_helper = program;
     tinker_service *service = tinker_service_new(&o, NULL);

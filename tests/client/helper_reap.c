@@ -29,7 +29,7 @@ static void sample_with(const char *program, const char *says)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = fake_server_url(w.server);
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     o.subprocess_sampling = 1;
     o.sampling_helper = program;
     tinker_service *service = tinker_service_new(&o, &w.err);

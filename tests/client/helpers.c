@@ -278,9 +278,15 @@ static void test_paths(void) /* R-143 */
     CHECK_STR(p.training_run, "run-1:train:0");
     CHECK_STR(p.checkpoint_id, "weights/step-7");
     CHECK_STR(p.name, "step-7");
-    CHECK_INT(p.sampler, 0);
+    CHECK_INT(p.kind, TINKER_CHECKPOINT_TRAINING);
     CHECK_INT(tinker_checkpoint_path_parse("tinker://r/sampler_weights/x", &p, &err), TINKER_OK);
-    CHECK_INT(p.sampler, 1);
+    CHECK_INT(p.kind, TINKER_CHECKPOINT_SAMPLER);
+    /* Other services name no kind. */
+    CHECK_INT(tinker_checkpoint_path_parse("tinker://run-1/step-7", &p, &err), TINKER_OK);
+    CHECK_STR(p.training_run, "run-1");
+    CHECK_STR(p.checkpoint_id, "step-7");
+    CHECK_STR(p.name, "step-7");
+    CHECK_INT(p.kind, TINKER_CHECKPOINT_UNKNOWN);
     static const char *const wrong[] = { "",
                                          "http://r/weights/x",
                                          "tinker://r/weights",

@@ -66,7 +66,7 @@ static void open_tape(struct world *w, struct tape *t, const char *prefix)
 
 static tinker_status ask(struct world *w)
 {
-    tinker_future *f = tinker_service_health(w->service, NULL);
+    tinker_future *f = tinker_service_check_health(w->service, NULL);
     tinker_status s = world_finish(w, f, 1000000);
     tinker_future_free(f);
     world_settle(w);
@@ -120,7 +120,7 @@ static void test_exceptions(void) /* R-196 */
     open_tape(&w, &t, "http.request");
     CHECK_INT(ask(&w), TINKER_OK);
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
-    tinker_future *f = tinker_service_health(w.service, NULL);
+    tinker_future *f = tinker_service_check_health(w.service, NULL);
     world_advance(&w, 2000);
     tape_clear(&t);
     tinker_future_cancel(f);
@@ -186,7 +186,7 @@ static void test_retries_of_a_call(void) /* R-196 */
     struct tape t = { 0 };
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *tr = world_training(&w);
     tinker_service_attach(w.service, "tape", "retry.", keep, &t, NULL);
@@ -410,7 +410,7 @@ static int change(const tinker_event *e, void *state)
     c->calls++;
     CHECK_INT(tinker_service_detach(c->service, "other"), 1);
     CHECK_INT(tinker_service_detach(c->service, "changing"), 1);
-    c->made = tinker_service_health(c->service, &err);
+    c->made = tinker_service_check_health(c->service, &err);
     CHECK_INT(tinker_future_wait(c->made, 1000, &err), TINKER_ESTATE); /* waiting is not */
     return 0;
 }
@@ -448,14 +448,14 @@ static void test_a_slow_hook_delays_nothing(void) /* R-196 */
     tinker_service_attach(w.service, "slow", "http.", crawl, &calls, NULL);
     tinker_future *f[100];
     for (int i = 0; i < 100; i++)
-        f[i] = tinker_service_health(w.service, NULL);
+        f[i] = tinker_service_check_health(w.service, NULL);
     for (int i = 0; i < 100; i++) {
         CHECK_INT(tinker_future_wait(f[i], 20000, NULL), TINKER_OK);
         tinker_future_free(f[i]);
     }
     CHECK_INT(tinker_service_detach(w.service, "slow"), 1);
     int at = calls;
-    CHECK_INT(tinker_future_wait(f[0] = tinker_service_health(w.service, NULL), 20000, NULL),
+    CHECK_INT(tinker_future_wait(f[0] = tinker_service_check_health(w.service, NULL), 20000, NULL),
               TINKER_OK);
     tinker_future_free(f[0]);
     world_close(&w);
@@ -483,7 +483,7 @@ static void test_threads(void) /* R-196 */
     for (int i = 0; i < 4; i++)
         pthread_create(&t[i], NULL, attach_and_detach, &w);
     for (int i = 0; i < 20; i++) {
-        tinker_future *f = tinker_service_health(w.service, NULL);
+        tinker_future *f = tinker_service_check_health(w.service, NULL);
         CHECK_INT(tinker_future_wait(f, 20000, NULL), TINKER_OK);
         tinker_future_free(f);
     }

@@ -20,7 +20,7 @@ struct clients {
 static tinker_future *health(struct world *w, struct clients *c)
 {
     (void)c;
-    return tinker_service_health(w->service, &w->err);
+    return tinker_service_check_health(w->service, &w->err);
 }
 
 static tinker_future *optim_step(struct world *w, struct clients *c)
@@ -191,7 +191,7 @@ static void test_a_refused_connection_is_called_so(void)
     world_options(&w, &o);
     o.base_url = "http://127.0.0.1:9";
     world_open(&w, NULL, &o);
-    tinker_future *f = tinker_service_health(w.service, &w.err);
+    tinker_future *f = tinker_service_check_health(w.service, &w.err);
     tinker_future_set_deadline(f, 3000);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_ETIMEDOUT);
     CHECK(strstr(w.err.message, "http://127.0.0.1:9/: Couldn't connect to server: Connection "
@@ -259,7 +259,7 @@ static void test_waits_tell_it_too(void)
     struct world w;
     world_open(&w, NULL, NULL);
     say(&w, API "client/config", 500, "{\"detail\":\"asleep\"}", -1);
-    tinker_future *f = tinker_service_health(w.service, &w.err);
+    tinker_future *f = tinker_service_check_health(w.service, &w.err);
     world_settle(&w);
     CHECK_INT(tinker_future_wait(f, 0, NULL), TINKER_ETIMEDOUT);
     CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ETIMEDOUT);

@@ -25,7 +25,7 @@ static tinker_service_options options(struct world *w)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = fake_server_url(w->server);
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     return o;
 }
 
@@ -41,7 +41,7 @@ static void wait_at(struct gate *g)
         nap();
 }
 
-static void slow_log(void *state, tinker_log_level level, const char *line)
+static void slow_log(tinker_log_level level, const char *line, void *state)
 {
     struct gate *g = state;
     (void)level, (void)line;
@@ -72,9 +72,9 @@ static void test_slow_callbacks_of_a_lender(void)
     struct gate g = { 0 };
     world_open_real(&w, NULL);
     tinker_service_options o = options(&w);
-    o.log = slow_log;
-    o.log_state = &g;
-    o.log_verbose = 2;
+    o.observation.log = slow_log;
+    o.observation.log_state = &g;
+    o.observation.log_verbose = 2;
     tinker_service *s = tinker_service_new(&o, &w.err);
     REQUIRE(s);
     say(&w, API "weights_info", 200, "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":16}",
@@ -91,7 +91,8 @@ static void test_slow_callbacks_of_a_lender(void)
     tinker_service_free(derived);
     REQUIRE(f);
     CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
-    CHECK_INT(finish(tinker_service_health(s, &w.err), &w.err), TINKER_OK); /* the lender is gone */
+    CHECK_INT(finish(tinker_service_check_health(s, &w.err), &w.err),
+              TINKER_OK); /* the lender is gone */
     atomic_store(&g.open, 1);
     for (int i = 0; i < WAIT_MS && atomic_load(&g.answers) < 3; i++)
         nap();
@@ -110,14 +111,14 @@ static void test_lines_are_bounded(void) /* R-180 */
     struct gate g = { 0 };
     world_open_real(&w, NULL);
     tinker_service_options o = options(&w);
-    o.telemetry = 1;
-    o.close_ms = 1;
-    o.log = slow_log;
-    o.log_state = &g;
+    o.telemetry.enabled = 1;
+    o.limits.close_ms = 1;
+    o.observation.log = slow_log;
+    o.observation.log_state = &g;
     fake_script(w.server, API "telemetry", (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_service *s = tinker_service_new(&o, &w.err);
     REQUIRE(s);
-    CHECK_INT(finish(tinker_service_health(s, &w.err), &w.err), TINKER_OK);
+    CHECK_INT(finish(tinker_service_check_health(s, &w.err), &w.err), TINKER_OK);
     int queued = 0; /* each that is not makes a line */
     for (int i = 0; i < EVENTS; i++)
         queued += tinker_service_log_event(s, "test", NULL, TINKER_SEVERITY_INFO);
@@ -141,7 +142,7 @@ struct waiter {
     int64_t took_ms;
 };
 
-static void wait_in_callback(void *state, tinker_log_level level, const char *line)
+static void wait_in_callback(tinker_log_level level, const char *line, void *state)
 {
     struct waiter *x = state;
     (void)level, (void)line;
@@ -159,9 +160,9 @@ static void test_queues_do_not_wait_in_callbacks(void) /* R-176 */
     REQUIRE(x.queue);
     world_open_real(&w, NULL);
     tinker_service_options o = options(&w);
-    o.log = wait_in_callback;
-    o.log_state = &x;
-    o.log_verbose = 1;
+    o.observation.log = wait_in_callback;
+    o.observation.log_state = &x;
+    o.observation.log_verbose = 1;
     say(&w, API "create_session", 200, "{\"session_id\":\"sess\",\"info_message\":\"hello\"}", 1);
     tinker_service *s = tinker_service_new(&o, &w.err);
     REQUIRE(s);
@@ -313,7 +314,7 @@ static int in_child(struct world *w)
     tinker_service_options o = options(w);
     tinker_queue *q = tinker_queue_new(&err);
     tinker_service *own = tinker_service_new(&o, &err);
-    tinker_future *f = own ? tinker_service_health(own, &err) : NULL;
+    tinker_future *f = own ? tinker_service_check_health(own, &err) : NULL;
     if (!q || !f || tinker_queue_add(q, f, NULL, &err) != TINKER_OK)
         return 2;
     struct pollfd p = { .fd = tinker_queue_fd(q), .events = POLLIN };
@@ -337,7 +338,7 @@ static void test_wake_ups_in_a_fork(void) /* R-178 */
     world_open_real(&w, NULL);
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_queue *q = tinker_queue_new(&w.err);
-    struct split x = { .world = &w, .future = tinker_service_health(w.service, &w.err) };
+    struct split x = { .world = &w, .future = tinker_service_check_health(w.service, &w.err) };
     REQUIRE(q && x.future);
     CHECK_INT(tinker_queue_add(q, x.future, NULL, &w.err), TINKER_OK);
     CHECK(fake_await(w.server, API "healthz", 1));
@@ -362,7 +363,7 @@ static void test_child_frees_all(void) /* R-178 */
     struct world w;
     world_open_real(&w, "{\"stream_sample\":true}");
     tinker_service_options o = options(&w);
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     tinker_service_free(w.service);
     w.service = tinker_service_new(&o, &w.err);
     tinker_sampler *s = world_sampler(&w);
@@ -371,14 +372,14 @@ static void test_child_frees_all(void) /* R-178 */
                                      .content_type = "text/event-stream" });
     tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
     tinker_queue *q = tinker_queue_new(&w.err);
-    tinker_future *done = tinker_service_health(w.service, &w.err);
+    tinker_future *done = tinker_service_check_health(w.service, &w.err);
     REQUIRE(s && st && q && done);
     CHECK_INT(tinker_queue_add(q, done, NULL, &w.err), TINKER_OK);
     CHECK_INT(tinker_future_wait(done, WAIT_MS, &w.err), TINKER_OK);
     CHECK_INT(tinker_future_wait(tinker_stream_future(st), WAIT_MS, &w.err), TINKER_OK);
     fake_script(w.server, API "healthz",
                 (struct fake_reply){ .fault = FAKE_HANG, .body = "{\"status\":\"ok\"}" });
-    tinker_future *pending = tinker_service_health(w.service, &w.err);
+    tinker_future *pending = tinker_service_check_health(w.service, &w.err);
     CHECK(fake_await(w.server, API "healthz", 2));
     int fd = tinker_queue_fd(q), stream_fd = tinker_stream_fd(st, &w.err);
     CHECK(is_readable(fd) && is_readable(stream_fd));

@@ -35,11 +35,11 @@ static void test_headers_and_delays(void)
     char v[512];
     tinker_service_options so;
     world_options(&w, &so);
-    so.timeout_ms = 1500;
+    so.network.timeout_ms = 1500;
     world_open(&w, NULL, &so);
     fake_script(w.server, HEALTH,
                 (struct fake_reply){ .status = 503, .headers = "Retry-After: 1.5\r\n" });
-    tinker_future *f = tinker_service_health(w.service, &w.err);
+    tinker_future *f = tinker_service_check_health(w.service, &w.err);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
     tinker_future_free(f);
     CHECK_INT(world_at(&w, HEALTH, 1) - world_at(&w, HEALTH, 0), 1500);
@@ -48,7 +48,7 @@ static void test_headers_and_delays(void)
     o.timeout_ms = 1234567250; /* two weeks: no exponent */
     tinker_service *derived = tinker_service_with(w.service, &o, &w.err);
     REQUIRE(derived);
-    f = tinker_service_health(derived, &w.err);
+    f = tinker_service_check_health(derived, &w.err);
     tinker_service_free(derived);
     CHECK_INT(world_finish(&w, f, 100000), TINKER_OK);
     tinker_future_free(f);

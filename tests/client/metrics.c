@@ -194,7 +194,7 @@ static void test_text(void) /* R-193 */
 
 static void ask(struct world *w, tinker_status want)
 {
-    tinker_future *f = tinker_service_health(w->service, NULL);
+    tinker_future *f = tinker_service_check_health(w->service, NULL);
     CHECK_INT(world_finish(w, f, 1000000), want);
     tinker_future_free(f);
 }
@@ -209,11 +209,11 @@ static void test_requests_are_counted(void) /* R-195 */
     ask(&w, TINKER_EHTTP);
     for (int i = 0; i < 3; i++)
         ask(&w, TINKER_OK);
-    CHECK_INT(counter("tinkex_requests_total"), 4);
-    CHECK_INT(counter("tinkex_requests_success"), 3);
-    CHECK_INT(counter("tinkex_requests_failure"), 1);
-    CHECK_INT(histogram("tinkex_request_duration_ms").count, 4);
-    CHECK_INT(counter("tinkex_http_retries_total"), 0);
+    CHECK_INT(counter("tinker_requests_total"), 4);
+    CHECK_INT(counter("tinker_requests_success"), 3);
+    CHECK_INT(counter("tinker_requests_failure"), 1);
+    CHECK_INT(histogram("tinker_request_duration_ms").count, 4);
+    CHECK_INT(counter("tinker_http_retries_total"), 0);
     world_close(&w);
 }
 
@@ -227,11 +227,11 @@ static void test_duration_covers_the_retries(void) /* R-195 */
         w.server, API "healthz",
         (struct fake_reply){ .status = 503, .headers = "retry-after-ms: 2000\r\n", .times = 2 });
     ask(&w, TINKER_OK);
-    CHECK_INT(counter("tinkex_requests_total"), 1); /* one call, three attempts */
-    CHECK_INT(counter("tinkex_requests_success"), 1);
-    CHECK_INT(counter("tinkex_http_retries_total"), 2);
-    CHECK_INT(counter("tinkex_call_retries_total"), 0);
-    tinker_histogram h = histogram("tinkex_request_duration_ms");
+    CHECK_INT(counter("tinker_requests_total"), 1); /* one call, three attempts */
+    CHECK_INT(counter("tinker_requests_success"), 1);
+    CHECK_INT(counter("tinker_http_retries_total"), 2);
+    CHECK_INT(counter("tinker_call_retries_total"), 0);
+    tinker_histogram h = histogram("tinker_request_duration_ms");
     CHECK(h.min >= 4000 && h.max < 4100);
     world_close(&w);
 }
@@ -241,8 +241,8 @@ static void test_layers_polls_and_pauses(void) /* R-195 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.metrics_prefix = "mine";
-    o.max_retries = -1;
+    o.observation.metrics_prefix = "mine";
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     tinker_sampler *s = world_sampler(&w);
@@ -264,7 +264,7 @@ static void test_layers_polls_and_pauses(void) /* R-195 */
     tinker_future_free(f);
     CHECK_INT(counter("mine_rate_limited_total"), 2);
     CHECK_INT(counter("mine_sample_retries_total"), 1);
-    CHECK_INT(counter("tinkex_requests_total"), 0);
+    CHECK_INT(counter("tinker_requests_total"), 0);
     tinker_sampler_free(s);
     tinker_training_free(t);
     world_close(&w);
@@ -275,16 +275,16 @@ static void test_dropped_telemetry_is_counted(void) /* R-195 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.telemetry = 1;
-    o.telemetry_max_retries = 1;
-    o.max_retries = -1;
+    o.telemetry.enabled = 1;
+    o.telemetry.max_retries = 1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     tinker_metrics_reset();
     say(&w, API "telemetry", 500, "{}", -1);
     CHECK_INT(tinker_service_log_event(w.service, "mine", NULL, TINKER_SEVERITY_INFO), 1);
     world_advance(&w, 15000);
-    CHECK(counter("tinkex_telemetry_dropped_total") >= 2); /* SESSION_START and mine */
+    CHECK(counter("tinker_telemetry_dropped_total") >= 2); /* SESSION_START and mine */
     tinker_training_free(t);
     fake_unscript(w.server, API "telemetry");
     world_close(&w);
@@ -295,12 +295,12 @@ static void test_counting_can_be_off(void) /* R-195 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.metrics = -1;
+    o.observation.metrics = -1;
     world_open(&w, NULL, &o);
     tinker_metrics_reset();
     ask(&w, TINKER_OK);
-    CHECK_INT(counter("tinkex_requests_total"), 0);
-    CHECK_INT(histogram("tinkex_request_duration_ms").count, 0);
+    CHECK_INT(counter("tinker_requests_total"), 0);
+    CHECK_INT(histogram("tinker_request_duration_ms").count, 0);
     world_close(&w);
 }
 
@@ -318,7 +318,7 @@ static void test_too_many_names(void) /* R-193; last: it fills the registry */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.metrics_prefix = "unheard";
+    o.observation.metrics_prefix = "unheard";
     world_open(&w, NULL, &o);
     ask(&w, TINKER_OK);
     CHECK_INT(counter("unheard_requests_total"), 0);

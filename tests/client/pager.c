@@ -85,7 +85,8 @@ static void shelf_open(struct shelf *s, int n)
     memset(s, 0, sizeof(*s));
     world_open_real(&s->w, NULL);
     s->rest = tinker_service_create_rest(s->w.service, NULL);
-    tinker_future *f = tinker_service_health(s->w.service, NULL); /* start with the usual answers */
+    tinker_future *f =
+        tinker_service_check_health(s->w.service, NULL); /* start with the usual answers */
     CHECK_INT(tinker_future_wait(f, 5000, NULL), TINKER_OK);
     tinker_future_free(f);
     for (s->n = 0; s->n < n; s->n++)
@@ -336,6 +337,7 @@ static tinker_status next_by_queue(struct shelf *s, tinker_pager *p, tinker_queu
         atomic_fetch_add(&s->allowed, 1); /* it was not answered before it was in the queue */
         void *tag = NULL;
         CHECK(tinker_queue_next(q, 5000, &tag) == f && tag == p);
+        tinker_future_free(f); /* the pager reads its own */
     }
     CHECK(tinker_pager_future(p) == NULL);
     return status;
@@ -374,16 +376,21 @@ static void test_a_page_is_cancelled(void)
     tinker_queue *q = tinker_queue_new(NULL);
     tinker_pager *p = open_kind(&s, 0, NULL);
     CHECK_INT(tinker_pager_next(p, 0, &s.w.err), TINKER_ETIMEDOUT);
-    tinker_queue_add(q, tinker_pager_future(p), NULL, NULL);
+    tinker_future *page = tinker_pager_future(p);
+    tinker_queue_add(q, page, NULL, NULL);
     tinker_pager_free(p);
     CHECK(tinker_queue_next(q, 0, NULL) == NULL);
+    CHECK_INT(tinker_future_wait(page, 5000, NULL), TINKER_ECANCELED); /* outlives the pager */
+    tinker_future_free(page);
     atomic_store(&s.gated, 0);
     pthread_mutex_lock(&lock);
     s.status = 503; /* tried again, for minutes */
     pthread_mutex_unlock(&lock);
     p = open_kind(&s, 0, NULL);
     CHECK_INT(tinker_pager_next(p, 0, &s.w.err), TINKER_ETIMEDOUT);
-    tinker_future_cancel(tinker_pager_future(p));
+    page = tinker_pager_future(p);
+    tinker_future_cancel(page);
+    tinker_future_free(page);
     CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);
     CHECK(tinker_pager_future(p) == NULL);
     CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);

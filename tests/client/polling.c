@@ -187,7 +187,7 @@ static void test_optional_backoff(void) /* R-074 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.poll_backoff_initial_ms = 1000;
+    o.network.poll_backoff_initial_ms = 1000;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     size_t n = fake_count(w.server, POLL);
@@ -250,7 +250,7 @@ static void test_large_results_share_a_budget(void) /* R-077 R-078 */
     a = tinker_training_optim_step(t, NULL, NULL);
     CHECK_INT(world_finish(&w, a, 1000), TINKER_EPROTOCOL);
     tinker_future_free(a);
-    CHECK_INT(t->holder->response_bytes.free, 10); /* nothing leaked */
+    CHECK_INT(t->session->response_bytes.free, 10); /* nothing leaked */
     tinker_training_free(t);
     tinker_training_free(t2);
     world_close(&w);
@@ -301,14 +301,14 @@ static void test_cancel(void) /* R-081 */
     tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 1);
-    int64_t size = t->holder->server.inflight_response_bytes_semaphore_size;
-    CHECK_INT(t->holder->response_bytes.free, size - 77);
+    int64_t size = t->session->server.inflight_response_bytes_semaphore_size;
+    CHECK_INT(t->session->response_bytes.free, size - 77);
     tinker_future_cancel(f);
     tinker_future_cancel(f);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 0); /* the connection was closed */
     CHECK_INT(tinker_future_wait(f, 0, &w.err), TINKER_ECANCELED);
-    CHECK_INT(t->holder->response_bytes.free, size);
+    CHECK_INT(t->session->response_bytes.free, size);
     tinker_future_free(f);
     tinker_training_free(t);
     world_close(&w);
@@ -353,7 +353,7 @@ struct seen {
     char reason[64], who[64];
 };
 
-static void observe(void *state, const char *who, tinker_queue_state qs, const char *reason)
+static void observe(const char *who, tinker_queue_state qs, const char *reason, void *state)
 {
     struct seen *s = state;
     s->all++;
@@ -400,7 +400,7 @@ struct slow {
     int calls;
 };
 
-static void observe_slowly(void *state, const char *who, tinker_queue_state qs, const char *reason)
+static void observe_slowly(const char *who, tinker_queue_state qs, const char *reason, void *state)
 {
     struct slow *s = state;
     (void)who, (void)qs, (void)reason;
@@ -410,7 +410,7 @@ static void observe_slowly(void *state, const char *who, tinker_queue_state qs, 
 }
 
 struct many_states {
-    struct holder *holder;
+    struct session *session;
     int n;
 };
 
@@ -419,7 +419,7 @@ static void tell_many_states(void *arg)
     struct many_states *m = arg;
     struct queue_state watch = { 0 };
     for (int i = 0; i < m->n; i++)
-        queue_state_report(&watch, m->holder, QUEUE_STATE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r",
+        queue_state_report(&watch, m->session, QUEUE_STATE_TRAINING, "m", WIRE_QUEUE_ACTIVE, "r",
                            false);
 }
 
@@ -428,7 +428,7 @@ static void test_slow_observers_do_not_fill_the_memory(void) /* R-179 R-180 */
     struct world w;
     tinker_training *t = open_training(&w, NULL);
     struct slow slow = { PTHREAD_MUTEX_INITIALIZER, 0 };
-    struct many_states many = { t->holder, 25000 };
+    struct many_states many = { t->session, 25000 };
     tinker_service_observe(w.service, observe_slowly, 0, &slow);
     pthread_mutex_lock(&slow.busy);
     runtime_sync(runtime_current(), tell_many_states, &many);
@@ -544,7 +544,7 @@ static void test_many_polls_use_groups_of_fifty(void) /* R-043 */
         f[i] = tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL);
     world_settle(&w);
     CHECK_INT(fake_held_on(w.server, POLL), 120);
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     struct http_pool_stats st = http_pool_stats(h->pools[POOL_RETRIEVE]);
     CHECK_INT(st.clients, 3);
     CHECK_INT(st.active, 120);

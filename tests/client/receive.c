@@ -268,7 +268,7 @@ static void test_transport(void)
     reader_init(&r);
     t.send = carry;
     t.state = body;
-    so.transport = &t;
+    so.network.transport = &t;
     so.base_url = "http://nowhere";
     tinker_service *s = tinker_service_new(&so, &w.err);
     REQUIRE(s);

@@ -76,7 +76,7 @@ static void test_lost_responses_of_changes(void)
             if (kept == 1) { /* then curl repeats it by itself, at once */
                 say(&w, API "training_runs/r:train:0", 200, RUN_JSON, 1);
                 tinker_future_free(
-                    one(&w, tinker_rest_training_run(r, "r:train:0", TINKER_SCOPE_OWNED, NULL),
+                    one(&w, tinker_rest_get_training_run(r, "r:train:0", TINKER_SCOPE_OWNED, NULL),
                         API "training_runs/r:train:0?access_scope=owned", "GET"));
             }
             if (kept < 2)
@@ -109,20 +109,20 @@ static void test_runs_and_checkpoints(void) /* R-141 R-142 */
             API "training_runs?limit=20&offset=0&access_scope=owned&project_id=p+1", "GET");
     const tinker_training_runs *runs = tinker_future_training_runs(f);
     REQUIRE(runs && runs->n == 1);
-    CHECK_STR(runs->runs[0].id, "r:train:0");
-    CHECK_INT(runs->runs[0].lora_rank, 8);
-    CHECK_STR(runs->runs[0].user_metadata[0].value, "v");
-    REQUIRE(runs->runs[0].last_checkpoint);
-    CHECK_INT(runs->runs[0].last_checkpoint->size_bytes, 42);
-    CHECK(runs->runs[0].last_sampler_checkpoint == NULL);
+    CHECK_STR(tinker_training_run_at(runs, 0)->id, "r:train:0");
+    CHECK_INT(tinker_training_run_at(runs, 0)->lora_rank, 8);
+    CHECK_STR(tinker_training_run_at(runs, 0)->user_metadata[0].value, "v");
+    REQUIRE(tinker_training_run_at(runs, 0)->last_checkpoint);
+    CHECK_INT(tinker_training_run_at(runs, 0)->last_checkpoint->size_bytes, 42);
+    CHECK(tinker_training_run_at(runs, 0)->last_sampler_checkpoint == NULL);
     CHECK_INT(runs->cursor.total_count, 1);
     CHECK(tinker_future_checkpoints(f) == NULL);
     tinker_future_free(f);
     for (int by_path = 0; by_path < 2; by_path++) {
         expect(&w, API "training_runs/r:train:0", RUN_JSON);
         f = one(&w,
-                tinker_rest_training_run(r, by_path ? CKPT : "r:train:0", TINKER_SCOPE_ACCESSIBLE,
-                                         NULL),
+                tinker_rest_get_training_run(r, by_path ? CKPT : "r:train:0",
+                                             TINKER_SCOPE_ACCESSIBLE, NULL),
                 API "training_runs/r:train:0?access_scope=accessible", "GET");
         REQUIRE(tinker_future_training_run(f));
         CHECK_INT(tinker_future_training_run(f)->last_request_us, INT64_C(1767323045000000));
@@ -134,10 +134,11 @@ static void test_runs_and_checkpoints(void) /* R-141 R-142 */
             API "training_runs/r:train:0/checkpoints", "GET");
     const tinker_checkpoints *c = tinker_future_checkpoints(f);
     REQUIRE(c && c->n == 1);
-    CHECK_STR(c->checkpoints[0].path, CKPT);
-    CHECK_INT(c->checkpoints[0].is_public, 1);
-    CHECK_INT(c->checkpoints[0].sampler, 0);
-    CHECK(c->checkpoints[0].expires_us == TINKER_NO_TIME && c->cursor == NULL);
+    CHECK_STR(tinker_checkpoint_at(c, 0)->path, CKPT);
+    CHECK(tinker_checkpoint_at(c, c->n) == NULL && tinker_checkpoint_at(c, SIZE_MAX) == NULL);
+    CHECK_INT(tinker_checkpoint_at(c, 0)->is_public, 1);
+    CHECK_INT(tinker_checkpoint_at(c, 0)->kind, TINKER_CHECKPOINT_TRAINING);
+    CHECK(tinker_checkpoint_at(c, 0)->expires_us == TINKER_NO_TIME && c->cursor == NULL);
     tinker_future_free(f);
     expect(&w, API "checkpoints",
            "{\"checkpoints\":[],\"cursor\":{\"offset\":5,\"limit\":7,\"total_count\":9}}");
@@ -166,13 +167,12 @@ static void test_kinds_of_checkpoints(void)
                            API "training_runs/r:train:0/checkpoints", "GET");
     const tinker_checkpoints *c = tinker_future_checkpoints(f);
     REQUIRE(c && c->n == 2);
-    CHECK_INT(c->checkpoints[0].kind, TINKER_CHECKPOINT_TRAINING);
-    CHECK_INT(c->checkpoints[0].n_user_metadata, 0);
-    CHECK_INT(c->checkpoints[1].kind, TINKER_CHECKPOINT_EXTERNAL);
-    CHECK_INT(c->checkpoints[1].sampler, 0);
-    REQUIRE(c->checkpoints[1].n_user_metadata == 1);
-    CHECK_STR(c->checkpoints[1].user_metadata[0].name, "step");
-    CHECK_STR(c->checkpoints[1].user_metadata[0].value, "7");
+    CHECK_INT(tinker_checkpoint_at(c, 0)->kind, TINKER_CHECKPOINT_TRAINING);
+    CHECK_INT(tinker_checkpoint_at(c, 0)->n_user_metadata, 0);
+    CHECK_INT(tinker_checkpoint_at(c, 1)->kind, TINKER_CHECKPOINT_EXTERNAL);
+    REQUIRE(tinker_checkpoint_at(c, 1)->n_user_metadata == 1);
+    CHECK_STR(tinker_checkpoint_at(c, 1)->user_metadata[0].name, "step");
+    CHECK_STR(tinker_checkpoint_at(c, 1)->user_metadata[0].value, "7");
     tinker_future_free(f);
     CHECK_INT(tinker_checkpoint_path_parse(EXTERNAL, &p, NULL), TINKER_OK);
     CHECK_INT(p.kind, TINKER_CHECKPOINT_EXTERNAL);
@@ -186,7 +186,7 @@ static void test_kinds_of_checkpoints(void)
     expect(&w, api,
            "{\"urls\":{\"adapter_config.json\":\"https://s/1?sig=x\",\"adapter_model.safetensors\":"
            "\"https://s/2?sig=y\"},\"expires\":\"2026-01-02T03:04:05Z\"}");
-    f = one(&w, tinker_rest_checkpoint_files(r, EXTERNAL, NULL), api, "GET");
+    f = one(&w, tinker_rest_get_checkpoint_files(r, EXTERNAL, NULL), api, "GET");
     const tinker_files *files = tinker_future_files(f);
     REQUIRE(files && files->n == 2);
     CHECK_STR(files->files[1].name, "adapter_model.safetensors");
@@ -194,10 +194,10 @@ static void test_kinds_of_checkpoints(void)
     CHECK_INT(files->expires_us, INT64_C(1767323045000000));
     CHECK(tinker_future_archive(f) == NULL);
     tinker_future_free(f);
-    CHECK(tinker_rest_checkpoint_files(r, CKPT, &w.err) == NULL);
+    CHECK(tinker_rest_get_checkpoint_files(r, CKPT, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
     CHECK(strstr(w.err.message, "external_weights/<name>") != NULL);
-    CHECK(tinker_rest_weights_info(r, EXTERNAL, &w.err) == NULL);
+    CHECK(tinker_rest_get_weights_info(r, EXTERNAL, &w.err) == NULL);
     tinker_rest_free(r);
     world_close(&w);
 }
@@ -208,9 +208,9 @@ static void test_copies(void)
     char key[512], again[512], v[512];
     tinker_service_options opts;
     world_options(&w, &opts);
-    opts.project_id = "mine";
-    opts.dump_headers = 1;
-    opts.log_verbose = 2;
+    opts.credentials.project_id = "mine";
+    opts.observation.dump_headers = 1;
+    opts.observation.log_verbose = 2;
     world_open(&w, NULL, &opts);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
     tinker_copy_options o = TINKER_COPY_OPTIONS_INIT;
@@ -301,7 +301,7 @@ static void test_sessions_and_samplers(void) /* R-142 */
     CHECK_STR(tinker_future_strings(f)->v[1], "b");
     tinker_future_free(f);
     expect(&w, API "sessions/s1", "{\"training_run_ids\":[\"t\"],\"sampler_ids\":[]}");
-    f = one(&w, tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL),
+    f = one(&w, tinker_rest_get_session(r, "s1", TINKER_SCOPE_OWNED, NULL),
             API "sessions/s1?access_scope=owned", "GET");
     CHECK_STR(tinker_future_session(f)->training_run_ids.v[0], "t");
     CHECK_INT(tinker_future_session(f)->sampler_ids.n, 0);
@@ -312,21 +312,22 @@ static void test_sessions_and_samplers(void) /* R-142 */
     CHECK_STR(last(&w)->body, "{\"project_id\":\"p\"}");
     expect(&w, API "samplers/s1:sample:0",
            "{\"sampler_id\":\"s1:sample:0\",\"base_model\":\"tiny\",\"model_path\":null}");
-    f = one(&w, tinker_rest_sampler(r, "s1:sample:0", NULL), API "samplers/s1:sample:0", "GET");
+    f = one(&w, tinker_rest_get_sampler(r, "s1:sample:0", NULL), API "samplers/s1:sample:0", "GET");
     CHECK_STR(tinker_future_sampler_info(f)->base_model, "tiny");
     CHECK(tinker_future_sampler_info(f)->model_path == NULL);
     tinker_future_free(f);
     expect(&w, API "weights_info",
            "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":4,\"train_attn\":false}");
-    f = one(&w, tinker_rest_weights_info(r, CKPT, NULL), API "weights_info", "POST");
+    f = one(&w, tinker_rest_get_weights_info(r, CKPT, NULL), API "weights_info", "POST");
     const tinker_weights_info *i = tinker_future_weights_info(f);
     CHECK(i->lora_rank == 4 && i->train_mlp && !i->train_attn && i->train_unembed);
     tinker_future_free(f);
-    f = one(&w, tinker_service_capabilities(w.service, NULL), API "get_server_capabilities", "GET");
-    CHECK_STR(tinker_future_capabilities(f)->models[0].name, "tiny");
-    CHECK_INT(tinker_future_capabilities(f)->models[0].max_context_length, 128);
+    f = one(&w, tinker_service_get_capabilities(w.service, NULL), API "get_server_capabilities",
+            "GET");
+    CHECK_STR(tinker_supported_model_at(tinker_future_capabilities(f), 0)->name, "tiny");
+    CHECK_INT(tinker_supported_model_at(tinker_future_capabilities(f), 0)->max_context_length, 128);
     tinker_future_free(f);
-    tinker_future_free(one(&w, tinker_service_health(w.service, NULL), API "healthz", "GET"));
+    tinker_future_free(one(&w, tinker_service_check_health(w.service, NULL), API "healthz", "GET"));
     tinker_rest_free(r);
     world_close(&w);
 }
@@ -394,17 +395,18 @@ static void test_search(void)
         TINKER_SESSION_ACTIVE, TINKER_SESSION_INTERRUPTED, TINKER_SESSION_FAILED, 0, 0, 0
     };
     for (size_t i = 0; i < 6; i++)
-        CHECK_INT(v->sessions[i].state, states[i]);
-    CHECK_STR(v->sessions[1].detail, "^C");
-    CHECK_STR(v->sessions[2].detail, "NaN");
-    CHECK_STR(v->sessions[2].failed_id, "c:train:0");
-    CHECK(v->sessions[0].detail == NULL && v->sessions[0].display_name == NULL);
-    CHECK_INT(v->sessions[0].created_us, INT64_C(1767323045000007));
-    CHECK_INT(v->sessions[0].n_checkpoints, 3);
-    CHECK_INT(v->sessions[0].checkpoint_bytes, -1);
-    CHECK_STR(v->sessions[5].display_name, "night 7");
-    CHECK_STR(v->sessions[5].user_metadata[0].value, "v");
-    CHECK_INT(v->sessions[5].checkpoint_bytes, 99);
+        CHECK_INT(tinker_session_summary_at(v, i)->state, states[i]);
+    CHECK_STR(tinker_session_summary_at(v, 1)->detail, "^C");
+    CHECK_STR(tinker_session_summary_at(v, 2)->detail, "NaN");
+    CHECK_STR(tinker_session_summary_at(v, 2)->failed_id, "c:train:0");
+    CHECK(tinker_session_summary_at(v, 0)->detail == NULL &&
+          tinker_session_summary_at(v, 0)->display_name == NULL);
+    CHECK_INT(tinker_session_summary_at(v, 0)->created_us, INT64_C(1767323045000007));
+    CHECK_INT(tinker_session_summary_at(v, 0)->n_checkpoints, 3);
+    CHECK_INT(tinker_session_summary_at(v, 0)->checkpoint_bytes, -1);
+    CHECK_STR(tinker_session_summary_at(v, 5)->display_name, "night 7");
+    CHECK_STR(tinker_session_summary_at(v, 5)->user_metadata[0].value, "v");
+    CHECK_INT(tinker_session_summary_at(v, 5)->checkpoint_bytes, 99);
 
     tinker_session_query q = TINKER_SESSION_QUERY_INIT;
     const char *projects[] = { "p", "q" }, *owners[11] = { "tml:u" };
@@ -418,7 +420,7 @@ static void test_search(void)
     q.n_user_metadata = 1;
     q.owner_urns = owners;
     q.n_owner_urns = 1;
-    q.states = TINKER_SESSION_ACTIVE | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELLED |
+    q.states = TINKER_SESSION_ACTIVE | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELED |
                TINKER_SESSION_ERRORED;
     q.limit = 200;
     expect(&w, API "sessions/search", "{\"sessions\":[]}");
@@ -485,17 +487,18 @@ static void test_storage_and_costs(void)
            "3000000000,"
            "\"size_gigabytes\":3.0,\"estimated_monthly_cost_usd\":1.5},"
            "{\"checkpoint_count\":1,\"size_bytes\":1,\"size_gigabytes\":1e-9}]}");
-    tinker_future *f = one(&w, tinker_rest_storage_usage(r, NULL, NULL), path, "GET");
+    tinker_future *f = one(&w, tinker_rest_get_storage_usage(r, NULL, NULL), path, "GET");
     const tinker_storage *s = tinker_future_storage(f);
     REQUIRE(s && s->n == 2);
-    CHECK(s->gigabyte_month_usd == 0.5 && s->shares[0].monthly_cost_usd == 1.5);
-    CHECK_STR(s->shares[0].user_email, "a@b");
-    CHECK_INT(s->shares[0].bytes, INT64_C(3000000000));
-    CHECK_INT(s->shares[0].n_checkpoints, 2);
-    CHECK(isnan(s->shares[1].monthly_cost_usd) && s->shares[1].project_id == NULL);
+    CHECK(s->gigabyte_month_usd == 0.5 && tinker_storage_share_at(s, 0)->monthly_cost_usd == 1.5);
+    CHECK_STR(tinker_storage_share_at(s, 0)->user_email, "a@b");
+    CHECK_INT(tinker_storage_share_at(s, 0)->bytes, INT64_C(3000000000));
+    CHECK_INT(tinker_storage_share_at(s, 0)->n_checkpoints, 2);
+    CHECK(isnan(tinker_storage_share_at(s, 1)->monthly_cost_usd) &&
+          tinker_storage_share_at(s, 1)->project_id == NULL);
     tinker_future_free(f);
     expect(&w, path, "{\"data\":[]}");
-    f = one(&w, tinker_rest_storage_usage(r, "p 1", NULL),
+    f = one(&w, tinker_rest_get_storage_usage(r, "p 1", NULL),
             API "billing/usage/checkpoints/current?project_id=p+1", "GET");
     CHECK(isnan(tinker_future_storage(f)->gigabyte_month_usd));
     tinker_future_free(f);
@@ -505,12 +508,13 @@ static void test_storage_and_costs(void)
            "\"estimated_cost_usd\":0.25,\"effective_rate_usd_per_million_tokens\":2,"
            "\"event_info\":{\"type\":\"training\",\"token_count\":125000}}],"
            "\"cost_data_through\":\"2026-01-01T00:00:00Z\"}");
-    f = tinker_rest_billing_usage(r, "2026-01-01", "2026-01-02", NULL);
+    f = tinker_rest_get_billing_usage(r, "2026-01-01", "2026-01-02", NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     const tinker_billing *b = tinker_future_billing(f);
     REQUIRE(b && b->n_events == 1);
-    CHECK(b->events[0].cost_usd == 0.25 && b->events[0].million_tokens_usd == 2);
-    CHECK(isnan(b->events[0].gigabyte_month_usd));
+    CHECK(tinker_billing_event_at(b, 0)->cost_usd == 0.25 &&
+          tinker_billing_event_at(b, 0)->million_tokens_usd == 2);
+    CHECK(isnan(tinker_billing_event_at(b, 0)->gigabyte_month_usd));
     CHECK_INT(b->invoiced_until_us, INT64_C(1767225600000000));
     tinker_future_free(f);
     expect(&w, API "audit",
@@ -518,26 +522,29 @@ static void test_storage_and_costs(void)
            "\"event_details\":"
            "{\"actor\":{\"email\":\"a@b\"}}},{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":"
            "\"read\"}]}");
-    f = tinker_rest_audit_log(r, NULL, 0, NULL);
+    f = tinker_rest_get_audit_log(r, NULL, 0, NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
-    CHECK_STR(tinker_future_audit(f)->entries[0].details, "{\"actor\":{\"email\":\"a@b\"}}");
-    CHECK(tinker_future_audit(f)->entries[1].details == NULL);
+    CHECK_STR(tinker_audit_entry_at(tinker_future_audit(f), 0)->details,
+              "{\"actor\":{\"email\":\"a@b\"}}");
+    CHECK(tinker_audit_entry_at(tinker_future_audit(f), 1)->details == NULL);
     tinker_future_free(f);
     say(&w, API "get_server_capabilities", 200,
         "{\"supported_models\":[{\"model_name\":\"a\",\"trainable\":true,\"sampleable\":false},{"
         "\"model_name\":\"b\"}]}",
         1);
-    f = tinker_service_capabilities(w.service, NULL);
+    f = tinker_service_get_capabilities(w.service, NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     const tinker_capabilities *c = tinker_future_capabilities(f);
     REQUIRE(c && c->n == 2);
-    CHECK(c->models[0].trainable == 1 && c->models[0].sampleable == 0);
-    CHECK(c->models[1].trainable == -1 && c->models[1].sampleable == -1);
+    CHECK(tinker_supported_model_at(c, 0)->trainable == 1 &&
+          tinker_supported_model_at(c, 0)->sampleable == 0);
+    CHECK(tinker_supported_model_at(c, 1)->trainable == -1 &&
+          tinker_supported_model_at(c, 1)->sampleable == -1);
     tinker_future_free(f);
     expect(&w, API "sessions/s1",
            "{\"training_run_ids\":[],\"sampler_ids\":[],\"display_name\":\"night\",\"user_"
            "metadata\":{\"k\":\"v\"}}");
-    f = tinker_rest_session(r, "s1", TINKER_SCOPE_OWNED, NULL);
+    f = tinker_rest_get_session(r, "s1", TINKER_SCOPE_OWNED, NULL);
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     CHECK_STR(tinker_future_session(f)->display_name, "night");
     CHECK_INT(tinker_future_session(f)->n_user_metadata, 1);
@@ -558,31 +565,31 @@ static void test_account(void) /* R-142 R-146 */
            "\"event_info\":{\"type\":\"future_kind\",\"x\":1}}],"
            "\"sessions\":{\"s1\":{\"user_metadata\":{\"a\":\"b\"}}}}");
     tinker_future *f = one(
-        &w, tinker_rest_billing_usage(r, "2026-01-01T00:00:00Z", "2026-01-02", NULL),
+        &w, tinker_rest_get_billing_usage(r, "2026-01-01T00:00:00Z", "2026-01-02", NULL),
         API "billing/usage/"
             "events?starting_on=2026-01-01T00%3A00%3A00Z&ending_before=2026-01-02T00%3A00%3A00Z",
         "GET");
     const tinker_billing *b = tinker_future_billing(f);
     REQUIRE(b && b->n_events == 2 && b->n_sessions == 1);
-    CHECK_INT(b->events[0].kind, TINKER_BILLING_PREFILL);
-    CHECK_INT(b->events[0].count, 9);
-    CHECK_INT(b->events[0].cached, 1);
-    CHECK_INT(b->events[1].kind, TINKER_BILLING_OTHER);
-    CHECK_STR(b->sessions[0].id, "s1");
+    CHECK_INT(tinker_billing_event_at(b, 0)->kind, TINKER_BILLING_PREFILL);
+    CHECK_INT(tinker_billing_event_at(b, 0)->count, 9);
+    CHECK_INT(tinker_billing_event_at(b, 0)->cached, 1);
+    CHECK_INT(tinker_billing_event_at(b, 1)->kind, TINKER_BILLING_OTHER);
+    CHECK_STR(tinker_billing_session_at(b, 0)->id, "s1");
     tinker_future_free(f);
     expect(&w, API "audit",
            "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"read\",\"purpose\":"
            "\"p\"}]}");
-    f = one(&w, tinker_rest_audit_log(r, "2026-01-01", 1, NULL),
+    f = one(&w, tinker_rest_get_audit_log(r, "2026-01-01", 1, NULL),
             API "audit?event_type=checkpoints&day=2026-01-01", "GET");
-    CHECK_STR(tinker_future_audit(f)->entries[0].purpose, "p");
+    CHECK_STR(tinker_audit_entry_at(tinker_future_audit(f), 0)->purpose, "p");
     tinker_future_free(f);
     size_t n = fake_count(w.server, NULL);
-    CHECK(tinker_rest_billing_usage(r, "yesterday", "2026-01-02", &w.err) == NULL);
-    CHECK(tinker_rest_billing_usage(r, "2026-01-02", "2026-01-01", &w.err) == NULL);
-    CHECK(tinker_rest_audit_log(r, "01.01.2026", 0, &w.err) == NULL);
+    CHECK(tinker_rest_get_billing_usage(r, "yesterday", "2026-01-02", &w.err) == NULL);
+    CHECK(tinker_rest_get_billing_usage(r, "2026-01-02", "2026-01-01", &w.err) == NULL);
+    CHECK(tinker_rest_get_audit_log(r, "01.01.2026", 0, &w.err) == NULL);
     CHECK(tinker_rest_list_checkpoints(r, "", &w.err) == NULL);
-    CHECK(tinker_rest_session(r, "a/b", TINKER_SCOPE_OWNED, &w.err) == NULL);
+    CHECK(tinker_rest_get_session(r, "a/b", TINKER_SCOPE_OWNED, &w.err) == NULL);
     CHECK(tinker_rest_assign_project(r, "s", "", &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
     CHECK_INT(fake_count(w.server, NULL), n);
@@ -643,24 +650,24 @@ static void test_names_in_urls(void)
                            API "training_runs/a%3Fb%23/checkpoints", "GET"));
     say(&w, API "training_runs/a%25", 200, RUN_JSON, 1);
     tinker_future_free(
-        one(&w, tinker_rest_training_run(r, "tinker://a%/weights/x", TINKER_SCOPE_OWNED, NULL),
+        one(&w, tinker_rest_get_training_run(r, "tinker://a%/weights/x", TINKER_SCOPE_OWNED, NULL),
             API "training_runs/a%25?access_scope=owned", "GET"));
     size_t n = fake_count(w.server, NULL);
     for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
         w.err.status = TINKER_OK;
         CHECK(tinker_rest_delete_checkpoint(r, none[i], &w.err) == NULL);
         CHECK_INT(w.err.status, TINKER_EINVAL);
-        CHECK(tinker_rest_checkpoint_archive(r, none[i], &w.err) == NULL);
-        CHECK(tinker_rest_training_run(r, none[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+        CHECK(tinker_rest_get_checkpoint_archive(r, none[i], &w.err) == NULL);
+        CHECK(tinker_rest_get_training_run(r, none[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
     }
     static const char *const ids[] = { "..", ".", "", "a/b", "a\nb" };
     for (size_t i = 0; i < sizeof(ids) / sizeof(*ids); i++) {
         w.err.status = TINKER_OK;
         CHECK(tinker_rest_list_checkpoints(r, ids[i], &w.err) == NULL);
         CHECK_INT(w.err.status, TINKER_EINVAL);
-        CHECK(tinker_rest_training_run(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
-        CHECK(tinker_rest_session(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
-        CHECK(tinker_rest_sampler(r, ids[i], &w.err) == NULL);
+        CHECK(tinker_rest_get_training_run(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+        CHECK(tinker_rest_get_session(r, ids[i], TINKER_SCOPE_OWNED, &w.err) == NULL);
+        CHECK(tinker_rest_get_sampler(r, ids[i], &w.err) == NULL);
         CHECK(tinker_rest_assign_project(r, ids[i], "p", &w.err) == NULL);
         CHECK(tinker_rest_export_trace(r, ids[i], &w.err) == NULL);
     }
@@ -679,26 +686,26 @@ static void test_archive_urls(void) /* R-144 R-046 */
             .status = 302,
             .headers =
                 "Location: https://store/x?sig=1\r\nExpires: Sun, 09 Aug 2026 11:00:00 GMT\r\n" });
-    tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    tinker_future *f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     CHECK_STR(tinker_future_archive(f)->url, "https://store/x?sig=1");
     CHECK_INT(tinker_future_archive(f)->expires_us, INT64_C(1786273200000000));
     tinker_future_free(f);
     fake_script(w.server, CKPT_API "/archive",
                 (struct fake_reply){ .status = 302, .headers = "Location: https://store/y\r\n" });
-    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     int64_t now = clock_wall_ns(&w.clock.clock) / 1000;
     CHECK_INT(tinker_future_archive(f)->expires_us, now + 900 * INT64_C(1000000));
     tinker_future_free(f);
     say(&w, CKPT_API "/archive", 200,
         "{\"url\":\"https://store/z\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
-    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     CHECK_STR(tinker_future_archive(f)->url, "https://store/z");
     tinker_future_free(f);
     say(&w, CKPT_API "/archive", 302, "", 1);
-    f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_EPROTOCOL);
     tinker_future_free(f);
     CHECK_INT(world_log_count(&w, "may take several minutes"), 4);
@@ -722,7 +729,7 @@ static void test_relative_archive_urls(void)
         snprintf(headers, sizeof(headers), "Location: %s\r\n", cases[i].reference);
         fake_script(w.server, CKPT_API "/archive",
                     (struct fake_reply){ .status = 302, .headers = headers });
-        tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+        tinker_future *f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
         snprintf(want, sizeof(want), "%s%s", fake_server_url(w.server), cases[i].path);
         CHECK_STR(tinker_future_archive(f) ? tinker_future_archive(f)->url : "", want);
@@ -741,7 +748,7 @@ static void test_long_archive_urls(void)
     snprintf(headers, sizeof(headers), "Location: https://store/x?sig=%012000d\r\n", 7);
     fake_script(w.server, CKPT_API "/archive",
                 (struct fake_reply){ .status = 302, .headers = headers });
-    tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    tinker_future *f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     CHECK_INT(strlen(tinker_future_archive(f)->url), strlen("https://store/x?sig=") + 12000);
     tinker_future_free(f);
@@ -754,12 +761,12 @@ static void test_archives_take_time(void) /* R-144 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
     say(&w, CKPT_API "/archive", 503, "{}", 8);
     say(&w, CKPT_API "/archive", 200, "{\"url\":\"u\",\"expires\":\"2026-08-09T11:00:00Z\"}", 1);
-    tinker_future *f = tinker_rest_checkpoint_archive(r, CKPT, NULL);
+    tinker_future *f = tinker_rest_get_checkpoint_archive(r, CKPT, NULL);
     CHECK_INT(world_finish(&w, f, 400000), TINKER_OK);
     for (size_t i = 0; i < 6; i++)
         CHECK_INT(world_at(&w, CKPT_API "/archive", i + 1) - world_at(&w, CKPT_API "/archive", i),
@@ -796,7 +803,7 @@ static void test_traces(void) /* R-145 */
 }
 
 static int64_t told_done, told_total;
-static int on_progress(void *state, int64_t done, int64_t total)
+static int on_progress(int64_t done, int64_t total, void *state)
 {
     told_done = done;
     told_total = total;
@@ -958,7 +965,7 @@ static void test_downloads_to_a_slow_disk(void)
     runtime_sync(runtime_current(), hold_workers, NULL);
     tinker_future *f = tinker_rest_download_checkpoint(r, CKPT, file, NULL, &err);
     CHECK_INT(tinker_future_wait(f, 300, &err), TINKER_ETIMEDOUT);
-    tinker_future *health = tinker_service_health(w.service, &err);
+    tinker_future *health = tinker_service_check_health(w.service, &err);
     CHECK_INT(tinker_future_wait(health, 10000, &err), TINKER_OK);
     tinker_future_free(health);
     atomic_store(&gate_open, 1);
@@ -1000,7 +1007,7 @@ struct watcher {
     atomic_int calls, go_on, returned;
 };
 
-static int watch(void *state, int64_t done, int64_t total)
+static int watch(int64_t done, int64_t total, void *state)
 {
     struct watcher *x = state;
     (void)done, (void)total;

@@ -167,7 +167,7 @@ static void test_the_wait_that_was_asked_for(void)
         fake_script(
             w.server, API "healthz",
             (struct fake_reply){ .status = 404, .body = "{}", .headers = cases[i].headers });
-        tinker_future *f = tinker_service_health(w.service, NULL);
+        tinker_future *f = tinker_service_check_health(w.service, NULL);
         CHECK_INT(tinker_future_retry_after_ms(f), -1); /* nothing is known yet */
         CHECK_INT(world_finish(&w, f, 5000), TINKER_EHTTP);
         CHECK_INT(tinker_future_retry_after_ms(f), cases[i].want);
@@ -371,7 +371,7 @@ static void test_timeouts_by_phase(void) /* R-011 R-048 R-170 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     fake_script(w.server, API "create_session", (struct fake_reply){ .fault = FAKE_HANG });
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
@@ -403,7 +403,7 @@ static void test_refused_connections(void) /* R-170 */
     tinker_service_options o;
     world_options(&w, &o);
     o.base_url = "http://127.0.0.1:1"; /* nobody listens there */
-    o.max_retries = -1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_future *f = tinker_service_request_lora(w.service, "tiny", NULL, NULL);
     CHECK_INT(world_finish(&w, f, 400000), TINKER_ECONNECT);
@@ -444,8 +444,8 @@ static void test_redirects_keep_secrets(void) /* R-046 */
     world_options(&w, &o);
     w.real_time = true;
     tinker_named_string header = { "CF-Access-Client-Secret", "cloudy-secret" };
-    o.headers = &header;
-    o.n_headers = 1;
+    o.network.headers = &header;
+    o.network.n_headers = 1;
     world_open(&w, NULL, &o);
     tinker_error err;
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);

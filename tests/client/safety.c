@@ -22,7 +22,7 @@ struct suicide {
     atomic_int calls, freed;
 };
 
-static void free_in_log(void *state, tinker_log_level level, const char *line)
+static void free_in_log(tinker_log_level level, const char *line, void *state)
 {
     struct suicide *s = state;
     (void)level, (void)line;
@@ -32,11 +32,11 @@ static void free_in_log(void *state, tinker_log_level level, const char *line)
     atomic_store(&s->freed, 1);
 }
 
-static void free_in_observer(void *state, const char *who, tinker_queue_state queue_state,
-                             const char *reason)
+static void free_in_observer(const char *who, tinker_queue_state queue_state, const char *reason,
+                             void *state)
 {
     (void)who, (void)queue_state;
-    free_in_log(state, TINKER_LOG_INFO, reason);
+    free_in_log(TINKER_LOG_INFO, reason, state);
 }
 
 /* The futures of the service end, and no callback comes after the one that freed it. */
@@ -49,10 +49,10 @@ static void test_free_in_a_callback(void)
         world_open_real(&w, NULL);
         o.api_key = "tml-0123456789abcdef";
         o.base_url = fake_server_url(w.server);
-        o.telemetry = -1;
-        o.log = observer ? NULL : free_in_log;
-        o.log_state = &s;
-        o.log_verbose = observer ? 0 : 1;
+        o.telemetry.enabled = -1;
+        o.observation.log = observer ? NULL : free_in_log;
+        o.observation.log_state = &s;
+        o.observation.log_verbose = observer ? 0 : 1;
         s.service = tinker_service_new(&o, &w.err);
         REQUIRE(s.service != NULL);
         fake_script(w.server, API "create_model",
@@ -88,9 +88,9 @@ static void test_clients_in_a_fork(void) /* R-178 */
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = fake_server_url(w.server);
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
-    tinker_future *pending = tinker_service_health(w.service, &w.err);
+    tinker_future *pending = tinker_service_check_health(w.service, &w.err);
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
@@ -213,8 +213,8 @@ static void test_lines(void) /* R-167 R-169 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.dump_headers = 1;
-    o.log_verbose = 1;
+    o.observation.dump_headers = 1;
+    o.observation.log_verbose = 1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     REQUIRE(t != NULL);
@@ -226,7 +226,7 @@ static void test_lines(void) /* R-167 R-169 */
     world_close(&w);
     for (int verbose = 0; verbose < 3; verbose++) { /* unasked: short, and only for debugging */
         world_options(&w, &o);
-        o.log_verbose = verbose;
+        o.observation.log_verbose = verbose;
         world_open(&w, NULL, &o);
         t = world_training(&w);
         REQUIRE(t != NULL);

@@ -438,8 +438,8 @@ static void test_a_new_promise_begins_anew(void) /* R-064 R-075 R-077 */
         CHECK(strstr(r->body, want) != NULL);
         CHECK_STR(fake_header(r, "X-Tinker-Request-Iteration", v), iteration[i]);
     }
-    CHECK_INT(s->holder->response_bytes.free,
-              s->holder->server.inflight_response_bytes_semaphore_size);
+    CHECK_INT(s->session->response_bytes.free,
+              s->session->server.inflight_response_bytes_semaphore_size);
     tinker_future_free(f);
     say(&w, POLL, 410, "{}", 1);
     say(&w, POLL, 404, "{}", 1);
@@ -547,7 +547,7 @@ static void test_clients_of_one_session_share(void) /* R-066 */
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
     char *text = tinker_sampler_export(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL, NULL);
+    tinker_sampler *twin = sampler_new(s->session, s->id, NULL, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
@@ -580,7 +580,7 @@ static void test_strangers_do_not_share(void) /* R-062 R-066 */
     tinker_sampler *twin[9];
     tinker_future *f[10] = { NULL };
     for (size_t i = 0; i < 9; i++) {
-        twin[i] = sampler_new(s->holder, s->id, NULL, NULL);
+        twin[i] = sampler_new(s->session, s->id, NULL, NULL);
         CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
         f[i] = sample(twin[i], 2);
         world_settle(&w);
@@ -694,7 +694,7 @@ static void fail_in_two_ways(void *arg)
 {
     tinker_sampler *s = arg;
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    struct handler *h = handler_ref(s->holder, "other", &o, NULL);
+    struct handler *h = handler_ref(s->session, "other", &o, NULL);
     tinker_error rare = { .message = "rare" }, common = { .message = "common" };
     handler_enter(h);
     handler_failed(h, &rare);
@@ -800,14 +800,14 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-not-the-right-one";
     o.base_url = "http://127.0.0.1:1";
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     tinker_service *other = tinker_service_new(&o, &w.err);
     REQUIRE(other);
     size_t before = fake_count(w.server, NULL);
     tinker_sampler *copy = tinker_service_import_sampler(other, text, &w.err);
     tinker_sampler *again = tinker_service_import_sampler(other, text, &w.err);
     REQUIRE(copy && again);
-    CHECK(copy->holder == again->holder); /* one shadow per session */
+    CHECK(copy->session == again->session); /* one shadow per session */
     CHECK_INT(fake_count(w.server, NULL), before);
     tinker_future *f = sample(copy, 2);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
@@ -854,8 +854,8 @@ static void test_scope_of_limits(void) /* R-214 */
         tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
         o.api_key = cases[i].key;
         o.base_url = fake_server_url(w.server);
-        o.telemetry = -1;
-        o.isolate_limits = cases[i].isolated;
+        o.telemetry.enabled = -1;
+        o.limits.isolate = cases[i].isolated;
         tinker_service *second = tinker_service_new(&o, NULL);
         tinker_future *c = tinker_service_request_sampler(second, "tiny", NULL, NULL);
         CHECK_INT(world_finish(&w, c, 1000), TINKER_OK);
@@ -902,8 +902,8 @@ static void test_few_sockets_serve_many_samples(void) /* R-215 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.sampling_sockets = 2;
-    o.polling_sockets = 3;
+    o.network.sampling_sockets = 2;
+    o.network.polling_sockets = 3;
     world_open(&w, NULL, &o);
     tinker_sampler *s = world_sampler(&w);
     int before = fake_connections(w.server);

@@ -279,7 +279,7 @@ static void test_heartbeats_may_be_limited(void) /* R-216 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.heartbeat_max_failures = 3;
+    o.limits.heartbeat_max_failures = 3;
     world_open(&w, NULL, &o);
     fake_script(w.server, API "session_heartbeat",
                 (struct fake_reply){ .status = 500, .body = "{}", .times = -1 });
@@ -325,7 +325,7 @@ static void test_session_messages_are_logged(void) /* R-033 R-168 */
     tinker_training *t = world_training(&w);
     CHECK(t != NULL);
     CHECK_INT(world_log_count(&w, "hello-"), 3);
-    CHECK_INT(world_log_count(&w, "session s9 initialised"), 1);
+    CHECK_INT(world_log_count(&w, "session s9 initialized"), 1);
     CHECK_INT(world_log_count(&w, "training client initialised"), 1);
     tinker_training_free(t);
     world_close(&w);
@@ -356,7 +356,7 @@ static void test_the_end_of_a_session(void)
     CHECK_INT(fake_count(w.server, API "session_heartbeat"), beats);
     CHECK(tinker_service_request_lora(w.service, "tiny", NULL, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_ESTATE);
-    f = tinker_service_health(w.service, NULL); /* what needs no session goes on */
+    f = tinker_service_check_health(w.service, NULL); /* what needs no session goes on */
     CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
     tinker_future_free(f);
     /* The first end counts: a conflict is an answer. */

@@ -179,7 +179,7 @@ static void test_complete_though_cut(void)
 static int64_t successes(void)
 {
     tinker_metrics *m = tinker_metrics_snapshot(NULL);
-    int64_t n = tinker_metrics_counter(m, "tinkex_requests_success");
+    int64_t n = tinker_metrics_counter(m, "tinker_requests_success");
     tinker_metrics_free(m);
     return n;
 }

@@ -14,7 +14,7 @@ static void open_on(struct world *w, const char *config)
 {
     tinker_service_options o;
     world_options(w, &o);
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     world_open(w, config, &o);
 }
 
@@ -42,7 +42,7 @@ static void test_first_batch(void) /* R-152 R-153 R-155 */
     CHECK_INT(fake_json_int(r, "event_session_index"), 0);
     CHECK(strstr(r->body, "\"severity\":\"INFO\",\"timestamp\":\"2026-01-01T00:00:0") != NULL);
     char uuid[37];
-    identity_process_uuid(uuid);
+    user_agent_process_uuid(uuid);
     snprintf(want, sizeof(want),
              "\"platform\":\"Linux\",\"sdk_version\":\"0.25.0\",\"session_id\":\"sess\",\"process_"
              "uuid\":\"%s\"}",
@@ -134,8 +134,8 @@ static void test_failures_are_repeated(void) /* R-159 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.telemetry = 1;
-    o.max_retries = -1;
+    o.telemetry.enabled = 1;
+    o.network.max_retries = -1;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     say(&w, TEL, 500, "{}", 3);
@@ -151,9 +151,9 @@ static void test_failures_are_repeated(void) /* R-159 */
     tinker_training_free(t);
     world_close(&w);
     world_options(&w, &o);
-    o.telemetry = 1;
-    o.max_retries = -1;
-    o.telemetry_max_retries = 2;
+    o.telemetry.enabled = 1;
+    o.network.max_retries = -1;
+    o.telemetry.max_retries = 2;
     world_open(&w, NULL, &o);
     t = world_training(&w);
     say(&w, TEL, 500, "{}", 3);
@@ -464,8 +464,8 @@ static void test_close_is_bounded(void) /* R-165 */
     tinker_service_options o;
     world_options(&w, &o);
     w.real_time = true;
-    o.telemetry = 1;
-    o.close_ms = 200;
+    o.telemetry.enabled = 1;
+    o.limits.close_ms = 200;
     world_open(&w, NULL, &o);
     tinker_error err;
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
@@ -485,7 +485,7 @@ static void test_rest_programs(void) /* R-156 */
     struct world w;
     open_on(&w, NULL);
     tinker_rest *r = tinker_service_create_rest(w.service, NULL);
-    tinker_future *f = tinker_rest_training_run(r, "nope", TINKER_SCOPE_OWNED, NULL);
+    tinker_future *f = tinker_rest_get_training_run(r, "nope", TINKER_SCOPE_OWNED, NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_EHTTP);
     world_settle(&w);
     const struct fake_request *q = fake_get(w.server, TEL, 0);
@@ -539,7 +539,7 @@ static void test_any_thread_may_log(void) /* R-164 R-220 */
     tinker_service_options o;
     world_options(&w, &o);
     w.real_time = true;
-    o.telemetry = 1;
+    o.telemetry.enabled = 1;
     world_open(&w, NULL, &o);
     tinker_error err;
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
@@ -571,14 +571,14 @@ static void test_any_thread_may_log(void) /* R-164 R-220 */
 static void test_uuid_of_the_process(void) /* R-154 */
 {
     char a[37], b[37];
-    identity_process_uuid(a);
-    identity_process_uuid(b);
+    user_agent_process_uuid(a);
+    user_agent_process_uuid(b);
     CHECK_STR(a, b);
     int fd[2];
     REQUIRE(pipe(fd) == 0);
     pid_t pid = fork();
     if (pid == 0) {
-        identity_process_uuid(b);
+        user_agent_process_uuid(b);
         _exit(write(fd[1], b, 37) == 37 ? 0 : 1);
     }
     CHECK(read(fd[0], b, 37) == 37);

@@ -14,7 +14,7 @@ static void test_refused_at_once(void)
     o = (tinker_service_options)TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = url;
-    o.telemetry = -1;
+    o.telemetry.enabled = -1;
     w.service = tinker_service_new(&o, &w.err);
     REQUIRE(w.service != NULL);
     /* tried again, it would be for 300 s */

@@ -176,7 +176,7 @@ static tinker_tokenizer *slow_loader(const char *repo, const char *revision, tin
     struct visit *v = state;
     tinker_error e = { 0 };
     (void)repo, (void)revision;
-    tinker_future_free(tinker_future_await(tinker_service_health(v->service, &e), 1000, &e));
+    tinker_future_free(tinker_future_await(tinker_service_check_health(v->service, &e), 1000, &e));
     v->waited = e.status;
     atomic_store(&v->in, 1);
     nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);

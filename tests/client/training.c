@@ -651,7 +651,7 @@ static void test_queued_bytes_are_bounded(void) /* R-180 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_queued_bytes = 20 << 20;
+    o.limits.max_queued_bytes = 20 << 20;
     world_open(&w, NULL, &o);
     tinker_training *t = world_training(&w);
     tinker_datum *data = fake_data(1, 400000); /* 4 to 5 MB */
@@ -694,7 +694,7 @@ static void test_one_batch_always_fits(void) /* R-180 */
     struct world w;
     tinker_service_options o;
     world_options(&w, &o);
-    o.max_queued_bytes = 1;
+    o.limits.max_queued_bytes = 1;
     world_open(&w, "{\"fwdbwd_max_chunk_len\":1}", &o);
     tinker_training *t = world_training(&w);
     tinker_datum *data = fake_data(3, 100);
@@ -707,7 +707,7 @@ static void test_one_batch_always_fits(void) /* R-180 */
         CHECK_INT(w.err.status, TINKER_ENOMEM);
         CHECK_INT(world_finish(&w, f, 10000), TINKER_OK);
         tinker_future_free(f);
-        CHECK_INT(atomic_load(&t->holder->queued_bytes), 0); /* of the refused one, too */
+        CHECK_INT(atomic_load(&t->session->queued_bytes), 0); /* of the refused one, too */
     }
     fake_data_free(data, 3);
     tinker_training_free(t);

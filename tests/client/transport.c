@@ -116,8 +116,8 @@ static tinker_service *open_service(struct carrier *c, bool threaded)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
     o.base_url = "https://nowhere.invalid/prefix";
-    o.telemetry = -1;
-    o.transport = &t;
+    o.telemetry.enabled = -1;
+    o.network.transport = &t;
     return tinker_service_new(&o, NULL);
 }
 
@@ -153,11 +153,11 @@ static void test_failures(void)
     struct carrier c;
     tinker_error err = { 0 };
     tinker_service *s = open_service(&c, false);
-    tinker_future *f = tinker_service_health(s, &err);
+    tinker_future *f = tinker_service_check_health(s, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK); /* it has started */
     tinker_future_free(f);
     c.fail = 1; /* tried again */
-    f = tinker_service_health(s, &err);
+    f = tinker_service_check_health(s, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
     CHECK_INT(tinker_future_response(f)->retries, 1);
     tinker_future_free(f);
@@ -167,12 +167,12 @@ static void test_failures(void)
     o.timeout_ms = 50;
     tinker_service *derived = tinker_service_with(s, &o, &err);
     REQUIRE(derived);
-    f = tinker_service_health(derived, &err);
+    f = tinker_service_check_health(derived, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
     CHECK(strstr(err.message, "the pigeon got lost") != NULL);
     tinker_future_free(f);
     c.hold = true; /* the library gives up by itself */
-    f = tinker_service_health(derived, &err);
+    f = tinker_service_check_health(derived, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ETIMEDOUT);
     tinker_service_free(derived);
     tinker_future_free(f);
@@ -199,13 +199,13 @@ static void test_cancelling(void)
     struct carrier c;
     tinker_error err = { 0 };
     tinker_service *s = open_service(&c, false);
-    tinker_future *f = tinker_service_health(s, &err);
+    tinker_future *f = tinker_service_check_health(s, &err);
     CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_OK);
     tinker_future_free(f);
     c.hold = true;
     tinker_future *two[2];
     for (int i = 0; i < 2; i++)
-        two[i] = tinker_service_health(s, &err);
+        two[i] = tinker_service_check_health(s, &err);
     for (int held = 0; held < 2;) {
         pthread_mutex_lock(&c.lock);
         held = c.n_held;
@@ -232,7 +232,7 @@ static void test_options(void)
     tinker_transport t = TINKER_TRANSPORT_INIT;
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-0123456789abcdef";
-    o.transport = &t;
+    o.network.transport = &t;
     CHECK(tinker_service_new(&o, &err) == NULL);
     CHECK_INT(err.status, TINKER_EINVAL);
     t.size = 0;

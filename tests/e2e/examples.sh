@@ -55,7 +55,7 @@ says heartbeat_probe '^/api/v1/session_heartbeat +200 ' '^/api/v1/heartbeat +404
 says hello_sampling '^sample 0 \((stop|length)\):( [0-9]+)+' '^sample 1 '
 says local_engine '^before: Once there was a ' '^after: Once there was a small engine that needed no server\.$' '^saved and loaded: the next step is the same$'
 falls local_engine loss 0.01
-says metrics '^counter +tinkex_requests_total +[1-9]' '^histogram +demo_length +5 values' '^gauge +demo_last_seed +5$'
+says metrics '^counter +tinker_requests_total +[1-9]' '^histogram +demo_length +5 values' '^gauge +demo_last_seed +5$'
 says model_info_and_unload '^lora +yes, rank 4$' '^vocabulary 2048 tokens$' '^unloaded; a step now: TINKER_ESTATE'
 says multimodal '^with an image of 69 bytes: .*only encoded_text' '^with the text alone: [1-8] tokens$'
 says queue_state_observer '^paused: capacity, all machines are busy' '^paused: rate limit, ' '^log: Sampling is paused' ' after 4 polls$'

@@ -59,14 +59,14 @@ static void look_at_checkpoints(tinker_rest *r, const char *run, const char *sav
     tinker_future *f = await(tinker_rest_list_checkpoints(r, run, &err));
     const tinker_checkpoints *all = f ? tinker_future_checkpoints(f) : NULL;
     for (size_t i = 0; all && i < all->n; i++) {
-        const tinker_checkpoint *c = &all->checkpoints[i];
+        const tinker_checkpoint *c = tinker_checkpoint_at(all, i);
         state |= strcmp(c->path, saved) == 0 && c->kind == TINKER_CHECKPOINT_TRAINING &&
                  c->n_user_metadata == 1 && strcmp(c->user_metadata[0].value, "1") == 0;
         files |= strcmp(c->path, external) == 0 && c->kind == TINKER_CHECKPOINT_EXTERNAL;
     }
     expect(state && files, "both are listed as what they are, one with metadata");
     tinker_future_free(f);
-    f = await(tinker_rest_checkpoint_files(r, external, &err));
+    f = await(tinker_rest_get_checkpoint_files(r, external, &err));
     const tinker_files *v = f ? tinker_future_files(f) : NULL;
     int adapter = 0;
     for (size_t i = 0; v && i < v->n; i++)
@@ -88,9 +88,10 @@ static void copy_and_count(tinker_rest *r, const char *run, const char *saved)
     o.ttl_seconds = 3600;
     keep(tinker_rest_copy_checkpoint(r, saved, &o, &err), copy);
     expect(strstr(copy, "/weights/one") && !strstr(copy, run), "a copy has a run of its own");
-    tinker_future *f = await(tinker_rest_storage_usage(r, "archive", &err));
+    tinker_future *f = await(tinker_rest_get_storage_usage(r, "archive", &err));
     const tinker_storage *s = f ? tinker_future_storage(f) : NULL;
-    expect(s && s->n == 1 && s->shares[0].n_checkpoints == 1 && s->shares[0].bytes > 0,
+    expect(s && s->n == 1 && tinker_storage_share_at(s, 0)->n_checkpoints == 1 &&
+               tinker_storage_share_at(s, 0)->bytes > 0,
            "and counts for its project");
     tinker_future_free(f);
 }
@@ -102,7 +103,7 @@ static const tinker_session_summary *find(tinker_rest *r, int states, tinker_fut
     q.states = states;
     *f = await(tinker_rest_search_sessions(r, &q, &err));
     const tinker_session_summaries *v = *f ? tinker_future_session_summaries(*f) : NULL;
-    return v && v->n == 1 ? &v->sessions[0] : NULL;
+    return v && v->n == 1 ? tinker_session_summary_at(v, 0) : NULL;
 }
 
 static void end(tinker_service *s, tinker_rest *r, const char *id)

@@ -202,7 +202,7 @@ static void clear_environment(void)
     }
 }
 
-static void keep_line(void *state, tinker_log_level level, const char *line)
+static void keep_line(tinker_log_level level, const char *line, void *state)
 {
     struct world *w = state;
     (void)level;
@@ -216,10 +216,10 @@ void world_options(struct world *w, tinker_service_options *opts)
     fake_clock_init(&w->clock);
     *opts = (tinker_service_options)TINKER_SERVICE_OPTIONS_INIT;
     opts->api_key = "tml-0123456789abcdef";
-    opts->telemetry = -1;
-    opts->log = keep_line;
-    opts->log_state = w;
-    opts->log_verbose = 2;
+    opts->telemetry.enabled = -1;
+    opts->observation.log = keep_line;
+    opts->observation.log_state = w;
+    opts->observation.log_verbose = 2;
 }
 
 static void world_begin(struct world *w, const char *config, tinker_service_options *opts)
@@ -250,7 +250,7 @@ void world_open_real(struct world *w, const char *config)
     tinker_service_options opts;
     clear_environment();
     world_options(w, &opts);
-    opts.log_verbose = 0;
+    opts.observation.log_verbose = 0;
     w->real_time = true;
     world_begin(w, config, &opts);
 }

@@ -288,7 +288,7 @@ static void test_coercions(void)
     static const char *const good[] = { "3", "3.0", "\"3\"", "\" +3 \"", "\"3.00\"", "3e0" };
     static const char *const bad[] = { "3.5",  "\"3.5\"", "\"x\"", "\"\"",    "[3]",
                                        "null", "\"3 4\"", "1e30",  "\"1__0\"" };
-    struct wire_cursor c;
+    tinker_cursor c;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         char *json = arena_printf(
             &arena, "{\"offset\":%s,\"limit\":true,\"total_count\":\"1_000\"}", good[i]);
@@ -398,15 +398,15 @@ static void test_many_keys(void)
 
 static void test_unknown_members(void)
 {
-    struct wire_billing_usage_response b;
+    tinker_billing b;
     tinker_model_input m;
     CHECK_INT(decode_text(&wire_billing_usage_response,
                           "{\"data\":[{\"bucket_start\":0,\"bucket_end\":3600,"
                           "\"event_info\":{\"type\":\"teleport\",\"km\":3}}]}",
                           WIRE_LENIENT, &b),
               TINKER_OK);
-    CHECK_INT(b.data[0].event_info.kind, WIRE_BILLING_UNKNOWN);
-    CHECK_INT(b.data[0].bucket_end.us, INT64_C(3600000000));
+    CHECK_INT(((const tinker_billing_event *)b.events)->kind, TINKER_BILLING_OTHER);
+    CHECK_INT(((const tinker_billing_event *)b.events)->end_us, INT64_C(3600000000));
     CHECK_INT(decode_text(&wire_model_input, "{\"chunks\":[{\"type\":\"video\",\"frames\":[]}]}",
                           WIRE_LENIENT, &m),
               TINKER_EINVAL);
@@ -462,7 +462,7 @@ static void test_places(void)
     CHECK_INT(decode_text(&wire_sampling_params, "{\"seed\":1.5}", WIRE_LENIENT, &p),
               TINKER_EINVAL);
     CHECK_STR(err.message, "seed: line 1, column 9: expected an integer, found a fraction");
-    struct wire_training_run t;
+    tinker_training_run t;
     CHECK_INT(decode_text(&wire_training_run, "{\"last_checkpoint\":{\"time\":\"yesterday\"}}",
                           WIRE_LENIENT, &t),
               TINKER_EINVAL);
@@ -495,7 +495,7 @@ static void test_no_memory(void)
 {
     const char *json =
         "{\"sessions\":[\"aaaaaaaaaaaaaaaaaaaaaaaa\",\"b\",\"c\",\"d\",\"e\",\"f\"]}";
-    struct wire_list_sessions_response s;
+    tinker_strings s;
     struct arena small;
     int failed = 0;
     for (size_t max = 0; max < 400; max += 16) {

@@ -129,12 +129,12 @@ static tinker_status check_header_values(const struct http_header *v, size_t n, 
 }
 
 /* What does not change from request to request. */
-static tinker_status make_common_headers(struct holder *h, tinker_error *err)
+static tinker_status make_common_headers(struct session *h, tinker_error *err)
 {
     const struct config *cfg = h->cfg;
-    const struct identity *id = identity_of_machine();
+    const struct user_agent *id = user_agent_of_machine();
     struct header_list l = { .cfg = cfg };
-    put_header(&l, "User-Agent", id->user_agent, false);
+    put_header(&l, "User-Agent", id->product, false);
     put_header(&l, "X-Stainless-Package-Version", cfg->sdk_version, false);
     put_header(&l, "X-Stainless-OS", id->os, false);
     put_header(&l, "X-Stainless-Arch", id->arch, false);
@@ -153,16 +153,16 @@ static const char *call_timeout_text(const struct call *c)
     const struct call_options *p = submit_options(c);
     if (p && p->timeout_ms)
         return p->timeout_text;
-    return c->spec->timeout_text ? c->spec->timeout_text : c->holder->cfg->timeout_text;
+    return c->spec->timeout_text ? c->spec->timeout_text : c->session->cfg->timeout_text;
 }
 
 static tinker_status build_headers(struct call *c, tinker_error *err)
 {
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     bool get = strcmp(c->spec->method, "GET") == 0;
     const struct call_options *p = operation_options(c);
     struct header_list l = { .cfg = cfg, .options = p };
-    tinker_status s = c->holder->common ? TINKER_OK : make_common_headers(c->holder, err);
+    tinker_status s = c->session->common ? TINKER_OK : make_common_headers(c->session, err);
     if (s != TINKER_OK)
         return s;
     /* Names and values as the reference SDK sends them; the service logs them. */
@@ -201,13 +201,13 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
         c->headers[n++] = key;
     c->http.headers = c->headers;
     c->http.n_headers = n;
-    c->http.common = c->holder->common;
+    c->http.common = c->session->common;
     return TINKER_OK;
 }
 
 char *call_url(const struct call *c)
 {
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     const struct call_options *p = operation_options(c);
     const char *own = p && p->query ? p->query : "";
     bool asked = strchr(c->path, '?') != NULL;
@@ -253,7 +253,7 @@ static enum breaker_verdict judge_endpoint(const struct call *c)
 
 static int64_t call_now_ms(const struct call *c)
 {
-    return loop_now_ns(c->holder->rt->loop) / 1000000;
+    return loop_now_ns(c->session->rt->loop) / 1000000;
 }
 
 /* Harmless when there is no try: call_settle() may have ended it before the response was over. */
@@ -298,10 +298,10 @@ static int64_t exchange_limit_ms(const struct call *c, const struct http_timeout
 static void send_attempt(struct call *c)
 {
     const struct call_spec *spec = c->spec;
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     struct http_request *r = &c->http;
     tinker_error err;
-    struct http_pool *pool = cfg->has_transport ? NULL : holder_pool(c->holder, spec->pool, &err);
+    struct http_pool *pool = cfg->has_transport ? NULL : session_pool(c->session, spec->pool, &err);
     r->body = c->body;
     r->body_len = c->body_len;
     /* a transport of the program's takes the place of our connections */
@@ -328,7 +328,7 @@ static void send_attempt(struct call *c)
     /* c->sent counts attempts of this call, op->sent those of all its calls: max_retries of a
      * sample is for the sample as a whole.  Polls are not attempts. */
     c->sent++;
-    c->sent_ns = loop_now_ns(c->holder->rt->loop);
+    c->sent_ns = loop_now_ns(c->session->rt->loop);
     if (c->op && spec->pool != POOL_RETRIEVE)
         c->op->sent++;
     call_event(c, CALL_EVENT_SEND, 0);
@@ -336,7 +336,7 @@ static void send_attempt(struct call *c)
         http_start(pool, r);
         return;
     }
-    c->exchange = transport_start(c->holder, r);
+    c->exchange = transport_start(c->session, r);
     if (!c->exchange) {
         err_nomem(&err, spec->name);
         fail_local(c, &err);
@@ -365,7 +365,7 @@ static void begin_attempt(struct call *c)
 {
     free_attempt(c);
     c->auth.ready = on_token;
-    auth_token(c->holder->auth, &c->auth, c->use);
+    auth_token(c->session->auth, &c->auth, c->use);
 }
 
 /* ---- judging ------------------------------------------------------------------------ */
@@ -397,16 +397,16 @@ static void describe_failure(struct call *c)
                            !(c->conflict_final && resp->status == 409);
         break;
     case CALL_CONNECT:
-        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
         c->err.retryable = 1;
         break;
     case CALL_TIMEOUT:
-        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+        err_set(&c->err, TINKER_ETIMEDOUT, "%s: %s", c->session->cfg->base_url, resp->reason);
         c->err.retryable = 1;
         break;
     default:
         if (resp->failure == HTTP_FAIL_TLS) {
-            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->holder->cfg->base_url, resp->reason);
+            err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
             break;
         }
         err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
@@ -436,7 +436,7 @@ static bool attempt_again(const struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     int max =
-        c->spec->max_retries == CALL_DEFAULT ? c->holder->cfg->max_retries : c->spec->max_retries;
+        c->spec->max_retries == CALL_DEFAULT ? c->session->cfg->max_retries : c->spec->max_retries;
     if (c->attempt >= max || attempts_spent(c))
         return false;
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
@@ -466,7 +466,7 @@ static void next_attempt(struct timer *t)
 static void wait_attempt(struct call *c)
 {
     /* A wait that the service asks for comes before our own back-off. */
-    struct runtime *rt = c->holder->rt;
+    struct runtime *rt = c->session->rt;
     int64_t ms =
         c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
     if (ms == 0)
@@ -496,10 +496,10 @@ static bool try_retryable(const struct call *c)
 /* Layer 2; false: the outcome stands. */
 static bool try_again(struct call *c)
 {
-    struct loop *l = c->holder->rt->loop;
+    struct loop *l = c->session->rt->loop;
     c->timer.fire = next_try;
     if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_BILLING) &&
-        !attempts_spent(c) && holder_billing_pause(c->holder, c->err.message)) {
+        !attempts_spent(c) && session_billing_pause(c->session, c->err.message)) {
         call_event(c, CALL_EVENT_RETRY, RETRY_BILLING_MS);
         loop_arm(l, &c->timer, RETRY_BILLING_MS);
         return true;
@@ -583,14 +583,14 @@ static void on_http(struct http_request *r)
 static bool has_breaker(const struct call *c)
 {
     enum pool_kind pool = c->spec->pool;
-    return c->holder->cfg->breaker_scope &&
+    return c->session->cfg->breaker_scope &&
            (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
 }
 
 static bool admit_call(struct call *c)
 {
     /* one breaker per service and kind of call, shared by the process */
-    const struct config *cfg = c->holder->cfg;
+    const struct config *cfg = c->session->cfg;
     char name[512];
     tinker_error refusal;
     snprintf(name, sizeof(name), "%s %s", cfg->breaker_scope, c->spec->name);
@@ -631,12 +631,12 @@ static void begin_try(struct call *c)
 {
     if (has_breaker(c) && !admit_call(c)) {
         c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
-        loop_arm(c->holder->rt->loop, &c->timer, 0);
+        loop_arm(c->session->rt->loop, &c->timer, 0);
         return;
     }
     /* attempt counts within the try, and goes out as x-stainless-retry-count */
     c->trying = true;
-    c->try_ns = loop_now_ns(c->holder->rt->loop);
+    c->try_ns = loop_now_ns(c->session->rt->loop);
     call_event(c, CALL_EVENT_TRY, 0);
     make_idempotency_key(c);
     c->attempt = 0;
@@ -649,7 +649,7 @@ void call_start(struct call *c)
     c->active = true;
     c->tries = c->sent = 0;
     c->maybe_done = false;
-    c->start_ns = loop_now_ns(c->holder->rt->loop);
+    c->start_ns = loop_now_ns(c->session->rt->loop);
     memset(&c->err, 0, sizeof(c->err));
     begin_try(c);
 }
@@ -679,7 +679,7 @@ void call_cancel(struct call *c)
     http_cancel(&c->http);
     transport_cancel(c->exchange);
     c->exchange = NULL;
-    loop_disarm(c->holder->rt->loop, &c->timer);
+    loop_disarm(c->session->rt->loop, &c->timer);
     free_attempt(c);
 }
 

@@ -43,7 +43,7 @@ enum call_outcome {
 
 struct call {
     /* set by the owner, who keeps everything alive until done */
-    struct holder *holder;
+    struct session *session;
     struct operation *op; /* whose options hold, and who hears of answers; may be NULL */
     int part;             /* among the requests of op, for its idempotency key */
     const struct call_spec *spec;

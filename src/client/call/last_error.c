@@ -47,14 +47,15 @@ void last_error_record(const struct call *c)
     if (c->op && c->op->future)
         keep_message(&c->op->future->last_error, message);
     if (c->spec->pool != POOL_TELEMETRY && (!message || affects_session(c)))
-        keep_message(&c->holder->last_error, message);
+        keep_message(&c->session->last_error, message);
 }
 
 /* false: nothing is known. */
 static bool describe_last_error(const struct tinker_future *f, char *out, size_t size)
 {
     pthread_mutex_lock(&future_lock);
-    const char *all = f->done ? NULL : f->holder->last_error; /* complete: the holder may be gone */
+    const char *all =
+        f->done ? NULL : f->session->last_error; /* complete: the session may be gone */
     const char *own = f->done ? NULL : f->last_error;
     snprintf(out, size, "the last %s failed: %s", own ? "attempt" : "exchange with the service",
              own   ? own

@@ -65,7 +65,7 @@ static void on_poll_timer(struct timer *t)
 static void send_poll_later(struct poll *p, int64_t delay_ms)
 {
     p->timer.fire = on_poll_timer;
-    loop_arm(p->holder->rt->loop, &p->timer, delay_ms);
+    loop_arm(p->session->rt->loop, &p->timer, delay_ms);
 }
 
 /* The service does not answer or asks for mercy: 1, 2, 4 ... 30 s. */
@@ -79,7 +79,7 @@ static void send_poll_after_backoff(struct poll *p)
  * milliseconds does not; a small pause keeps that from becoming a busy loop. */
 static void send_poll_at_once(struct poll *p)
 {
-    struct loop *l = p->holder->rt->loop;
+    struct loop *l = p->session->rt->loop;
     if (loop_now_ns(l) - p->sent_ns < RETRY_POLL_HELD_NS && p->iteration > 1)
         send_poll_later(p, RETRY_POLL_FLOOR_MS);
     else
@@ -88,7 +88,7 @@ static void send_poll_at_once(struct poll *p)
 
 static void send_poll_after_error(struct poll *p)
 {
-    const struct config *cfg = p->holder->cfg;
+    const struct config *cfg = p->session->cfg;
     if (!cfg->poll_backoff) {
         send_poll_at_once(p);
         return;
@@ -132,7 +132,7 @@ static void handle_metadata(struct poll *p, int64_t size)
      * large results cannot fill the memory all at once. */
     p->metadata_seen = true;
     p->bytes.granted = on_bytes_granted;
-    if (budget_take(&p->holder->response_bytes, &p->bytes, size > 0 ? size : 0))
+    if (budget_take(&p->session->response_bytes, &p->bytes, size > 0 ? size : 0))
         send_poll(p);
 }
 
@@ -212,7 +212,7 @@ static bool read_aside(struct poll *p, bool proto)
     a->proto = proto;
     arena_init(&a->arena, SIZE_MAX);
     a->body = *body;
-    if (!runtime_work(p->holder->rt, &a->job)) {
+    if (!runtime_work(p->session->rt, &a->job)) {
         free(a);
         return false;
     }
@@ -287,7 +287,7 @@ static void handle_gone(struct poll *p)
 static void handle_status(struct poll *p, int status)
 {
     enum retry_poll_action action = retry_poll_action(status);
-    if (action == RETRY_POLL_BILLING && holder_billing_pause(p->holder, p->call.err.message)) {
+    if (action == RETRY_POLL_BILLING && session_billing_pause(p->session, p->call.err.message)) {
         send_poll_later(p, RETRY_BILLING_MS);
         return;
     }
@@ -375,7 +375,7 @@ static bool build_poll(struct poll *p)
 
 static void send_poll(struct poll *p)
 {
-    struct loop *l = p->holder->rt->loop;
+    struct loop *l = p->session->rt->loop;
     tinker_error err;
     p->sent_ns = loop_now_ns(l);
     if (!build_poll(p)) {
@@ -398,10 +398,10 @@ void poll_start(struct poll *p, const char *request_id)
     p->ok = p->gone = p->metadata_seen = p->state_known = false;
     p->iteration = 0;
     p->conn = p->bad400 = 0;
-    p->poll_start_ns = loop_now_ns(p->holder->rt->loop);
+    p->poll_start_ns = loop_now_ns(p->session->rt->loop);
     if (!p->body.max)
         buf_init(&p->body, 1 << 16);
-    p->call.holder = p->holder;
+    p->call.session = p->session;
     /* a poll has the headers and the metadata of its operation, but not its timeout and retries */
     p->call.op = p->future ? p->future->op : NULL;
     p->call.spec = &spec;
@@ -431,7 +431,7 @@ void poll_cancel(struct poll *p)
         p->aside->poll = NULL;
     p->aside = NULL;
     call_cancel(&p->call);
-    loop_disarm(p->holder->rt->loop, &p->timer);
+    loop_disarm(p->session->rt->loop, &p->timer);
     budget_give(&p->bytes);
 }
 

@@ -22,7 +22,7 @@ struct aside;
 
 struct poll {
     /* set by the owner */
-    struct holder *holder;
+    struct session *session;
     const struct poll_kind *kind;
     struct tinker_future *future; /* learns the request id; may be NULL */
     int64_t started_ns;           /* of the operation, for the round-trip header */

@@ -102,7 +102,7 @@ tinker_future *tinker_service_call(tinker_service *s, const char *method, const 
                                    tinker_error *err)
 {
     const char *known = raw_call_check(method, path, content_type, err);
-    struct holder *h = known ? service_rest(s, err) : NULL;
+    struct session *h = known ? service_rest(s, err) : NULL;
     struct raw_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     if (!r) {
         if (h)

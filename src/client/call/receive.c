@@ -18,7 +18,7 @@
 
 struct receive_op {
     struct operation op; /* first */
-    struct holder_wait wait;
+    struct session_wait wait;
     struct call call;
     struct call_spec spec;
     char *path, *content_type, *accept;
@@ -44,7 +44,7 @@ static void receive_destroy(struct operation *op)
 static void receive_abandon(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
-    holder_forget(&o->wait);
+    session_forget(&o->wait);
     call_cancel(&o->call);
     operation_destroy(op);
 }
@@ -103,7 +103,7 @@ static void on_transfer_done(struct call *c)
     update_receive(o);
 }
 
-static void on_session_ready(struct holder_wait *w, const tinker_error *err)
+static void on_session_ready(struct session_wait *w, const tinker_error *err)
 {
     struct receive_op *o = container_of(w, struct receive_op, wait);
     if (err) {
@@ -111,7 +111,7 @@ static void on_session_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     struct call *c = &o->call;
-    c->holder = o->op.holder;
+    c->session = o->op.session;
     c->op = &o->op;
     c->spec = &o->spec;
     c->path = o->path;
@@ -130,7 +130,7 @@ static void receive_start(struct operation *op)
     o->owner.moved = on_buffer_moved;
     receive_buffer_bind(o->in, &o->owner, op->future->guard);
     o->wait.ready = on_session_ready;
-    holder_when_ready(op->holder, &o->wait);
+    session_when_ready(op->session, &o->wait);
 }
 
 static const struct operation_class receive_class = { "receive", receive_start, receive_abandon,
@@ -177,7 +177,7 @@ tinker_future *tinker_service_receive(tinker_service *s, const char *method, con
 {
     tinker_receive_options ours = TINKER_RECEIVE_OPTIONS_INIT;
     const char *known = check_receive(method, path, &ours, opts, on_piece, err);
-    struct holder *h = known ? service_rest(s, err) : NULL;
+    struct session *h = known ? service_rest(s, err) : NULL;
     if (!h)
         return NULL;
     struct receive_op *o = calloc(1, sizeof(*o));

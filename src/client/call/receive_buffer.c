@@ -129,7 +129,7 @@ static const struct callback_job_class deliveries = { .work = deliver_pieces,
                                                       .ended = end_delivery,
                                                       .destroy = destroy_buffer };
 
-struct receive_buffer *receive_buffer_new(struct holder *h, bool events, tinker_receive_fn *call,
+struct receive_buffer *receive_buffer_new(struct session *h, bool events, tinker_receive_fn *call,
                                           void *state)
 {
     struct receive_buffer *i = calloc(1, sizeof(*i));

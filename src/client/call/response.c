@@ -27,7 +27,7 @@ struct message {
     tinker_response_fn *call;
     void *state;
     struct response *response;
-    const atomic_bool *muted; /* the service's: the holder may be gone, and its configuration */
+    const atomic_bool *muted; /* the service's: the session may be gone, and its configuration */
 };
 
 /* ---- a response ---------------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static void deliver_response(void *arg)
 
 /* A slow callback loses responses, but never slows the network down or fills the memory. */
 static void post_response(struct callback_guard *g, const struct call_options *p,
-                          struct response *r, const struct holder *h)
+                          struct response *r, const struct session *h)
 {
     if (!callback_guard_admit(g, WAITING_MAX))
         return;
@@ -166,7 +166,7 @@ static void replace_response(struct tinker_future *f, struct response *a)
 static struct response_note make_note(const struct call *c)
 {
     return (struct response_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
-                                   loop_now_ns(c->holder->rt->loop) - c->sent_ns };
+                                   loop_now_ns(c->session->rt->loop) - c->sent_ns };
 }
 
 struct response *response_begin(const struct call *c)
@@ -191,7 +191,7 @@ void response_record(struct call *c)
         return;
     struct response *a = response_from_call(c, &f->note);
     if (a && p->on_response)
-        post_response(f->guard, p, a, c->holder);
+        post_response(f->guard, p, a, c->session);
     if (p->keep)
         replace_response(f, a); /* an older one would not be the last */
     else

@@ -225,7 +225,7 @@ static bool copy_request(tinker_exchange *x, const struct http_request *r)
     return copy_request_headers(x, r) && !x->arena.failed;
 }
 
-tinker_exchange *transport_start(struct holder *h, struct http_request *r)
+tinker_exchange *transport_start(struct session *h, struct http_request *r)
 {
     tinker_exchange *x = calloc(1, sizeof(*x));
     if (!x)

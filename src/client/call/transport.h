@@ -9,7 +9,7 @@
 
 /* Start r, which is filled as for http_start(); its done is called later.  NULL: no memory, and
  * nothing was started. */
-tinker_exchange *transport_start(struct holder *h, struct http_request *r);
+tinker_exchange *transport_start(struct session *h, struct http_request *r);
 /* Its done will not be called; x may be NULL. */
 void transport_cancel(tinker_exchange *x);
 

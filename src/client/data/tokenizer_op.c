@@ -91,7 +91,7 @@ static void on_named(tinker_future *source, void *state)
     }
     o->load->job.work = load_work;
     o->load->job.done = load_done;
-    o->loading = runtime_work(o->op.holder->rt, &o->load->job);
+    o->loading = runtime_work(o->op.session->rt, &o->load->job);
     if (!o->loading) {
         tinker_error err;
         err_nomem(&err, "tokenizer");
@@ -157,7 +157,7 @@ static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_er
 }
 
 /* source: taken over; NULL: err says why there is none. */
-static tinker_future *submit(struct tokenizer_op *o, struct holder *h, tinker_future *source,
+static tinker_future *submit(struct tokenizer_op *o, struct session *h, tinker_future *source,
                              tinker_error *err)
 {
     o->load->source = source;
@@ -174,7 +174,7 @@ tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                  tinker_error *err)
 {
     struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, t->holder, trainer_ask_name(t, err), err) : NULL;
+    return o ? submit(o, t->session, trainer_ask_name(t, err), err) : NULL;
 }
 
 tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
@@ -182,5 +182,5 @@ tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                 tinker_error *err)
 {
     struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, s->holder, tinker_sampler_base_model(s, err), err) : NULL;
+    return o ? submit(o, s->session, tinker_sampler_base_model(s, err), err) : NULL;
 }

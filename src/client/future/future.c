@@ -435,8 +435,8 @@ int64_t tinker_future_retry_after_ms(const tinker_future *f)
 
 /* ---- results ------------------------------------------------------------------------------ */
 
-/* Types are told apart by the address of their name, so two modules cannot clash. */
-const void *future_value(const tinker_future *f, const char *type)
+/* Types are told apart by the address of their wire type or name, so two modules cannot clash. */
+const void *future_value(const tinker_future *f, const void *type)
 {
     return f && f->kind == RESULT_VALUE && f->type == type && tinker_future_done(f) && !f->err
                ? f->value

@@ -31,7 +31,7 @@ enum result_kind {
     RESULT_VALUE /* a public struct, told apart by `type` */
 };
 
-struct holder;
+struct session;
 struct operation;
 struct runtime;
 
@@ -45,13 +45,13 @@ struct request_name {
 struct tinker_future {
     atomic_int refs;
     struct runtime *rt; /* these two only while not complete: they may be gone later */
-    struct holder *holder;
+    struct session *session;
     char *last_error;          /* the lock: why the last attempt failed, NULL: it did not */
     bool done;                 /* the lock of future.c */
     const tinker_error *err;   /* NULL: success; owned; written before done */
     struct request_name *name; /* the lock; NULL: none yet */
     enum result_kind kind;
-    const char *type;             /* RESULT_VALUE: address of the name of the type */
+    const void *type;             /* RESULT_VALUE: address of the name of the type */
     const void *value;            /* into the arena; what can be taken: owned until then */
     size_t n;                     /* METRICS */
     char *error_body;             /* of an HTTP error, NULL: none */
@@ -89,7 +89,7 @@ void future_set_request(struct tinker_future *f, const char *id, const char *typ
 const char *future_request_id(const struct tinker_future *f); /* loop thread; "" for none */
 
 /* The result of a future of kind RESULT_VALUE and this type (by address), or NULL. */
-const void *future_value(const struct tinker_future *f, const char *type);
+const void *future_value(const struct tinker_future *f, const void *type);
 
 /* queue.c, with the lock held: */
 /* loop: of a future that completes, NULL: it was complete already.  True: wake the waiters of

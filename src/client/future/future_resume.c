@@ -10,7 +10,7 @@
 
 struct resume_op {
     struct operation op;
-    struct holder_wait wait;
+    struct session_wait wait;
     const struct result_reader *reader;
     char *request_id;
     struct poll poll;
@@ -28,7 +28,7 @@ static void resume_destroy(struct operation *op)
 static void resume_abandon(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
-    holder_forget(&r->wait);
+    session_forget(&r->wait);
     poll_cancel(&r->poll);
     operation_destroy(op);
 }
@@ -44,7 +44,7 @@ static void on_resume_queue_state(struct poll *p, enum wire_queue_state state, c
                                   bool changed)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
-    queue_state_report(&r->watch, r->op.holder, QUEUE_STATE_TRAINING, r->request_id, state, reason,
+    queue_state_report(&r->watch, r->op.session, QUEUE_STATE_TRAINING, r->request_id, state, reason,
                        changed);
 }
 
@@ -59,17 +59,17 @@ static void on_resumed_result(struct poll *p)
     operation_fail(&r->op, &p->call.err);
 }
 
-static void on_resume_ready(struct holder_wait *w, const tinker_error *err)
+static void on_resume_ready(struct session_wait *w, const tinker_error *err)
 {
     struct resume_op *r = container_of(w, struct resume_op, wait);
     if (err) {
         operation_fail(&r->op, err);
         return;
     }
-    r->poll.holder = r->op.holder;
+    r->poll.session = r->op.session;
     r->poll.kind = &r->reader->poll;
     r->poll.future = r->op.future;
-    r->poll.started_ns = loop_now_ns(r->op.holder->rt->loop);
+    r->poll.started_ns = loop_now_ns(r->op.session->rt->loop);
     r->poll.decode = decode_resumed;
     r->poll.queue_state = on_resume_queue_state;
     r->poll.done = on_resumed_result;
@@ -80,7 +80,7 @@ static void resume_start(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
     r->wait.ready = on_resume_ready;
-    holder_when_ready(op->holder, &r->wait);
+    session_when_ready(op->session, &r->wait);
 }
 
 static const struct operation_class resume_class = { "resume", resume_start, resume_abandon,
@@ -95,7 +95,7 @@ tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
                 request_id ? request_id : "", request_type ? request_type : "");
         return NULL;
     }
-    struct holder *h = service_rest(s, err);
+    struct session *h = service_rest(s, err);
     struct resume_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     char *id = r ? strdup(request_id) : NULL;
     if (!id) {

@@ -37,7 +37,7 @@ void operation_put(struct operation *op, struct operation **list)
 static void start_operation(struct loop_task *t)
 {
     struct operation *op = (struct operation *)t; /* first member */
-    struct holder *h = op->holder;
+    struct session *h = op->session;
     operation_put(op, &h->ops);
     if (h->closed)
         operation_cancel(op);
@@ -65,7 +65,7 @@ static bool take_options(struct operation *op, struct tinker_future *f, struct c
 /* Everything but posting it.  p: taken over, may be NULL. */
 static struct tinker_future *prepare_operation(struct operation *op,
                                                const struct operation_class *class,
-                                               struct holder *h, enum result_kind kind,
+                                               struct session *h, enum result_kind kind,
                                                struct call_options *p, tinker_error *err)
 {
     struct tinker_future *f = future_new(h->rt, kind, err);
@@ -80,16 +80,16 @@ static struct tinker_future *prepare_operation(struct operation *op,
     }
     future_ref(f);
     f->op = op;
-    f->holder = h;
+    f->session = h;
     op->class = class;
-    op->holder = h;
+    op->session = h;
     op->future = f;
     op->task.run = start_operation;
     return f;
 }
 
 struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
-                                       struct holder *h, enum result_kind kind,
+                                       struct session *h, enum result_kind kind,
                                        struct call_options *options, tinker_error *err)
 {
     if (h->rt->pid != getpid()) { /* its threads are the parent's */
@@ -110,7 +110,7 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
 }
 
 struct tinker_future *operation_submit_over(struct operation *op,
-                                            const struct operation_class *class, struct holder *h,
+                                            const struct operation_class *class, struct session *h,
                                             enum result_kind kind, struct tinker_future *source,
                                             tinker_error *err)
 {
@@ -151,7 +151,7 @@ void operation_complete(struct operation *op, const tinker_error *err)
         return;
     op->future = NULL;
     f->op = NULL;
-    loop_disarm(op->holder->rt->loop, &f->deadline);
+    loop_disarm(op->session->rt->loop, &f->deadline);
     tinker_error named;
     if (err) {
         named = *err;
@@ -159,7 +159,7 @@ void operation_complete(struct operation *op, const tinker_error *err)
             err_prefix(&named, "%s", operation_label(op));
     }
     if (err && named.status != TINKER_ECANCELED && !op->told)
-        telemetry_error(op->holder->telemetry, &named, f->error_body, true);
+        telemetry_error(op->session->telemetry, &named, f->error_body, true);
     future_complete(f, err ? &named : NULL);
     future_unref(f);
 }
@@ -187,7 +187,7 @@ void operation_cancel(struct operation *op)
 void operation_expire(struct operation *op, int64_t timeout_ms)
 {
     tinker_error err;
-    future_timeout_event(op->holder, op->future, (double)timeout_ms / 1000);
+    future_timeout_event(op->session, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
     last_error_append(&err, op->future);
@@ -210,7 +210,7 @@ void operation_note_response(struct operation *op, const struct call *c)
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
     response_keep(op, c);
-    int64_t ms = retry_after_ms(resp, clock_wall_ns(op->holder->rt->clock));
+    int64_t ms = retry_after_ms(resp, clock_wall_ns(op->session->rt->clock));
     f->retry_after_ms = ms > 0 ? ms : -1;
 }
 

@@ -12,13 +12,13 @@
 #include "http/loop.h"
 
 struct call;
-struct holder;
+struct session;
 struct call_options;
 
 struct operation_class {
     const char *name; /* for messages: "optim_step" */
     void (*start)(struct operation *op);
-    /* The future is complete (canceled, or the holder closes): stop everything under
+    /* The future is complete (canceled, or the session closes): stop everything under
      * way and, now or when its turn has passed, operation_destroy(). */
     void (*abandon)(struct operation *op);
     void (*destroy)(
@@ -28,9 +28,9 @@ struct operation_class {
 struct operation {
     struct loop_task task;
     const struct operation_class *class;
-    struct holder *holder;
+    struct session *session;
     struct tinker_future *future;  /* a reference, NULL once complete */
-    struct operation *next, *prev; /* the holder's live operations */
+    struct operation *next, *prev; /* the session's live operations */
     struct operation **list;       /* which of its lists: where that begins; NULL: none yet */
     bool calls_back;               /* its future needs a callback guard */
     bool lingers; /* complete; only a connection ends in order, and abandon may cut that */
@@ -45,13 +45,13 @@ struct operation {
  * Give op (allocated, otherwise set up) its future; the caller's reference is returned by
  * operation_submit.  NULL: out of memory, or in a fork; op is the caller's to destroy. */
 struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
-                                       struct holder *h, enum result_kind kind,
+                                       struct session *h, enum result_kind kind,
                                        struct call_options *options, tinker_error *err);
 /* For an operation that waits for another, whose future (`source`) is nobody else's: that has the
  * options of the call, so this one has none, and freeing the new future silences both.  source is
  * canceled when this fails. */
 struct tinker_future *operation_submit_over(struct operation *op,
-                                            const struct operation_class *class, struct holder *h,
+                                            const struct operation_class *class, struct session *h,
                                             enum result_kind kind, struct tinker_future *source,
                                             tinker_error *err);
 /* What is known of the answers to source, which is complete, is known of op's future from now on;
@@ -66,7 +66,7 @@ void operation_expire(struct operation *op,
 void operation_cancel(struct operation *op); /* completes as canceled, abandons */
 void operation_destroy(struct operation *op);
 void operation_put(struct operation *op,
-                   struct operation **list); /* into this list of its holder's */
+                   struct operation **list); /* into this list of its session's */
 /* Has it made all the attempts that the caller's options allow? */
 bool operation_is_spent(const struct operation *op);
 /* Keep the body and the Retry-After of a failed exchange for the future's accessors. */

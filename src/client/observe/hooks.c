@@ -94,7 +94,7 @@ static void log_on_callback_thread(void *state, enum log_level level, const char
     if (atomic_load(&cfg->muted))
         return;
     if (cfg->log_callback)
-        cfg->log_callback(cfg->log_state, (tinker_log_level)level, line);
+        cfg->log_callback((tinker_log_level)level, line, cfg->log_state);
     else
         log_stderr(NULL, level, line);
 }

@@ -19,13 +19,13 @@
 
 /* ---- parts of events for hooks --------------------------------------------------------------- */
 
-static double ms_since(struct holder *h, int64_t start_ns)
+static double ms_since(struct session *h, int64_t start_ns)
 {
     return (double)(loop_now_ns(h->rt->loop) - start_ns) / 1e6;
 }
 
 /* e NULL: nobody listens, and nobody needs to look at the clock. */
-static void put_wall_time(struct event *e, struct holder *h)
+static void put_wall_time(struct event *e, struct session *h)
 {
     if (e)
         event_number(e, "system_time_ms", (double)(clock_wall_ns(h->rt->clock) / 1000000));
@@ -79,7 +79,7 @@ static void put_bool(struct data *d, const char *key, bool value)
     json_put_bool(&d->w, value);
 }
 
-static void send_data(struct data *d, struct holder *h, const char *name, tinker_severity severity)
+static void send_data(struct data *d, struct session *h, const char *name, tinker_severity severity)
 {
     json_put_end_object(&d->w);
     if (buf_ok(&d->buf))
@@ -99,7 +99,7 @@ static void put_failure(struct data *d, const tinker_error *err)
         json_put_null(&d->w);
 }
 
-static void put_times(struct data *d, struct holder *h, int64_t start_ns)
+static void put_times(struct data *d, struct session *h, int64_t start_ns)
 {
     int64_t elapsed = loop_now_ns(h->rt->loop) - start_ns;
     int64_t wall = clock_wall_ns(h->rt->clock);
@@ -110,7 +110,7 @@ static void put_times(struct data *d, struct holder *h, int64_t start_ns)
 
 /* ---- attempts of layers 2 and 3 --------------------------------------------------------------- */
 
-static void send_sample_failure(struct holder *h, const struct attempt *a, bool again)
+static void send_sample_failure(struct session *h, const struct attempt *a, bool again)
 {
     if (!h->telemetry)
         return;
@@ -127,7 +127,7 @@ static void send_sample_failure(struct holder *h, const struct attempt *a, bool 
               again || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
 }
 
-void attempt_event(struct holder *h, enum attempt_event event, const struct attempt *a)
+void attempt_event(struct session *h, enum attempt_event event, const struct attempt *a)
 {
     static const char *const names[] = { "retry.attempt.start", "retry.attempt.stop",
                                          "retry.attempt.retry", "retry.attempt.failed" };
@@ -161,12 +161,12 @@ static const char *const pool_names[POOL_COUNT] = {
 
 static struct event *request_event(const struct call *c, const char *name)
 {
-    struct event *e = event_new(c->holder->hooks, name);
+    struct event *e = event_new(c->session->hooks, name);
     event_text(e, "operation", c->spec->name);
     event_text(e, "method", c->spec->method);
     event_text(e, "path", c->path);
     event_text(e, "pool", pool_names[c->spec->pool]);
-    event_text(e, "base_url", c->holder->cfg->base_url);
+    event_text(e, "base_url", c->session->cfg->base_url);
     return e;
 }
 
@@ -183,7 +183,7 @@ static void append_headers(struct buf *out, const struct call *c)
 
 static void log_attempt(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     if (!h->cfg->dump_headers) {
         log_line(&h->log, LOG_DEBUG, "%s %s", c->spec->method, c->path);
         return;
@@ -209,7 +209,7 @@ static struct attempt try_of(const struct call *c)
 
 static void start_try_event(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     if (c->spec->pool == POOL_RETRIEVE)
         metric_add(h->cfg->metrics.polls, 1);
     struct event *e = request_event(c, "http.request.start");
@@ -224,7 +224,7 @@ static void start_try_event(struct call *c)
 
 static void end_try_event(struct call *c)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     const struct own_metrics *m = &h->cfg->metrics;
     double ms = ms_since(h, c->try_ns);
     bool ok = c->outcome == CALL_OK;
@@ -247,7 +247,7 @@ static void end_try_event(struct call *c)
 static void cancel_try_event(struct call *c)
 {
     struct event *e = request_event(c, "http.request.exception");
-    event_number(e, "duration_ms", ms_since(c->holder, c->try_ns));
+    event_number(e, "duration_ms", ms_since(c->session, c->try_ns));
     event_text(e, "reason", "canceled");
     put_call_metadata(e, c->op);
     event_send(e);
@@ -255,7 +255,7 @@ static void cancel_try_event(struct call *c)
 
 static void send_try_failure(struct call *c, bool retryable)
 {
-    struct holder *h = c->holder;
+    struct session *h = c->session;
     bool user = telemetry_is_user_error(&c->err);
     log_line(&h->log, LOG_DEBUG, "%s failed%s: %s", c->spec->name,
              retryable ? ", will be tried again" : "", c->err.message);
@@ -277,7 +277,7 @@ static void decide_try_event(struct call *c, enum call_event event, int64_t dela
 {
     struct attempt a = try_of(c);
     a.delay_ms = delay_ms;
-    attempt_event(c->holder,
+    attempt_event(c->session,
                   event == CALL_EVENT_RETRY ? ATTEMPT_RETRY
                   : a.err                   ? ATTEMPT_FAILED
                                             : ATTEMPT_STOP,
@@ -286,7 +286,7 @@ static void decide_try_event(struct call *c, enum call_event event, int64_t dela
 
 void call_event(struct call *c, enum call_event event, int64_t delay_ms)
 {
-    const struct own_metrics *m = &c->holder->cfg->metrics;
+    const struct own_metrics *m = &c->session->cfg->metrics;
     switch (event) {
     case CALL_EVENT_TRY:
         start_try_event(c);
@@ -325,8 +325,8 @@ void call_event(struct call *c, enum call_event event, int64_t delay_ms)
 
 static void send_poll_hook(struct poll *p, const char *event, const tinker_error *err)
 {
-    struct event *e = event_new(p->holder->hooks, event);
-    event_number(e, "elapsed_ms", ms_since(p->holder, p->poll_start_ns));
+    struct event *e = event_new(p->session->hooks, event);
+    event_number(e, "elapsed_ms", ms_since(p->session, p->poll_start_ns));
     event_number(e, "iteration", (double)(p->iteration - 1));
     event_number(e, "status", err->http_status);
     event_text(e, "request_id", p->request_id);
@@ -347,9 +347,9 @@ static void poll_end(struct data *d, struct poll *p, const char *name, tinker_se
 {
     char full[96];
     put_int(d, "iteration", p->iteration - 1);
-    put_seconds(d, "elapsed_time", loop_now_ns(p->holder->rt->loop) - p->poll_start_ns);
+    put_seconds(d, "elapsed_time", loop_now_ns(p->session->rt->loop) - p->poll_start_ns);
     snprintf(full, sizeof(full), "APIFuture.result_async.%s", name);
-    send_data(d, p->holder, full, severity);
+    send_data(d, p->session, full, severity);
 }
 
 /* What the service wrote: it may repeat a secret, and it may be long. */
@@ -378,7 +378,7 @@ static void send_poll_status(struct poll *p, enum poll_event kind)
     const tinker_error *err = &p->call.err;
     send_poll_hook(
         p, kind == POLL_EVENT_CONNECTION ? "future.connection_error" : "future.api_error", err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     bool loud = kind == POLL_EVENT_FATAL || kind == POLL_EVENT_BUDGET;
     struct data d;
@@ -402,7 +402,7 @@ static void send_poll_failed(struct poll *p, const tinker_error *err, const char
 {
     static const char *const names[] = { "Unknown", "Server", "User" };
     send_poll_hook(p, "future.request_failed", err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     bool user = err->category == TINKER_CATEGORY_USER;
     struct data d;
@@ -416,7 +416,7 @@ static void send_poll_failed(struct poll *p, const tinker_error *err, const char
 static void send_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n)
 {
     send_poll_hook(p, "future.validation_error", err);
-    if (!p->holder->telemetry)
+    if (!p->session->telemetry)
         return;
     struct data d;
     poll_begin(&d, p);
@@ -443,7 +443,8 @@ void poll_event(struct poll *p, enum poll_event event, const struct poll_failure
 
 /* ---- waiting ---------------------------------------------------------------------------------- */
 
-void queue_event(struct holder *h, const char *who, enum wire_queue_state state, const char *reason)
+void queue_event(struct session *h, const char *who, enum wire_queue_state state,
+                 const char *reason)
 {
     static const char *const names[] = { "unknown", "active", "paused_capacity",
                                          "paused_rate_limit" };
@@ -456,7 +457,7 @@ void queue_event(struct holder *h, const char *who, enum wire_queue_state state,
     event_send(e);
 }
 
-static void send_timeout_hook(struct holder *h, const struct tinker_future *f, double timeout_s)
+static void send_timeout_hook(struct session *h, const struct tinker_future *f, double timeout_s)
 {
     struct event *e = event_new(h->hooks, "future.timeout");
     event_number(e, "elapsed_ms", timeout_s * 1000);
@@ -467,7 +468,7 @@ static void send_timeout_hook(struct holder *h, const struct tinker_future *f, d
     event_send(e);
 }
 
-void future_timeout_event(struct holder *h, const struct tinker_future *f, double timeout_s)
+void future_timeout_event(struct session *h, const struct tinker_future *f, double timeout_s)
 {
     send_timeout_hook(h, f, timeout_s);
     if (!h->telemetry)

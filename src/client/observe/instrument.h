@@ -45,7 +45,7 @@ struct attempt {
     const struct operation *op; /* may be NULL */
 };
 enum attempt_event { ATTEMPT_START, ATTEMPT_STOP, ATTEMPT_RETRY, ATTEMPT_FAILED };
-void attempt_event(struct holder *h, enum attempt_event event, const struct attempt *a);
+void attempt_event(struct session *h, enum attempt_event event, const struct attempt *a);
 
 /* What a poll does about a response that is not the result. */
 enum poll_event {
@@ -68,9 +68,9 @@ struct poll_failure {
 void poll_event(struct poll *p, enum poll_event event, const struct poll_failure *failure);
 
 /* The deadline of a future passed. */
-void future_timeout_event(struct holder *h, const struct tinker_future *f, double timeout_s);
+void future_timeout_event(struct session *h, const struct tinker_future *f, double timeout_s);
 /* The state of the service's queue changed, for the requests of `who`. */
-void queue_event(struct holder *h, const char *who, enum wire_queue_state state,
+void queue_event(struct session *h, const char *who, enum wire_queue_state state,
                  const char *reason);
 /* A custom loss began or ended.  Any thread. */
 void loss_event(struct hooks *hooks, const tinker_loss_event *loss);

@@ -58,15 +58,15 @@ static void deliver_state(void *arg)
     struct news *n = arg;
     atomic_fetch_sub(&n->observer->waiting, 1);
     pthread_mutex_lock(&n->observer->lock);
-    tinker_queue_observer *call = n->observer->call;
+    tinker_queue_state_fn *call = n->observer->call;
     void *state = n->observer->state;
     pthread_mutex_unlock(&n->observer->lock);
     if (call)
-        call(state, n->who, n->state, n->reason);
+        call(n->who, n->state, n->reason, state);
     news_free(n);
 }
 
-static void post_state(struct holder *h, const char *id, enum wire_queue_state state,
+static void post_state(struct session *h, const char *id, enum wire_queue_state state,
                        const char *reason, bool changed)
 {
     struct queue_observer *o = h->observer;
@@ -86,7 +86,7 @@ static void post_state(struct holder *h, const char *id, enum wire_queue_state s
     news_free(n);
 }
 
-void queue_state_report(struct queue_state *o, struct holder *h, enum queue_state_kind kind,
+void queue_state_report(struct queue_state *o, struct session *h, enum queue_state_kind kind,
                         const char *id, enum wire_queue_state state, const char *reason,
                         bool changed)
 {

@@ -10,12 +10,12 @@
 #include <tinker/service.h>
 #include "wire/future.h"
 
-struct holder;
+struct session;
 
 /* The user's observer; one per service. */
 struct queue_observer {
     pthread_mutex_t lock;
-    tinker_queue_observer *call; /* lock; NULL: none */
+    tinker_queue_state_fn *call; /* lock; NULL: none */
     bool transitions_only;       /* lock */
     void *state;                 /* lock */
     atomic_int waiting;          /* states on their way to it */
@@ -27,7 +27,7 @@ struct queue_state {
 
 enum queue_state_kind { QUEUE_STATE_TRAINING, QUEUE_STATE_CREATION, QUEUE_STATE_SAMPLING };
 
-void queue_state_report(struct queue_state *o, struct holder *h, enum queue_state_kind kind,
+void queue_state_report(struct queue_state *o, struct session *h, enum queue_state_kind kind,
                         const char *id, enum wire_queue_state state, const char *reason,
                         bool changed);
 /* The reason to show: the server's, or one by state. */

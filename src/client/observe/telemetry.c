@@ -29,7 +29,7 @@ struct event {
 };
 
 struct telemetry {
-    struct holder *holder;
+    struct session *session;
     char session_id[128], process_uuid[37];
     bool with_session;
     int64_t started_us;
@@ -118,7 +118,7 @@ static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
     e->wire.event_id = e->id;
     e->wire.severity = severity_name(severity);
     e->wire.timestamp.has = 1;
-    e->wire.timestamp.us = clock_wall_ns(t->holder->rt->clock) / 1000;
+    e->wire.timestamp.us = clock_wall_ns(t->session->rt->clock) / 1000;
     return e;
 }
 
@@ -142,13 +142,13 @@ static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b,
     bool post = fits && (flush || t->n_queued >= BATCH_MAX) && !t->posted;
     if (post) {
         t->posted = true;
-        loop_post(t->holder->rt->loop, &t->task);
+        loop_post(t->session->rt->loop, &t->task);
     }
     pthread_mutex_unlock(&t->lock);
     if (fits)
         return true;
-    log_line(&t->holder->log, LOG_WARNING, "telemetry queue is full, event dropped");
-    metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)n);
+    log_line(&t->session->log, LOG_WARNING, "telemetry queue is full, event dropped");
+    metric_add(t->session->cfg->metrics.telemetry_dropped, (int64_t)n);
     free(a);
     free(b);
     return false;
@@ -247,7 +247,7 @@ bool telemetry_error(struct telemetry *t, const tinker_error *err, const char *b
         return false;
     struct event *end = fatal && t->with_session ? make_session_end(t) : NULL;
     if (fatal)
-        log_line(&t->holder->log, LOG_INFO, "Exception logged for session ID: %s", t->session_id);
+        log_line(&t->session->log, LOG_INFO, "Exception logged for session ID: %s", t->session_id);
     return enqueue_event(t, e, end, true);
 }
 
@@ -279,7 +279,7 @@ static void drop_events(struct telemetry *t, size_t n)
 
 static void finish_close(struct telemetry *t)
 {
-    struct loop *l = t->holder->rt->loop;
+    struct loop *l = t->session->rt->loop;
     void (*closed)(void *arg) = t->closed;
     call_cancel(&t->call);
     loop_disarm(l, &t->timer);
@@ -309,13 +309,13 @@ static bool is_accepted(struct call *c)
 static void on_batch_sent(struct call *c)
 {
     struct telemetry *t = container_of(c, struct telemetry, call);
-    int64_t max = t->holder->cfg->telemetry_max_retries;
+    int64_t max = t->session->cfg->telemetry_max_retries;
     bool ok = is_accepted(c);
     if (ok || (max >= 0 && ++t->failures > max)) {
         if (!ok) {
-            log_line(&t->holder->log, LOG_WARNING, "telemetry: %zu events given up: %s",
+            log_line(&t->session->log, LOG_WARNING, "telemetry: %zu events given up: %s",
                      t->n_sending, c->err.message);
-            metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)t->n_sending);
+            metric_add(t->session->cfg->metrics.telemetry_dropped, (int64_t)t->n_sending);
         }
         t->failures = 0;
         drop_events(t, t->n_sending);
@@ -323,9 +323,9 @@ static void on_batch_sent(struct call *c)
         send_batch(t);
         return;
     }
-    log_line(&t->holder->log, LOG_WARNING, "telemetry not delivered, trying again: %s",
+    log_line(&t->session->log, LOG_WARNING, "telemetry not delivered, trying again: %s",
              c->err.message);
-    loop_arm(t->holder->rt->loop, &t->timer, RETRY_TELEMETRY_MS);
+    loop_arm(t->session->rt->loop, &t->timer, RETRY_TELEMETRY_MS);
 }
 
 static bool encode_batch(struct telemetry *t)
@@ -339,17 +339,17 @@ static bool encode_batch(struct telemetry *t)
     t->n_sending = n;
     struct wire_telemetry_send_request req = { events,
                                                n,
-                                               identity_of_machine()->platform,
-                                               t->holder->cfg->sdk_version,
+                                               user_agent_of_machine()->platform,
+                                               t->session->cfg->sdk_version,
                                                t->session_id,
                                                t->process_uuid };
     tinker_error err;
     buf_reset(&t->body);
     if (n == 0 || wire_encode_json(&wire_telemetry_send_request, &req, &t->body, &err) == TINKER_OK)
         return true;
-    log_line(&t->holder->log, LOG_WARNING, "telemetry: %zu events cannot be sent: %s", n,
+    log_line(&t->session->log, LOG_WARNING, "telemetry: %zu events cannot be sent: %s", n,
              err.message);
-    metric_add(t->holder->cfg->metrics.telemetry_dropped, (int64_t)n);
+    metric_add(t->session->cfg->metrics.telemetry_dropped, (int64_t)n);
     return false;
 }
 
@@ -364,12 +364,12 @@ static void send_batch(struct telemetry *t)
         if (t->closed)
             finish_close(t);
         else
-            loop_arm(t->holder->rt->loop, &t->timer, FLUSH_MS);
+            loop_arm(t->session->rt->loop, &t->timer, FLUSH_MS);
         return;
     }
-    loop_disarm(t->holder->rt->loop, &t->timer);
+    loop_disarm(t->session->rt->loop, &t->timer);
     struct call *c = &t->call;
-    c->holder = t->holder;
+    c->session = t->session;
     c->spec = &spec;
     c->path = "api/v1/telemetry";
     c->empty_ok = true;
@@ -397,7 +397,7 @@ void telemetry_flush(struct telemetry *t)
     pthread_mutex_lock(&t->lock);
     if (!t->posted && !t->stopped) {
         t->posted = true;
-        loop_post(t->holder->rt->loop, &t->task);
+        loop_post(t->session->rt->loop, &t->task);
     }
     pthread_mutex_unlock(&t->lock);
 }
@@ -423,7 +423,7 @@ static void on_close_bound(struct timer *timer)
     finish_close(container_of(timer, struct telemetry, bound));
 }
 
-struct telemetry *telemetry_new(struct holder *h)
+struct telemetry *telemetry_new(struct session *h)
 {
     if (!h->cfg->telemetry)
         return NULL;
@@ -432,7 +432,7 @@ struct telemetry *telemetry_new(struct holder *h)
         log_line(&h->log, LOG_WARNING, "no memory for telemetry, going on without");
         return NULL;
     }
-    t->holder = h;
+    t->session = h;
     t->with_session = h->session_id != NULL;
     if (h->session_id)
         snprintf(t->session_id, sizeof(t->session_id), "%s", h->session_id);
@@ -441,7 +441,7 @@ struct telemetry *telemetry_new(struct holder *h)
         rand_uuid(uuid);
         snprintf(t->session_id, sizeof(t->session_id), "sessionless-%s", uuid);
     }
-    identity_process_uuid(t->process_uuid);
+    user_agent_process_uuid(t->process_uuid);
     t->started_us = clock_wall_ns(h->rt->clock) / 1000;
     pthread_mutex_init(&t->lock, NULL);
     future_cond_init(&t->idle);
@@ -470,7 +470,7 @@ void telemetry_close(struct telemetry *t, int64_t bound_ms, void (*closed)(void 
     struct event *e = t->with_session ? make_session_end(t) : NULL;
     if (e)
         enqueue_event(t, e, NULL, false);
-    loop_arm(t->holder->rt->loop, &t->bound, bound_ms);
+    loop_arm(t->session->rt->loop, &t->bound, bound_ms);
     if (!t->call.active)
         send_batch(t);
 }
@@ -480,8 +480,8 @@ void telemetry_free(struct telemetry *t)
     if (!t)
         return;
     call_clear(&t->call);
-    loop_disarm(t->holder->rt->loop, &t->timer);
-    loop_disarm(t->holder->rt->loop, &t->bound);
+    loop_disarm(t->session->rt->loop, &t->timer);
+    loop_disarm(t->session->rt->loop, &t->bound);
     while (t->first) {
         struct event *e = t->first;
         t->first = e->next;

@@ -15,11 +15,11 @@
 #include <tinker/error.h>
 #include <tinker/service.h>
 
-struct holder;
+struct session;
 struct telemetry;
 
 /* NULL: switched off, or no memory (logged; nothing else depends on it). */
-struct telemetry *telemetry_new(struct holder *h);
+struct telemetry *telemetry_new(struct session *h);
 void telemetry_free(struct telemetry *t);
 /* Say the session ends, send what is queued for at most bound_ms, then closed(arg). */
 void telemetry_close(struct telemetry *t, int64_t bound_ms, void (*closed)(void *arg), void *arg);

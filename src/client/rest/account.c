@@ -1,4 +1,5 @@
 /* account.c - the REST calls about the account: usage, storage, audit, and whose key it is. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/account.h>
@@ -6,24 +7,24 @@
 #include "client/session/jwt.h"
 #include "client/rest/rest.h"
 #include "client/rest/rest_op.h"
-#include "client/rest/rest_types.h"
 #include "client/session/service.h"
 #include "wire/timestamp.h"
+#include "wire/wire.h"
 
-static const struct rest_kind billing_kind = { REST_CLASS("get_billing_usage"),
-                                               REST_SPEC("get_billing_usage", "GET"),
-                                               RESULT_VALUE,
-                                               type_billing,
-                                               read_billing,
-                                               false };
-static const struct rest_kind audit_kind = { REST_CLASS("get_audit_log"),
-                                             { "get_audit_log", "GET", POOL_REDIRECT, 0, NULL,
-                                               CALL_DEFAULT, true, false },
-                                             RESULT_VALUE,
-                                             type_audit,
-                                             read_audit,
-                                             false };
+static const struct rest_kind billing_kind = { REST_KIND("get_billing_usage", "GET"),
+                                               .result = RESULT_VALUE,
+                                               .type = &wire_billing_usage_response };
+static const struct rest_kind audit_kind = { .class = REST_CLASS("get_audit_log"),
+                                             .spec = { .name = "get_audit_log",
+                                                       .method = "GET",
+                                                       .pool = POOL_REDIRECT,
+                                                       .max_retries = CALL_DEFAULT,
+                                                       .outer = true },
+                                             .result = RESULT_VALUE,
+                                             .type = &wire_audit_log_response };
 
+/* Read a time that the caller gave and write it as the service wants it: RFC 3339 in UTC.  A time
+ * without an offset is taken as UTC, not as local time: programs run in many zones. */
 static tinker_status check_time(const char *what, const char *text, struct wire_time *out,
                                 char normal[WIRE_TIME_TEXT], tinker_error *err)
 {
@@ -35,8 +36,8 @@ static tinker_status check_time(const char *what, const char *text, struct wire_
     return TINKER_OK;
 }
 
-tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, const char *end,
-                                         tinker_error *err)
+tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start, const char *end,
+                                             tinker_error *err)
 {
     struct wire_time from, to;
     char a[WIRE_TIME_TEXT], b[WIRE_TIME_TEXT];
@@ -53,18 +54,61 @@ tinker_future *tinker_rest_billing_usage(tinker_rest *r, const char *start, cons
     http_query_escape(&path, a);
     buf_puts(&path, "&ending_before=");
     http_query_escape(&path, b);
-    return rest_submit(rest_holder(r, err), &billing_kind, buf_detach(&path, NULL), NULL,
-                       rest_options(r), err);
+    return rest_send(r, &billing_kind, buf_detach(&path, NULL), NULL, err);
 }
 
-static const struct rest_kind storage_kind = { REST_CLASS("get_checkpoint_storage_usage"),
-                                               REST_SPEC("get_checkpoint_storage_usage", "GET"),
-                                               RESULT_VALUE,
-                                               type_storage,
-                                               read_storage,
-                                               false };
+const tinker_billing *tinker_future_billing(const tinker_future *f)
+{
+    return future_value(f, &wire_billing_usage_response);
+}
 
-tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id, tinker_error *err)
+const tinker_billing_event *tinker_billing_event_at(const tinker_billing *list, size_t i)
+{
+    return i < list->n_events ? (const tinker_billing_event *)list->events + i : NULL;
+}
+
+const tinker_billing_session *tinker_billing_session_at(const tinker_billing *list, size_t i)
+{
+    return i < list->n_sessions ? (const tinker_billing_session *)list->sessions + i : NULL;
+}
+
+/* Converted, because the wire has a size in gigabytes as well. */
+static tinker_status read_storage(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_checkpoint_usage_response w;
+    tinker_storage *out;
+    tinker_status s = rest_decode(r, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s != TINKER_OK)
+        return s;
+    tinker_storage_share *v = arena_array(&r->op.future->arena, w.n_data + 1, sizeof(*v));
+    if (!v)
+        return err_nomem(err, "result");
+    for (size_t i = 0; i < w.n_data; i++) {
+        const struct wire_checkpoint_usage *u = &w.data[i];
+        v[i] = (tinker_storage_share){
+            u->project_id,
+            u->org_user_urn,
+            u->user_email,
+            u->user_name,
+            u->checkpoint_count,
+            u->size_bytes,
+            (u->estimated_monthly_cost_usd.has ? u->estimated_monthly_cost_usd.value : NAN)
+        };
+    }
+    *out = (tinker_storage){ w.n_data, v,
+                             (w.effective_rate_usd_per_gigabyte_month.has
+                                  ? w.effective_rate_usd_per_gigabyte_month.value
+                                  : NAN) };
+    return TINKER_OK;
+}
+
+static const struct rest_kind storage_kind = { REST_KIND("get_checkpoint_storage_usage", "GET"),
+                                               .result = RESULT_VALUE,
+                                               .type = &wire_checkpoint_usage_response,
+                                               .read = read_storage };
+
+tinker_future *tinker_rest_get_storage_usage(tinker_rest *r, const char *project_id,
+                                             tinker_error *err)
 {
     struct buf path;
     buf_init(&path, 1 << 10);
@@ -73,25 +117,28 @@ tinker_future *tinker_rest_storage_usage(tinker_rest *r, const char *project_id,
         buf_puts(&path, "?project_id=");
         http_query_escape(&path, project_id);
     }
-    return rest_submit(rest_holder(r, err), &storage_kind, buf_detach(&path, NULL), NULL,
-                       rest_options(r), err);
+    return rest_send(r, &storage_kind, buf_detach(&path, NULL), NULL, err);
 }
 
-static bool is_day(const char *s)
+const tinker_storage *tinker_future_storage(const tinker_future *f)
 {
+    return future_value(f, &wire_checkpoint_usage_response);
+}
+
+const tinker_storage_share *tinker_storage_share_at(const tinker_storage *list, size_t i)
+{
+    return i < list->n ? (const tinker_storage_share *)list->items + i : NULL;
+}
+
+tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, int checkpoints_only,
+                                         tinker_error *err)
+{
+    /* Digits where the shape has 0; whether there is such a day is for the service to say. */
     static const char shape[] = "0000-00-00";
-    if (strlen(s) != sizeof(shape) - 1)
-        return false;
-    for (size_t i = 0; s[i]; i++)
-        if (shape[i] == '0' ? s[i] < '0' || s[i] > '9' : s[i] != '-')
-            return false;
-    return true;
-}
-
-tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkpoints_only,
-                                     tinker_error *err)
-{
-    if (day && !is_day(day)) {
+    bool ok = !day || strlen(day) == sizeof(shape) - 1;
+    for (size_t i = 0; ok && day && day[i]; i++)
+        ok = shape[i] == '0' ? day[i] >= '0' && day[i] <= '9' : day[i] == '-';
+    if (!ok) {
         err_set(err, TINKER_EINVAL, "day \"%s\" is not YYYY-MM-DD", day);
         return NULL;
     }
@@ -99,15 +146,27 @@ tinker_future *tinker_rest_audit_log(tinker_rest *r, const char *day, int checkp
     buf_init(&path, 1 << 10);
     buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
                day ? "&day=" : "", day ? day : "");
-    return rest_submit(rest_holder(r, err), &audit_kind, buf_detach(&path, NULL), NULL,
-                       rest_options(r), err);
+    return rest_send(r, &audit_kind, buf_detach(&path, NULL), NULL, err);
+}
+
+const tinker_audit *tinker_future_audit(const tinker_future *f)
+{
+    return future_value(f, &wire_audit_log_response);
+}
+
+const tinker_audit_entry *tinker_audit_entry_at(const tinker_audit *list, size_t i)
+{
+    return i < list->n ? (const tinker_audit_entry *)list->items + i : NULL;
 }
 
 /* ---- whoami: an operation without a request ------------------------------------------------------- */
 
+static const char identity_tag[] = "identity"; /* its address tells the result apart */
+
+/* It waits for the start of the session, which gets the JWT, and then reads it. */
 struct whoami_op {
     struct operation op;
-    struct holder_wait wait;
+    struct session_wait wait;
 };
 
 static void whoami_destroy(struct operation *op)
@@ -117,14 +176,16 @@ static void whoami_destroy(struct operation *op)
 
 static void whoami_abandon(struct operation *op)
 {
-    holder_forget(&((struct whoami_op *)op)->wait);
+    session_forget(&((struct whoami_op *)op)->wait);
     operation_destroy(op);
 }
 
-/* The JWT in use, or a key that is itself one of the service's. */
+/* Read who one is from the JWT in use, or from a key that is itself one of the service's JWTs ("iss"
+ * begins with passport-).  Its signature is not checked: the service does that with every request,
+ * and nothing is decided here. */
 static tinker_status read_identity(struct operation *op, tinker_error *err)
 {
-    struct holder *h = op->holder;
+    struct session *h = op->session;
     struct tinker_future *f = op->future;
     struct jwt_claims claims;
     const char *jwt = auth_jwt(h->auth), *key = h->cfg->api_key;
@@ -146,11 +207,11 @@ static tinker_status read_identity(struct operation *op, tinker_error *err)
             return err_nomem(err, "result");
     }
     f->value = id;
-    f->type = type_identity;
+    f->type = identity_tag;
     return TINKER_OK;
 }
 
-static void whoami_ready(struct holder_wait *w, const tinker_error *failed)
+static void whoami_ready(struct session_wait *w, const tinker_error *failed)
 {
     struct operation *op =
         (struct operation *)(void *)((char *)w - offsetof(struct whoami_op, wait));
@@ -167,7 +228,7 @@ static void whoami_start(struct operation *op)
 {
     struct whoami_op *w = (struct whoami_op *)op; /* first member */
     w->wait.ready = whoami_ready;
-    holder_when_ready(op->holder, &w->wait);
+    session_when_ready(op->session, &w->wait);
 }
 
 static const struct operation_class whoami_class = { "whoami", whoami_start, whoami_abandon,
@@ -175,7 +236,7 @@ static const struct operation_class whoami_class = { "whoami", whoami_start, who
 
 tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
 {
-    struct holder *h = rest_holder(r, err);
+    struct session *h = rest_session(r, err);
     struct whoami_op *w = h ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
         if (h)
@@ -187,4 +248,9 @@ tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
     if (!f)
         free(w);
     return f;
+}
+
+const tinker_identity *tinker_future_identity(const tinker_future *f)
+{
+    return future_value(f, identity_tag);
 }

@@ -20,21 +20,31 @@
 #include "client/call/retry_policy.h"
 #include "client/call/call.h"
 #include "client/rest/rest.h"
-#include "client/rest/rest_types.h"
+#include "client/rest/rest_op.h"
 #include "client/rest/file_writer.h"
 #include "client/call/call_options.h"
 #include "wire/future.h"
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
+/* An archive: six rounds of half a minute, each with the retries of a call.  A trace: every five
+ * seconds until the service has it.  A redirect that names no end is valid for 15 minutes. */
 enum { ROUND_MS = 30000, ROUNDS_MAX = 6, TRACE_MS = 5000, LIFETIME_S = 15 * 60 };
 enum { PART_NAME = 16 }; /* ".part.", 8 digits and the NUL fit */
 enum { TAR_MAGIC_AT = 257, ARCHIVE_HEAD = TAR_MAGIC_AT + 5 };
 enum { TAR_END = 1024 }; /* two blocks of zeros */
 
-struct archive_op {
+/* States, each entered from the completion of the one before:
+ *
+ *   session ready -> ask for the address -> [503: wait a round, ask again] -> address
+ *     -> without a file: done
+ *     -> with one: GET it -> data to the file writer -> [connection lost: pause, GET again]
+ *        -> finish the file (fsync, rename) -> done
+ *
+ * `timer` belongs to the state under way: `fire` says which. */
+struct download_op {
     struct operation op;
-    struct holder_wait wait;
+    struct session_wait wait;
     struct call call;
     char *path; /* of the endpoint */
     bool trace;
@@ -44,8 +54,8 @@ struct archive_op {
     bool warned;
     /* of a download */
     char *file, *part; /* target, and the name while it grows */
-    struct sink_owner owner;
-    struct sink *sink;
+    struct file_writer_owner owner;
+    struct file_writer *writer;
     struct http_pool *pool;
     struct http_request http;
     int64_t got, zeros; /* bytes so far, and how many zeros they end with */
@@ -60,20 +70,22 @@ static const struct call_spec archive_spec = { "checkpoint_archive", "GET", POOL
 static const struct call_spec trace_spec = { "export_session_trace", "GET", POOL_TRAIN, 0, NULL,
                                              CALL_DEFAULT,           true,  false };
 
-static void ask(struct archive_op *a);
+static void request_address(struct download_op *a);
 static void on_download_timer(struct timer *t);
 
 /* ---- ends --------------------------------------------------------------------------------- */
 
-/* Shared with the callback thread; whoever drops it last frees it. */
+/* How far a download is, shared with the callback thread; whoever drops it last frees it.  lock:
+ * everything from `refs` on.  At most one message is on its way: it tells the newest numbers when it
+ * arrives, so a slow callback skips some instead of piling them up. */
 struct progress {
-    tinker_progress_callback *call;
+    tinker_progress_fn *call;
     void *state;
     const atomic_bool *muted;     /* the service's */
     struct callback_guard *guard; /* a reference, NULL: not started */
     pthread_mutex_t lock;
     int refs;
-    bool pending, stop;
+    bool pending, stop_download;
     int64_t done, total;
 };
 
@@ -101,23 +113,24 @@ static void progress_unref(struct progress *p)
     }
 }
 
-static void stop(struct archive_op *a)
+/* Cancel what is under way in any state; safe to call twice. */
+static void stop_download(struct download_op *a)
 {
-    struct loop *l = a->op.holder->rt->loop;
-    holder_forget(&a->wait);
+    struct loop *l = a->op.session->rt->loop;
+    session_forget(&a->wait);
     call_cancel(&a->call);
     http_cancel(&a->http);
     loop_disarm(l, &a->timer);
     loop_disarm(l, &a->still);
 }
 
-static void archive_destroy(struct operation *op)
+static void download_destroy(struct operation *op)
 {
-    struct archive_op *a = (struct archive_op *)op; /* first member */
+    struct download_op *a = (struct download_op *)op; /* first member */
     call_clear(&a->call);
     http_request_clear(&a->http);
     http_pool_free(a->pool);
-    sink_free(a->sink);
+    file_writer_free(a->writer);
     if (a->progress)
         progress_unref(a->progress);
     free(a->path);
@@ -126,44 +139,46 @@ static void archive_destroy(struct operation *op)
     free(a);
 }
 
-static void archive_abandon(struct operation *op)
+static void download_abandon(struct operation *op)
 {
-    stop((struct archive_op *)op);
+    stop_download((struct download_op *)op);
     operation_destroy(op);
 }
 
 /* What was written is gone before the user hears of it. */
-static void fail(struct archive_op *a, const tinker_error *err)
+static void fail_download(struct download_op *a, const tinker_error *err)
 {
-    tinker_error copy = *err;
-    stop(a);
-    sink_free(a->sink);
-    a->sink = NULL;
+    tinker_error copy = *err; /* err may be the call's, which is reset now */
+    stop_download(a);
+    file_writer_free(a->writer);
+    a->writer = NULL;
     operation_fail(&a->op, &copy);
 }
 
 /* ---- download ------------------------------------------------------------------------------ */
 
+/* On the callback thread.  The guard (guard) keeps the future alive during the call, and keeps the
+ * call away once tinker_future_free() has returned. */
 static void deliver_progress(void *arg)
 {
     struct progress *p = arg;
     pthread_mutex_lock(&p->lock);
     p->pending = false;
     int64_t done = p->done, total = p->total;
-    bool wanted = !p->stop;
+    bool wanted = !p->stop_download;
     pthread_mutex_unlock(&p->lock);
     if (wanted && !atomic_load(p->muted) && callback_guard_enter(p->guard)) {
-        bool enough = p->call(p->state, done, total) != 0;
+        bool enough = p->call(done, total, p->state) != 0;
         callback_guard_leave(p->guard);
         pthread_mutex_lock(&p->lock);
-        p->stop = p->stop || enough;
+        p->stop_download = p->stop_download || enough;
         pthread_mutex_unlock(&p->lock);
     }
     progress_unref(p);
 }
 
 /* Tell the user how far it is, one message at a time; false: the user wants to stop. */
-static bool tell(struct archive_op *a)
+static bool report_progress(struct download_op *a)
 {
     struct progress *p = a->progress;
     int64_t total = a->http.resp.length;
@@ -172,18 +187,19 @@ static bool tell(struct archive_op *a)
     pthread_mutex_lock(&p->lock);
     p->done = a->got;
     p->total = total;
-    bool go_on = !p->stop, post = go_on && !p->pending;
+    bool go_on = !p->stop_download, post = go_on && !p->pending;
     if (post) {
         p->pending = true;
         p->refs++;
     }
     pthread_mutex_unlock(&p->lock);
-    if (post && !runtime_post_callback(a->op.holder->rt, deliver_progress, p))
+    if (post && !runtime_post_callback(a->op.session->rt, deliver_progress, p))
         progress_unref(p);
     return go_on;
 }
 
-static void note_bytes(struct archive_op *a, const char *p, size_t n)
+/* Note what tells a whole archive from a part: its first bytes and the zeros at its end. */
+static void count_bytes(struct download_op *a, const char *p, size_t n)
 {
     size_t zeros = 0;
     if (a->got < ARCHIVE_HEAD) {
@@ -196,8 +212,10 @@ static void note_bytes(struct archive_op *a, const char *p, size_t n)
     a->got += (int64_t)n;
 }
 
-/* Of an archive whose length nobody promised only a tar tells its end; gzip has to be believed. */
-static bool is_cut_archive(const struct archive_op *a)
+/* A body without Content-Length ends with the connection, complete or not.  A tar ends with two
+ * blocks of zeros, so one that does not was cut off.  gzip cannot be told from here: the checksum at
+ * its end is for whoever unpacks it. */
+static bool is_cut_archive(const struct download_op *a)
 {
     bool gzip = a->got >= 2 && memcmp(a->head, "\x1f\x8b", 2) == 0;
     bool tar = a->got >= ARCHIVE_HEAD && memcmp(a->head + TAR_MAGIC_AT, "ustar", 5) == 0;
@@ -207,19 +225,19 @@ static bool is_cut_archive(const struct archive_op *a)
 
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
-    struct archive_op *a = container_of(r, struct archive_op, http);
-    enum sink_room room = sink_put(a->sink, p, n);
-    if (room == SINK_BROKEN)
+    struct download_op *a = container_of(r, struct download_op, http);
+    enum file_writer_room room = file_writer_put(a->writer, p, n);
+    if (room == FILE_WRITER_BROKEN)
         return false;
-    if (room == SINK_FULL)
+    if (room == FILE_WRITER_FULL) /* the disk is slower than the network: on_room() goes on */
         http_pause(r, true);
-    note_bytes(a, p, n);
-    return tell(a);
+    count_bytes(a, p, n);
+    return report_progress(a);
 }
 
 /* Why the download was refused.  Only a body in JSON is ours to repeat: that of a store of files
  * may quote the signature of the address. */
-static void refused(const struct http_response *resp, tinker_error *err)
+static void set_refusal(const struct http_response *resp, tinker_error *err)
 {
     char text[320];
     bool json = resp->body.len > 0 && resp->body.data[0] == '{';
@@ -229,12 +247,12 @@ static void refused(const struct http_response *resp, tinker_error *err)
     err->http_status = resp->status;
 }
 
-static void download_failed(struct archive_op *a)
+static void download_failed(struct download_op *a)
 {
     const struct http_response *resp = &a->http.resp;
     tinker_error err;
-    if (sink_error(a->sink)) {
-        errno = sink_error(a->sink);
+    if (file_writer_error(a->writer)) {
+        errno = file_writer_error(a->writer);
         err_errno(&err, "write", a->file);
     } else if (resp->failure == HTTP_FAIL_SINK)
         err_set(&err, TINKER_ECANCELED, "the download was stopped");
@@ -242,49 +260,49 @@ static void download_failed(struct archive_op *a)
         err_set(&err, resp->failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
                 "download: %s", resp->reason);
     else
-        refused(resp, &err);
-    fail(a, &err);
+        set_refusal(resp, &err);
+    fail_download(a, &err);
 }
 
-static void on_room(struct sink_owner *o)
+static void on_room(struct file_writer_owner *o)
 {
-    struct archive_op *a = container_of(o, struct archive_op, owner);
-    if (sink_error(a->sink))
+    struct download_op *a = container_of(o, struct download_op, owner);
+    if (file_writer_error(a->writer))
         download_failed(a);
     else
         http_pause(&a->http, false);
 }
 
-static void on_saved(struct sink_owner *o, int error)
+static void on_saved(struct file_writer_owner *o, int error)
 {
-    struct archive_op *a = container_of(o, struct archive_op, owner);
+    struct download_op *a = container_of(o, struct download_op, owner);
     struct tinker_future *f = a->op.future;
     if (error) {
         download_failed(a);
         return;
     }
     f->value = arena_strdup(&f->arena, a->file);
-    stop(a);
+    stop_download(a);
     operation_succeed(&a->op);
 }
 
-/* Of a connection that was lost; a refusal stands. */
-static bool may_download_again(const struct archive_op *a)
+/* Only after a lost connection: an HTTP status is an answer, and a full disk stays full. */
+static bool may_download_again(const struct download_op *a)
 {
     enum http_failure failure = a->http.resp.failure;
     const struct call_options *p = a->op.options;
-    int max = p && p->max_retries >= 0 ? p->max_retries : a->op.holder->cfg->max_retries;
-    return (failure == HTTP_FAIL_CONNECT || failure == HTTP_FAIL_TIMEOUT) && !sink_error(a->sink) &&
-           a->failures < max;
+    int max = p && p->max_retries >= 0 ? p->max_retries : a->op.session->cfg->max_retries;
+    return (failure == HTTP_FAIL_CONNECT || failure == HTTP_FAIL_TIMEOUT) &&
+           !file_writer_error(a->writer) && a->failures < max;
 }
 
-static void download_again(struct archive_op *a)
+static void download_again(struct download_op *a)
 {
-    struct holder *h = a->op.holder;
+    struct session *h = a->op.session;
     struct runtime *rt = h->rt;
     int64_t ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, ++a->failures, rt->uniform(rt));
-    sink_free(a->sink);
-    a->sink = NULL;
+    file_writer_free(a->writer);
+    a->writer = NULL;
     log_line(&h->log, LOG_DEBUG, "the download begins again in %lld ms: %s", (long long)ms,
              a->http.resp.reason);
     metric_add(h->cfg->metrics.attempt_retries, 1);
@@ -292,9 +310,10 @@ static void download_again(struct archive_op *a)
     loop_arm(rt->loop, &a->timer, ms);
 }
 
+/* The GET is over.  Success is not reported before the file is on the disk: on_saved(). */
 static void on_downloaded(struct http_request *r)
 {
-    struct archive_op *a = container_of(r, struct archive_op, http);
+    struct download_op *a = container_of(r, struct download_op, http);
     if (r->resp.failure == HTTP_OK && r->resp.status == 200 && is_cut_archive(a)) {
         r->resp.failure = HTTP_FAIL_CONNECT;
         snprintf(r->resp.reason, sizeof(r->resp.reason),
@@ -308,11 +327,11 @@ static void on_downloaded(struct http_request *r)
         download_failed(a);
         return;
     }
-    tell(a);
-    sink_finish(a->sink);
+    report_progress(a);
+    file_writer_finish(a->writer);
 }
 
-static void begin_download(struct archive_op *a)
+static void begin_download(struct download_op *a)
 {
     tinker_error err;
     char uuid[37];
@@ -321,21 +340,23 @@ static void begin_download(struct archive_op *a)
     rand_uuid(uuid);
     snprintf(a->part, n, "%s.part.%.8s", a->file, uuid);
     a->got = a->zeros = 0;
-    a->sink = sink_open(a->op.holder->rt, a->part, a->file, &a->owner, &err);
-    if (a->sink)
+    a->writer = file_writer_open(a->op.session->rt, a->part, a->file, &a->owner, &err);
+    if (a->writer)
         http_start(a->pool, &a->http);
     else
-        fail(a, &err);
+        fail_download(a, &err);
 }
 
 static void on_download_timer(struct timer *t)
 {
-    begin_download(container_of(t, struct archive_op, timer));
+    begin_download(container_of(t, struct download_op, timer));
 }
 
-static void download(struct archive_op *a, const char *url)
+/* A pool of its own: the address belongs to another host, which must see none of the session's
+ * headers, credentials or connections. */
+static void start_download(struct download_op *a, const char *url)
 {
-    const struct config *cfg = a->op.holder->cfg;
+    const struct config *cfg = a->op.session->cfg;
     struct tinker_future *f = a->op.future;
     tinker_error err;
     struct http_pool_options o = { .per_client = 1,
@@ -344,15 +365,15 @@ static void download(struct archive_op *a, const char *url)
                                    .proxy_headers = cfg->proxy_headers,
                                    .n_proxy_headers = cfg->n_proxy_headers,
                                    .ca_file = cfg->ca_file,
-                                   .budget = a->op.holder->rt->budgets[BUDGET_OTHER] };
-    a->pool = http_pool_new(a->op.holder->rt->loop, &o, &err);
+                                   .budget = a->op.session->rt->budgets[BUDGET_OTHER] };
+    a->pool = http_pool_new(a->op.session->rt->loop, &o, &err);
     a->http.url = arena_strdup(&f->arena, url);
     if (!a->pool || !a->http.url) {
         err_nomem(&err, "download");
-        fail(a, &err);
+        fail_download(a, &err);
         return;
     }
-    a->owner = (struct sink_owner){ on_room, on_saved };
+    a->owner = (struct file_writer_owner){ on_room, on_saved };
     a->http.method = "GET";
     a->http.timeouts = (struct http_timeouts){ 60000, 60000, 60000, 60000 };
     a->http.follow = true;
@@ -364,13 +385,14 @@ static void download(struct archive_op *a, const char *url)
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
-static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
+/* The address is known: it is the result, or where the download begins. */
+static void use_address(struct download_op *a, const char *url, int64_t expires_us)
 {
     struct tinker_future *f = a->op.future;
     tinker_error err;
-    loop_disarm(a->op.holder->rt->loop, &a->still);
+    loop_disarm(a->op.session->rt->loop, &a->still);
     if (a->file) {
-        download(a, url);
+        start_download(a, url);
         return;
     }
     if (a->trace)
@@ -378,13 +400,13 @@ static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
     else {
         tinker_archive *out = arena_alloc(&f->arena, sizeof(*out));
         f->value = out;
-        f->type = type_archive;
+        f->type = &wire_checkpoint_archive_url_response;
         if (out)
             *out = (tinker_archive){ arena_strdup(&f->arena, url), expires_us };
         if (out && !out->url)
             f->value = NULL;
     }
-    stop(a);
+    stop_download(a);
     if (f->value)
         operation_succeed(&a->op);
     else {
@@ -394,7 +416,7 @@ static void got_url(struct archive_op *a, const char *url, int64_t expires_us)
 }
 
 /* As the user or the download needs it: the service may name it in relation to itself. */
-static void got_reference(struct archive_op *a, const char *reference, int64_t expires_us)
+static void resolve_address(struct download_op *a, const char *reference, int64_t expires_us)
 {
     tinker_error err;
     /* what has a scheme stays as it is: another spelling might not fit its signature */
@@ -402,16 +424,17 @@ static void got_reference(struct archive_op *a, const char *reference, int64_t e
     char *base = whole ? NULL : call_url(&a->call);
     char *url = base ? http_resolve(base, reference) : NULL;
     if (whole || url)
-        got_url(a, whole ? reference : url, expires_us);
+        use_address(a, whole ? reference : url, expires_us);
     else {
         err_set(&err, TINKER_EPROTOCOL, "the service names no usable address of the archive");
-        fail(a, &err);
+        fail_download(a, &err);
     }
     free(base);
     free(url);
 }
 
-static void got_redirect(struct archive_op *a)
+/* 302: the address is in Location, its end perhaps in Expires. */
+static void read_redirect(struct download_op *a)
 {
     const struct http_response *resp = &a->call.http.resp;
     char *url = http_response_location(resp), date[64];
@@ -419,19 +442,21 @@ static void got_redirect(struct archive_op *a)
     tinker_error err;
     if (!url) {
         err_set(&err, TINKER_EPROTOCOL, "the service redirected without saying where");
-        fail(a, &err);
+        fail_download(a, &err);
         return;
     }
-    int64_t expires = clock_wall_ns(a->op.holder->rt->clock) / 1000 + LIFETIME_S * INT64_C(1000000);
+    int64_t expires =
+        clock_wall_ns(a->op.session->rt->clock) / 1000 + LIFETIME_S * INT64_C(1000000);
     if (http_response_header(resp, "expires", date, sizeof(date)) && wire_time_parse_http(date, &t))
         expires = t.us;
-    got_reference(a, url, expires);
+    resolve_address(a, url, expires);
     free(url);
 }
 
-static void got_archive(struct archive_op *a)
+/* 200: the address is in a JSON body. */
+static void read_archive(struct download_op *a)
 {
-    struct wire_checkpoint_archive_url_response w;
+    tinker_archive w;
     struct tinker_future *f = a->op.future;
     const struct buf *body = &a->call.http.resp.body;
     tinker_error err;
@@ -439,20 +464,21 @@ static void got_archive(struct archive_op *a)
         wire_decode_json(&wire_checkpoint_archive_url_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &w, &err);
     if (wire_as_answer(s, &err) != TINKER_OK)
-        fail(a, &err);
+        fail_download(a, &err);
     else
-        got_reference(a, w.url, w.expires.us);
+        resolve_address(a, w.url, w.expires_us);
 }
 
-static void on_round(struct timer *t)
+static void on_round_timer(struct timer *t)
 {
-    ask(container_of(t, struct archive_op, timer));
+    request_address(container_of(t, struct download_op, timer));
 }
 
-static void got_trace(struct archive_op *a)
+/* The export of a trace: {"status": "pending" | "ready" | "failed", "url", "error"}. */
+static void read_trace(struct download_op *a)
 {
     struct wire_trace_export_response w;
-    struct holder *h = a->op.holder;
+    struct session *h = a->op.session;
     const struct buf *body = &a->call.http.resp.body;
     tinker_error err;
     tinker_status s = wire_decode_json(&wire_trace_export_response, body->data ? body->data : "",
@@ -470,101 +496,103 @@ static void got_trace(struct archive_op *a)
     else if (s == TINKER_OK && !w.url)
         s = err_set(&err, TINKER_EPROTOCOL, "the answer has no url");
     if (wire_as_answer(s, &err) != TINKER_OK)
-        fail(a, &err);
+        fail_download(a, &err);
     else
-        got_reference(a, w.url, 0);
+        resolve_address(a, w.url, 0);
 }
 
-/* 302 is the answer; 503 means the archive is still being made. */
+/* Which statuses are caught before the retry layers of a call see them: 302 is the answer; 503 means
+ * that the archive is still being made, until the rounds or the deadline are used up. */
 static bool on_status(struct call *c, int status)
 {
-    struct archive_op *a = container_of(c, struct archive_op, call);
+    struct download_op *a = container_of(c, struct download_op, call);
     if (a->trace)
         return false;
     return status == 302 ||
            (status == 503 && a->rounds < ROUNDS_MAX && !operation_is_spent(&a->op));
 }
 
-static void on_called(struct call *c)
+static void on_address_called(struct call *c)
 {
-    struct archive_op *a = container_of(c, struct archive_op, call);
+    struct download_op *a = container_of(c, struct download_op, call);
     if (c->outcome == CALL_CAUGHT && c->http.resp.status == 302)
-        got_redirect(a);
+        read_redirect(a);
     else if (c->outcome == CALL_CAUGHT) {
         a->rounds++;
-        loop_arm(a->op.holder->rt->loop, &a->timer, ROUND_MS);
+        loop_arm(a->op.session->rt->loop, &a->timer, ROUND_MS);
     } else if (c->outcome != CALL_OK) {
         operation_note_response(&a->op, c);
-        fail(a, &c->err);
+        fail_download(a, &c->err);
     } else if (a->trace)
-        got_trace(a);
+        read_trace(a);
     else
-        got_archive(a);
+        read_archive(a);
 }
 
-static void ask(struct archive_op *a)
+static void request_address(struct download_op *a)
 {
     struct call *c = &a->call;
-    c->holder = a->op.holder;
+    c->session = a->op.session;
     c->op = &a->op;
     c->spec = a->trace ? &trace_spec : &archive_spec;
     c->path = a->path;
     c->catch = on_status;
-    c->done = on_called;
+    c->done = on_address_called;
     call_start(c);
 }
 
-static void on_still(struct timer *t)
+/* A user who stares at a silent program is told every half minute, from the third minute on. */
+static void on_still_timer(struct timer *t)
 {
-    struct archive_op *a = container_of(t, struct archive_op, still);
+    struct download_op *a = container_of(t, struct download_op, still);
     if (++a->half_minutes >= 6)
-        log_line(&a->op.holder->log, LOG_WARNING, "the archive is still being made, %d s so far",
+        log_line(&a->op.session->log, LOG_WARNING, "the archive is still being made, %d s so far",
                  a->half_minutes * 30);
-    loop_arm(a->op.holder->rt->loop, t, ROUND_MS);
+    loop_arm(a->op.session->rt->loop, t, ROUND_MS);
 }
 
-static void on_ready(struct holder_wait *w, const tinker_error *err)
+static void on_session_ready(struct session_wait *w, const tinker_error *err)
 {
-    struct archive_op *a = container_of(w, struct archive_op, wait);
-    struct holder *h = a->op.holder;
+    struct download_op *a = container_of(w, struct download_op, wait);
+    struct session *h = a->op.session;
     if (err) {
-        fail(a, err);
+        fail_download(a, err);
         return;
     }
     if (!a->trace) {
         log_line(&h->log, LOG_WARNING, "making the archive may take several minutes");
-        a->still.fire = on_still;
+        a->still.fire = on_still_timer;
         loop_arm(h->rt->loop, &a->still, ROUND_MS);
     }
-    a->timer.fire = on_round;
-    ask(a);
+    a->timer.fire = on_round_timer;
+    request_address(a);
 }
 
-static void archive_start(struct operation *op)
+static void download_start(struct operation *op)
 {
-    struct archive_op *a = (struct archive_op *)op;
+    struct download_op *a = (struct download_op *)op;
     if (a->progress) {
-        a->progress->muted = op->holder->cfg->muted_by;
+        a->progress->muted = op->session->cfg->muted_by;
         a->progress->guard = op->future->guard;
         callback_guard_ref(op->future->guard);
     }
-    a->wait.ready = on_ready;
-    holder_when_ready(op->holder, &a->wait);
+    a->wait.ready = on_session_ready;
+    session_when_ready(op->session, &a->wait);
 }
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
-static const struct operation_class archive_class = { "checkpoint_archive", archive_start,
-                                                      archive_abandon, archive_destroy };
-static const struct operation_class download_class = { "download_checkpoint", archive_start,
-                                                       archive_abandon, archive_destroy };
-static const struct operation_class trace_class = { "export_session_trace", archive_start,
-                                                    archive_abandon, archive_destroy };
+static const struct operation_class archive_class = { "checkpoint_archive", download_start,
+                                                      download_abandon, download_destroy };
+static const struct operation_class download_class = { "download_checkpoint", download_start,
+                                                       download_abandon, download_destroy };
+static const struct operation_class trace_class = { "export_session_trace", download_start,
+                                                    download_abandon, download_destroy };
 
 /* Takes over path; NULL with *err set. */
-static struct archive_op *archive_new(char *path, tinker_error *err)
+static struct download_op *download_new(char *path, tinker_error *err)
 {
-    struct archive_op *a = path ? calloc(1, sizeof(*a)) : NULL;
+    struct download_op *a = path ? calloc(1, sizeof(*a)) : NULL;
     if (!a) {
         if (path)
             err_nomem(err, "checkpoint_archive");
@@ -575,33 +603,39 @@ static struct archive_op *archive_new(char *path, tinker_error *err)
     return a;
 }
 
-static tinker_future *submit(struct archive_op *a, const struct operation_class *class,
-                             tinker_rest *r, enum result_kind kind, tinker_error *err)
+static tinker_future *submit_download(struct download_op *a, const struct operation_class *class,
+                                      tinker_rest *r, enum result_kind kind, tinker_error *err)
 {
-    struct holder *h = rest_holder(r, err);
+    struct session *h = rest_session(r, err);
     tinker_future *f = h ? operation_submit(&a->op, class, h, kind, rest_options(r), err) : NULL;
     if (!f)
-        archive_destroy(&a->op);
+        download_destroy(&a->op);
     return f;
 }
 
-tinker_future *tinker_rest_checkpoint_archive(tinker_rest *r, const char *path, tinker_error *err)
+tinker_future *tinker_rest_get_checkpoint_archive(tinker_rest *r, const char *path,
+                                                  tinker_error *err)
 {
-    struct archive_op *a = archive_new(rest_checkpoint_path(path, "/archive", err), err);
-    return a ? submit(a, &archive_class, r, RESULT_VALUE, err) : NULL;
+    struct download_op *a = download_new(rest_checkpoint_path(path, "/archive", err), err);
+    return a ? submit_download(a, &archive_class, r, RESULT_VALUE, err) : NULL;
+}
+
+const tinker_archive *tinker_future_archive(const tinker_future *f)
+{
+    return future_value(f, &wire_checkpoint_archive_url_response);
 }
 
 tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id, tinker_error *err)
 {
-    struct archive_op *a = archive_new(
+    struct download_op *a = download_new(
         rest_path_of_id("api/v1/sessions/", "session id", session_id, "/trace_export", err), err);
     if (!a)
         return NULL;
     a->trace = true;
-    return submit(a, &trace_class, r, RESULT_FILE, err);
+    return submit_download(a, &trace_class, r, RESULT_FILE, err);
 }
 
-static tinker_status prepare_file(struct archive_op *a, const char *file, tinker_error *err)
+static tinker_status prepare_file(struct download_op *a, const char *file, tinker_error *err)
 {
     if (!file || !*file)
         return err_set(err, TINKER_EINVAL, "no file to download to");
@@ -630,13 +664,13 @@ tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const char *path,
     tinker_download_options ours = TINKER_DOWNLOAD_OPTIONS_INIT;
     if (opts_copy(&ours, sizeof(ours), opts, "tinker_download_options", err) != TINKER_OK)
         return NULL;
-    struct archive_op *a = archive_new(rest_checkpoint_path(path, "/archive", err), err);
+    struct download_op *a = download_new(rest_checkpoint_path(path, "/archive", err), err);
     if (!a)
         return NULL;
     a->opts = ours;
     if (prepare_file(a, file, err) != TINKER_OK) {
-        archive_destroy(&a->op);
+        download_destroy(&a->op);
         return NULL;
     }
-    return submit(a, &download_class, r, RESULT_FILE, err);
+    return submit_download(a, &download_class, r, RESULT_FILE, err);
 }

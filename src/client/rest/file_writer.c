@@ -1,4 +1,4 @@
-/* file_writer.c - see sink.h. */
+/* file_writer.c - see file_writer.h. */
 #include "client/rest/file_writer.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 
 enum { PIECE = 1 << 20, LIMIT = 64 << 20 }; /* a transport may deliver more than was asked for */
 
-struct sink {
+struct file_writer {
     struct runtime_job job; /* first member; under way while `busy` */
     struct runtime *rt;
-    struct sink_owner *owner; /* NULL: freed, the worker is still at it */
+    struct file_writer_owner *owner; /* NULL: freed, the worker is still at it */
     int fd;
     char *part, *file;
     struct buf fill;
@@ -27,7 +27,7 @@ struct sink {
     int failed;
 };
 
-static void sink_destroy(struct sink *s)
+static void file_writer_destroy(struct file_writer *s)
 {
     if (s->fd >= 0) {
         close(s->fd);
@@ -40,10 +40,10 @@ static void sink_destroy(struct sink *s)
     free(s);
 }
 
-struct sink *sink_open(struct runtime *rt, const char *part, const char *file,
-                       struct sink_owner *owner, tinker_error *err)
+struct file_writer *file_writer_open(struct runtime *rt, const char *part, const char *file,
+                                     struct file_writer_owner *owner, tinker_error *err)
 {
-    struct sink *s = calloc(1, sizeof(*s));
+    struct file_writer *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "download");
         return NULL;
@@ -61,7 +61,7 @@ struct sink *sink_open(struct runtime *rt, const char *part, const char *file,
         return s;
     else
         err_errno(err, "create", part);
-    sink_destroy(s);
+    file_writer_destroy(s);
     return NULL;
 }
 
@@ -81,9 +81,10 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-static void sink_work(struct runtime_job *j)
+/* The last piece makes the file durable before it gets its name: data (fsync), then the rename. */
+static void file_writer_work(struct runtime_job *j)
 {
-    struct sink *s = (struct sink *)j;
+    struct file_writer *s = (struct file_writer *)j;
     if (!write_all(s->fd, s->out.data, s->out.len) || (s->last && fsync(s->fd) != 0))
         s->failed = errno;
     if (!s->last || s->failed)
@@ -97,86 +98,89 @@ static void sink_work(struct runtime_job *j)
 
 /* ---- on the loop --------------------------------------------------------------------- */
 
-static void sink_done(struct runtime_job *j);
+static void file_writer_done(struct runtime_job *j);
 
-static void sink_write(struct sink *s)
+/* Swap the buffers and give the full one to a worker.  While `busy`, `out`, `fd` and `last` are the
+ * worker's; everything else stays with the loop thread. */
+static void file_writer_write(struct file_writer *s)
 {
     struct buf empty = s->out;
     s->out = s->fill;
     s->fill = empty;
     s->last = s->finishing;
-    s->job.work = sink_work;
-    s->job.done = sink_done;
+    s->job.work = file_writer_work;
+    s->job.done = file_writer_done;
     s->busy = runtime_work(s->rt, &s->job);
     if (!s->busy)
         s->error = ENOMEM;
 }
 
-/* Nothing more will be written: tell the owner, who may free the sink. */
-static void sink_end(struct sink *s)
+/* Nothing more will be written: tell the owner, who may free the file writer. */
+static void file_writer_end(struct file_writer *s)
 {
     s->finishing = false;
     s->owner->finished(s->owner, s->error);
 }
 
-static void sink_done(struct runtime_job *j)
+/* A piece is on the disk, or failed: write the next, finish, or ask the owner for more. */
+static void file_writer_done(struct runtime_job *j)
 {
-    struct sink *s = (struct sink *)j;
+    struct file_writer *s = (struct file_writer *)j;
     s->busy = false;
     s->error = s->failed;
     buf_reset(&s->out);
     if (!s->owner) {
-        sink_destroy(s);
+        file_writer_destroy(s);
         return;
     }
     if (s->finishing && !s->error && !s->last)
-        sink_write(s);
+        file_writer_write(s);
     else if (!s->finishing && !s->error && s->fill.len >= PIECE)
-        sink_write(s);
+        file_writer_write(s);
     if (s->finishing && !s->busy) {
-        sink_end(s);
+        file_writer_end(s);
     } else if (s->waiting) {
         s->waiting = false;
         s->owner->ready(s->owner);
     }
 }
 
-enum sink_room sink_put(struct sink *s, const void *p, size_t n)
+enum file_writer_room file_writer_put(struct file_writer *s, const void *p, size_t n)
 {
     if (s->error)
-        return SINK_BROKEN;
+        return FILE_WRITER_BROKEN;
     buf_append(&s->fill, p, n);
     if (!buf_ok(&s->fill)) {
         s->error = ENOMEM;
-        return SINK_BROKEN;
+        return FILE_WRITER_BROKEN;
     }
     if (s->fill.len < PIECE)
-        return SINK_ROOM;
+        return FILE_WRITER_ROOM;
     if (!s->busy)
-        sink_write(s);
+        file_writer_write(s);
     if (s->error)
-        return SINK_BROKEN;
+        return FILE_WRITER_BROKEN;
     s->waiting = s->fill.len >= PIECE;
-    return s->waiting ? SINK_FULL : SINK_ROOM;
+    return s->waiting ? FILE_WRITER_FULL : FILE_WRITER_ROOM;
 }
 
-int sink_error(const struct sink *s)
+int file_writer_error(const struct file_writer *s)
 {
     return s->error;
 }
 
-void sink_finish(struct sink *s)
+void file_writer_finish(struct file_writer *s)
 {
     s->finishing = true;
     if (s->busy)
         return;
     if (!s->error)
-        sink_write(s);
+        file_writer_write(s);
     if (!s->busy)
-        sink_end(s);
+        file_writer_end(s);
 }
 
-void sink_free(struct sink *s)
+void file_writer_free(struct file_writer *s)
 {
     if (!s)
         return;
@@ -184,5 +188,5 @@ void sink_free(struct sink *s)
     if (s->busy)
         unlink(s->part); /* at once: what the worker still writes goes nowhere */
     else
-        sink_destroy(s);
+        file_writer_destroy(s);
 }

@@ -1,35 +1,35 @@
 /* file_writer.h - a file that grows by what arrives and is written by a worker.
  *
  * The loop fills one buffer while a worker writes another, so that a slow disk holds up
- * nobody but the sender: when sink_put() finds both full it says so, and `ready` is called
- * when there is room again.  The file has a name of its own until sink_finish() has it on
+ * nobody but the sender: when file_writer_put() finds both full it says so, and `ready` is called
+ * when there is room again.  The file has a name of its own until file_writer_finish() has it on
  * the disk.  Everything here runs on the loop thread. */
-#ifndef CLIENT_SINK_H
-#define CLIENT_SINK_H
+#ifndef CLIENT_FILE_WRITER_H
+#define CLIENT_FILE_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <tinker/error.h>
 #include "client/io/runtime.h"
 
-struct sink;
-struct sink_owner {
-    /* There is room again, or sink_error() is set. */
-    void (*ready)(struct sink_owner *o);
-    /* After sink_finish(): the file is there (0), or errno.  The sink may be freed in it. */
-    void (*finished)(struct sink_owner *o, int error);
+struct file_writer;
+struct file_writer_owner {
+    /* There is room again, or file_writer_error() is set. */
+    void (*ready)(struct file_writer_owner *o);
+    /* After file_writer_finish(): the file is there (0), or errno.  The writer may be freed in it. */
+    void (*finished)(struct file_writer_owner *o, int error);
 };
 
-enum sink_room { SINK_ROOM, SINK_FULL, SINK_BROKEN };
+enum file_writer_room { FILE_WRITER_ROOM, FILE_WRITER_FULL, FILE_WRITER_BROKEN };
 
 /* Create `part`, which becomes `file`.  NULL with *err set. */
-struct sink *sink_open(struct runtime *rt, const char *part, const char *file,
-                       struct sink_owner *owner, tinker_error *err);
+struct file_writer *file_writer_open(struct runtime *rt, const char *part, const char *file,
+                                     struct file_writer_owner *owner, tinker_error *err);
 /* Takes the bytes in any case but BROKEN; FULL: pause until ready. */
-enum sink_room sink_put(struct sink *s, const void *p, size_t n);
-int sink_error(const struct sink *s); /* errno, 0: none so far */
-void sink_finish(struct sink *s);
+enum file_writer_room file_writer_put(struct file_writer *s, const void *p, size_t n);
+int file_writer_error(const struct file_writer *s); /* errno, 0: none so far */
+void file_writer_finish(struct file_writer *s);
 /* Forget it; an unfinished file goes.  The owner hears nothing more.  NULL is allowed. */
-void sink_free(struct sink *s);
+void file_writer_free(struct file_writer *s);
 
 #endif

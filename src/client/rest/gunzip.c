@@ -44,7 +44,8 @@ void gunzip_close(struct gunzip *g)
     free(g);
 }
 
-static void feed(struct gunzip *g)
+/* zlib counts its input in unsigned int: a large file is given in pieces. */
+static void feed_input(struct gunzip *g)
 {
     if (g->z.avail_in > 0)
         return;
@@ -57,7 +58,7 @@ static void feed(struct gunzip *g)
 /* A member ended: is there another?  false: something else is behind it. */
 static bool next_member(struct gunzip *g)
 {
-    feed(g);
+    feed_input(g);
     const unsigned char *p = g->z.next_in;
     size_t n = g->z.avail_in;
     while (n > 0 && *p == 0) {
@@ -70,9 +71,11 @@ static bool next_member(struct gunzip *g)
     return p == g->z.next_in && inflateReset(&g->z) == Z_OK;
 }
 
+/* One call of inflate(): some input for some output.  Z_BUF_ERROR only means that there was no
+ * progress; with input left it is not an error, without it the data ends too early. */
 static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
 {
-    feed(g);
+    feed_input(g);
     bool starved = g->z.avail_in == 0;
     int rc = inflate(&g->z, Z_NO_FLUSH);
     if (rc == Z_STREAM_END)

@@ -1,4 +1,4 @@
-/* pager.c - all items of a list that the service gives in pages.
+/* pager.c - all items of a list that the service gives in pages.  Runs in the caller's thread.
  *
  * Pages are counted by position, and positions move while others create and delete.  So every
  * page begins with an item that was seen before: the list goes on behind it.  When it does not,
@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/rand.h"
+#include "client/future/future.h"
 
 enum { PAGE_DEFAULT = 100, SEEN_MAX = 1 << 22 };
 
@@ -27,8 +28,8 @@ struct tinker_pager {
     const struct page_kind *kind;
     tinker_page page; /* of the next request; limit: new items per page */
     char *project_id, *run_id;
-    int64_t first;         /* where the list begins */
-    int64_t step;          /* how far to go back next time */
+    int64_t first;         /* offset at which the list begins: the caller's */
+    int64_t step;          /* how far to go back when the next page leaves a gap; doubles */
     tinker_future *answer; /* under way, or being read */
     bool reading;
     size_t n, at;   /* of the answer: items, and the current one; at n: none */
@@ -43,14 +44,17 @@ struct tinker_pager {
 
 /* ---- what was seen -------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const tinker_pager *p, const char *id)
+/* 0 marks a free slot, so no id may hash to it.  The seed is random: a service cannot choose ids
+ * that collide, which would make it hide items. */
+static uint64_t hash_id(const tinker_pager *p, const char *id)
 {
     uint64_t h = hash_bytes(id, strlen(id), p->seed);
     return h ? h : 1;
 }
 
-/* Where the hash is, or would be. */
-static uint64_t *slot(uint64_t *v, size_t cap, uint64_t hash)
+/* Where the hash is, or would be: open addressing with linear probing.  cap is a power of two, and
+ * at least half of the slots are free, so the loop ends. */
+static uint64_t *find_slot(uint64_t *v, size_t cap, uint64_t hash)
 {
     size_t i = (size_t)hash & (cap - 1);
     while (v[i] && v[i] != hash)
@@ -60,31 +64,27 @@ static uint64_t *slot(uint64_t *v, size_t cap, uint64_t hash)
 
 static bool was_seen(const tinker_pager *p, const char *id)
 {
-    return p->cap && *slot(p->seen, p->cap, hash_of(p, id));
+    return p->cap && *find_slot(p->seen, p->cap, hash_id(p, id));
 }
 
-static bool grow(tinker_pager *p)
-{
-    size_t cap = p->cap ? 2 * p->cap : 256;
-    uint64_t *v = calloc(cap, sizeof(*v));
-    if (!v)
-        return false;
-    for (size_t i = 0; i < p->cap; i++)
-        if (p->seen[i])
-            *slot(v, cap, p->seen[i]) = p->seen[i];
-    free(p->seen);
-    p->seen = v;
-    p->cap = cap;
-    return true;
-}
-
-static tinker_status remember(tinker_pager *p, const char *id)
+/* Note an item as seen.  A failure is kept in p->err and ends the list. */
+static tinker_status remember_item(tinker_pager *p, const char *id)
 {
     if (p->n_seen == SEEN_MAX)
         return err_set(&p->err, TINKER_ENOMEM, "the list has more than %d items", SEEN_MAX);
-    if (2 * p->n_seen >= p->cap && !grow(p))
-        return err_nomem(&p->err, "list");
-    *slot(p->seen, p->cap, hash_of(p, id)) = hash_of(p, id);
+    if (2 * p->n_seen >= p->cap) { /* keep half of the slots free */
+        size_t cap = p->cap ? 2 * p->cap : 256;
+        uint64_t *v = calloc(cap, sizeof(*v));
+        if (!v)
+            return err_nomem(&p->err, "list");
+        for (size_t i = 0; i < p->cap; i++)
+            if (p->seen[i])
+                *find_slot(v, cap, p->seen[i]) = p->seen[i];
+        free(p->seen);
+        p->seen = v;
+        p->cap = cap;
+    }
+    *find_slot(p->seen, p->cap, hash_id(p, id)) = hash_id(p, id);
     p->n_seen++;
     return TINKER_OK;
 }
@@ -103,7 +103,7 @@ static size_t count_runs(const tinker_future *f)
 
 static const char *id_of_run(const tinker_future *f, size_t i)
 {
-    return tinker_future_training_runs(f)->runs[i].id;
+    return tinker_training_run_at(tinker_future_training_runs(f), i)->id;
 }
 
 static int64_t total_runs(const tinker_future *f)
@@ -145,7 +145,7 @@ static size_t count_checkpoints(const tinker_future *f)
 
 static const char *id_of_checkpoint(const tinker_future *f, size_t i)
 {
-    return tinker_future_checkpoints(f)->checkpoints[i].path;
+    return tinker_checkpoint_at(tinker_future_checkpoints(f), i)->path;
 }
 
 /* Without a cursor the list is complete. */
@@ -171,24 +171,22 @@ static void drop_answer(tinker_pager *p)
     p->n = p->at = 0;
 }
 
-/* Is the answer behind what was seen, without a gap?  Else ask again, further back. */
-static bool fits(tinker_pager *p)
-{
-    if (p->page.offset <= p->first || (p->n > 0 && was_seen(p, p->kind->id(p->answer, 0))))
-        return true;
-    int64_t back = p->page.offset - p->first;
-    p->page.offset -= p->step < back ? p->step : back;
-    p->step *= 2;
-    return false;
-}
-
-/* Take the answer that is there; false: it does not fit. */
-static bool open_answer(tinker_pager *p)
+/* Begin to read the answer that arrived, or drop it when it leaves a gap.
+ *
+ * Every page but the first was asked for one item early.  If that first item was seen before, the
+ * page continues the list.  If not, items in front of it were deleted, everything moved up, and
+ * what moved past our offset would be missed: ask again, further and further back, at last from
+ * the beginning, which always fits. */
+static void open_answer(tinker_pager *p)
 {
     p->n = p->kind->count(p->answer);
-    if (!fits(p)) {
+    bool overlaps = p->n > 0 && was_seen(p, p->kind->id(p->answer, 0));
+    if (p->page.offset > p->first && !overlaps) {
+        int64_t back = p->page.offset - p->first;
+        p->page.offset -= p->step < back ? p->step : back;
+        p->step *= 2;
         drop_answer(p);
-        return false;
+        return;
     }
     int64_t behind = p->page.offset + (int64_t)p->n, total = p->kind->total(p->answer);
     p->last = p->n == 0 || (total >= 0 && behind >= total);
@@ -196,12 +194,11 @@ static bool open_answer(tinker_pager *p)
     p->reading = true;
     p->at = (size_t)-1; /* before the first */
     p->step = p->page.limit;
-    p->page.offset = behind > p->first ? behind - 1 : behind;
-    return true;
+    p->page.offset = behind > p->first ? behind - 1 : behind; /* one item early, see above */
 }
 
 /* Have an answer to read.  An error that is not kept in p->err is not the end. */
-static tinker_status fetch(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
+static tinker_status fetch_page(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
 {
     while (!p->reading) {
         if (!p->answer) {
@@ -223,9 +220,9 @@ static tinker_status fetch(tinker_pager *p, int64_t timeout_ms, tinker_error *er
 
 tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
 {
-    tinker_error mine;
+    tinker_error mine; /* *err is written only on failure */
     while (p->err.status == TINKER_OK && !p->end) {
-        tinker_status s = fetch(p, timeout_ms, &mine);
+        tinker_status s = fetch_page(p, timeout_ms, &mine);
         if (s != TINKER_OK && p->err.status == TINKER_OK) {
             if (err)
                 *err = mine;
@@ -237,11 +234,13 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
             const char *id = p->kind->id(p->answer, p->at);
             if (was_seen(p, id))
                 continue;
-            if (remember(p, id) != TINKER_OK)
+            if (remember_item(p, id) != TINKER_OK)
                 break;
             p->fresh++;
             return TINKER_OK;
         }
+        /* A service that ignores the offset would give the same page for ever.  Going back over
+         * all that was seen costs at most twice as many items; more without a new one is a loop. */
         p->stale = p->fresh ? 0 : p->stale + p->n;
         if (p->stale > 2 * p->n_seen + (size_t)p->page.limit)
             err_set(&p->err, TINKER_EPROTOCOL, "the service gives the same items again and again");
@@ -255,32 +254,36 @@ tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_erro
     return p->err.status;
 }
 
+/* A reference for the caller: the pager and the caller free theirs in any order. */
 tinker_future *tinker_pager_future(tinker_pager *p)
 {
-    return p->reading ? NULL : p->answer;
+    if (p->reading || !p->answer)
+        return NULL;
+    future_ref(p->answer);
+    return p->answer;
 }
 
-static const tinker_future *current(const tinker_pager *p, const struct page_kind *kind)
+static const tinker_future *current_answer(const tinker_pager *p, const struct page_kind *kind)
 {
     return p->kind == kind && p->reading && p->at < p->n ? p->answer : NULL;
 }
 
 const tinker_training_run *tinker_pager_training_run(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &runs_kind);
-    return f ? &tinker_future_training_runs(f)->runs[p->at] : NULL;
+    const tinker_future *f = current_answer(p, &runs_kind);
+    return f ? tinker_training_run_at(tinker_future_training_runs(f), p->at) : NULL;
 }
 
 const char *tinker_pager_session(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &sessions_kind);
+    const tinker_future *f = current_answer(p, &sessions_kind);
     return f ? tinker_future_strings(f)->v[p->at] : NULL;
 }
 
 const tinker_checkpoint *tinker_pager_checkpoint(const tinker_pager *p)
 {
-    const tinker_future *f = current(p, &checkpoints_kind);
-    return f ? &tinker_future_checkpoints(f)->checkpoints[p->at] : NULL;
+    const tinker_future *f = current_answer(p, &checkpoints_kind);
+    return f ? tinker_checkpoint_at(tinker_future_checkpoints(f), p->at) : NULL;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */

@@ -1,4 +1,9 @@
-/* rest.c - the REST calls: checking arguments, building paths, one rest_op each. */
+/* rest.c - the REST calls about checkpoints, training runs, and the service itself.
+ *
+ * Each call is together here: its rest_kind, which names the wire table that reads the answer into
+ * the public struct, the submit function, which checks arguments and builds the path, and the
+ * accessor of the result.  A new call needs its struct in the public header, a table in
+ * wire/rest_types.c and these three.  Runs in the caller's thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +11,6 @@
 #include "base/err.h"
 #include "client/rest/rest.h"
 #include "client/rest/rest_op.h"
-#include "client/rest/rest_types.h"
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
 #include "client/training/training_client.h"
@@ -49,7 +53,7 @@ void tinker_rest_free(tinker_rest *r)
     free(r);
 }
 
-struct holder *rest_holder(tinker_rest *r, tinker_error *err)
+struct session *rest_session(tinker_rest *r, tinker_error *err)
 {
     return service_rest(r->service, err);
 }
@@ -61,7 +65,7 @@ struct call_options *rest_options(const tinker_rest *r)
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 1, 2))) static char *path_of(const char *fmt, ...)
+char *rest_format_path(const char *fmt, ...)
 {
     struct buf b;
     va_list ap;
@@ -72,6 +76,7 @@ __attribute__((format(printf, 1, 2))) static char *path_of(const char *fmt, ...)
     return buf_detach(&b, NULL);
 }
 
+/* An id is one part of the path: escaped, so that no id can reach another endpoint. */
 char *rest_path_of_id(const char *head, const char *what, const char *id, const char *tail,
                       tinker_error *err)
 {
@@ -92,13 +97,14 @@ char *rest_path_of_id(const char *head, const char *what, const char *id, const 
     return path;
 }
 
-static const char *scope_name(tinker_scope scope)
+const char *rest_scope_name(tinker_scope scope)
 {
     return scope == TINKER_SCOPE_ACCESSIBLE ? "accessible" : "owned";
 }
 
-static tinker_status check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
-                                tinker_error *err)
+/* limit: the default of the call, since each list has its own. */
+tinker_status rest_check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
+                              tinker_error *err)
 {
     *ours = (tinker_page)TINKER_PAGE_INIT;
     tinker_status s = opts_copy(ours, sizeof(*ours), page, "tinker_page", err);
@@ -111,6 +117,8 @@ static tinker_status check_page(tinker_page *ours, const tinker_page *page, int6
     return TINKER_OK;
 }
 
+/* The endpoint of a checkpoint.  Kinds are not checked: the service knows what it can do with which,
+ * and paths of other services name none. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err)
 {
     struct wire_path p;
@@ -134,69 +142,67 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
     return out;
 }
 
-static tinker_future *submit(tinker_rest *r, const struct rest_kind *kind, char *path,
-                             struct buf *body, tinker_error *err)
+tinker_future *rest_send(tinker_rest *r, const struct rest_kind *kind, char *path, struct buf *body,
+                         tinker_error *err)
 {
-    return rest_submit(rest_holder(r, err), kind, path, body, r->options, err);
+    return rest_submit(rest_session(r, err), kind, path, body, r->options, err);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------ */
 
-static const struct rest_kind list_checkpoints_kind = { REST_CLASS("list_checkpoints"),
-                                                        REST_SPEC("list_checkpoints", "GET"),
-                                                        RESULT_VALUE,
-                                                        type_checkpoints,
-                                                        read_checkpoints,
-                                                        false };
-static const struct rest_kind delete_kind = { REST_CLASS("delete_checkpoint"),
-                                              REST_SPEC("delete_checkpoint", "DELETE"),
-                                              RESULT_NONE,
-                                              NULL,
-                                              NULL,
-                                              true };
-static const struct rest_kind publish_kind = { REST_CLASS("publish_checkpoint"),
-                                               REST_SPEC("publish_checkpoint", "POST"),
-                                               RESULT_NONE,
-                                               NULL,
-                                               NULL,
-                                               REST_CONFLICT_ALREADY };
-static const struct rest_kind unpublish_kind = { REST_CLASS("unpublish_checkpoint"),
-                                                 REST_SPEC("unpublish_checkpoint", "DELETE"),
-                                                 RESULT_NONE,
-                                                 NULL,
-                                                 NULL,
-                                                 REST_CONFLICT_ALREADY };
-static const struct rest_kind ttl_kind = { REST_CLASS("set_checkpoint_ttl"),
-                                           REST_SPEC("set_checkpoint_ttl", "PUT"),
-                                           RESULT_NONE,
-                                           NULL,
-                                           NULL,
-                                           false };
+static const struct rest_kind list_checkpoints_kind = { REST_KIND("list_checkpoints", "GET"),
+                                                        .result = RESULT_VALUE,
+                                                        .type = &wire_checkpoints_list_response };
+/* 409 is final for these three: it says how things are, and waiting does not change that.  To
+ * publish and unpublish it also says that all is already as it should be. */
+static const struct rest_kind delete_kind = { REST_KIND("delete_checkpoint", "DELETE"),
+                                              .result = RESULT_NONE,
+                                              .conflict = REST_CONFLICT_FINAL };
+static const struct rest_kind publish_kind = { REST_KIND("publish_checkpoint", "POST"),
+                                               .result = RESULT_NONE,
+                                               .conflict = REST_CONFLICT_ALREADY };
+static const struct rest_kind unpublish_kind = { REST_KIND("unpublish_checkpoint", "DELETE"),
+                                                 .result = RESULT_NONE,
+                                                 .conflict = REST_CONFLICT_ALREADY };
+static const struct rest_kind ttl_kind = { REST_KIND("set_checkpoint_ttl", "PUT"),
+                                           .result = RESULT_NONE };
 
 tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/training_runs/", "run id", run_id, "/checkpoints", err);
-    return path ? submit(r, &list_checkpoints_kind, path, NULL, err) : NULL;
+    return path ? rest_send(r, &list_checkpoints_kind, path, NULL, err) : NULL;
 }
 
 tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
                                                  tinker_error *err)
 {
     tinker_page p;
-    if (check_page(&p, page, 100, err) != TINKER_OK)
+    if (rest_check_page(&p, page, 100, err) != TINKER_OK)
         return NULL;
-    return submit(r, &list_checkpoints_kind,
-                  path_of("api/v1/checkpoints?limit=%lld&offset=%lld", (long long)p.limit,
-                          (long long)p.offset),
-                  NULL, err);
+    return rest_send(r, &list_checkpoints_kind,
+                     rest_format_path("api/v1/checkpoints?limit=%lld&offset=%lld",
+                                      (long long)p.limit, (long long)p.offset),
+                     NULL, err);
 }
 
-static tinker_future *on_checkpoint(tinker_rest *r, const struct rest_kind *kind, const char *path,
-                                    const char *tail, struct buf *body, tinker_error *err)
+const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f)
+{
+    return future_value(f, &wire_checkpoints_list_response);
+}
+
+const tinker_checkpoint *tinker_checkpoint_at(const tinker_checkpoints *list, size_t i)
+{
+    return i < list->n ? (const tinker_checkpoint *)list->items + i : NULL;
+}
+
+/* Calls whose whole argument is the path of a checkpoint.  Takes over body (may be NULL). */
+static tinker_future *submit_for_checkpoint(tinker_rest *r, const struct rest_kind *kind,
+                                            const char *path, const char *tail, struct buf *body,
+                                            tinker_error *err)
 {
     char *endpoint = rest_checkpoint_path(path, tail, err);
     if (endpoint)
-        return submit(r, kind, endpoint, body, err);
+        return rest_send(r, kind, endpoint, body, err);
     if (body)
         buf_clear(body);
     return NULL;
@@ -204,22 +210,21 @@ static tinker_future *on_checkpoint(tinker_rest *r, const struct rest_kind *kind
 
 tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &delete_kind, path, "", NULL, err);
+    return submit_for_checkpoint(r, &delete_kind, path, "", NULL, err);
 }
 
 tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
+    return submit_for_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
 }
 
 tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
-    return on_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
+    return submit_for_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
 }
 
-/* A body from a request struct; false: *err says why. */
-static bool encode(struct buf *out, const struct wire_type *type, const void *value,
-                   tinker_error *err)
+bool rest_encode(struct buf *out, const struct wire_type *type, const void *value,
+                 tinker_error *err)
 {
     buf_init(out, 1 << 20);
     if (wire_encode_json(type, value, out, err) == TINKER_OK)
@@ -238,18 +243,29 @@ tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, 
                 (long long)ttl_seconds);
         return NULL;
     }
-    if (!encode(&body, &wire_ttl_request, &req, err))
+    if (!rest_encode(&body, &wire_ttl_request, &req, err))
         return NULL;
-    return on_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
+    return submit_for_checkpoint(r, &ttl_kind, path, "/ttl", &body, err);
 }
 
-static const struct rest_kind copy_kind = { REST_CLASS("copy_weights"),
-                                            REST_SPEC("copy_weights", "POST"),
-                                            RESULT_SAVED_PATH,
-                                            NULL,
-                                            read_copied,
-                                            false };
+/* The result is a text and no struct: the path of the copy. */
+static tinker_status read_copied(struct rest_op *r, const char *b, size_t n, tinker_error *err)
+{
+    struct wire_copy_weights_response w;
+    struct tinker_future *f = r->op.future;
+    tinker_status s =
+        wire_decode_json(&wire_copy_weights_response, b, n, WIRE_LENIENT, &f->arena, &w, err);
+    if (s == TINKER_OK)
+        f->value = w.tinker_path;
+    return s;
+}
 
+static const struct rest_kind copy_kind = { REST_KIND("copy_weights", "POST"),
+                                            .result = RESULT_SAVED_PATH, .read = read_copied };
+
+/* Sent with one idempotency key for all attempts: a copy costs storage, and a lost response must not
+ * make a second one.  The token belongs to another account and goes into a header of this call
+ * only, redacted in logs and dumps. */
 tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
                                            const tinker_copy_options *opts, tinker_error *err)
 {
@@ -280,20 +296,19 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     log_secret(o.access_token);
     if (o.access_token && call_options_check_header(&token, err) != TINKER_OK)
         return NULL;
-    if (!encode(&body, &wire_copy_weights_request, &req, err))
+    if (!rest_encode(&body, &wire_copy_weights_request, &req, err))
         return NULL;
-    return rest_submit_once(rest_holder(r, err), &copy_kind, path_of("api/v1/copy_weights"), &body,
-                            o.access_token, r->options, err);
+    return rest_submit_once(rest_session(r, err), &copy_kind,
+                            rest_format_path("api/v1/copy_weights"), &body, o.access_token,
+                            r->options, err);
 }
 
-static const struct rest_kind files_kind = { REST_CLASS("external_weights_urls"),
-                                             REST_SPEC("external_weights_urls", "GET"),
-                                             RESULT_VALUE,
-                                             type_files,
-                                             read_files,
-                                             false };
+static const struct rest_kind files_kind = { REST_KIND("external_weights_urls", "GET"),
+                                             .result = RESULT_VALUE,
+                                             .type = &wire_external_weights_urls_response };
 
-tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path, tinker_error *err)
+/* Only external weights have addresses per file; the message says what to do with others. */
+tinker_future *tinker_rest_get_checkpoint_files(tinker_rest *r, const char *path, tinker_error *err)
 {
     struct wire_path p;
     if (wire_path_parse_any(path, &p, err) != TINKER_OK)
@@ -305,49 +320,75 @@ tinker_future *tinker_rest_checkpoint_files(tinker_rest *r, const char *path, ti
                 path);
         return NULL;
     }
-    return on_checkpoint(r, &files_kind, path, "/external_weights_urls", NULL, err);
+    return submit_for_checkpoint(r, &files_kind, path, "/external_weights_urls", NULL, err);
+}
+
+const tinker_files *tinker_future_files(const tinker_future *f)
+{
+    return future_value(f, &wire_external_weights_urls_response);
 }
 
 /* ---- training runs ------------------------------------------------------------------------------ */
 
-static const struct rest_kind run_kind = { REST_CLASS("get_training_run"),
-                                           REST_SPEC("get_training_run", "GET"),
-                                           RESULT_VALUE,
-                                           type_training_run,
-                                           read_training_run,
-                                           false };
-static const struct rest_kind runs_kind = { REST_CLASS("list_training_runs"),
-                                            REST_SPEC("list_training_runs", "GET"),
-                                            RESULT_VALUE,
-                                            type_training_runs,
-                                            read_training_runs,
-                                            false };
-static const struct rest_kind weights_info_kind = { REST_CLASS("weights_info"),
-                                                    REST_SPEC("weights_info", "POST"),
-                                                    RESULT_VALUE,
-                                                    type_weights_info,
-                                                    read_weights_info,
-                                                    false };
+/* Converted, because a service that does not say which parts are trained trains all of them. */
+static tinker_status read_weights_info(struct rest_op *r, const char *b, size_t n,
+                                       tinker_error *err)
+{
+    struct wire_weights_info_response w;
+    tinker_weights_info *out;
+    tinker_status s = rest_decode(r, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s == TINKER_OK)
+        *out = (tinker_weights_info){
+            .base_model = w.base_model,
+            .is_lora = w.is_lora,
+            .lora_rank = (w.lora_rank.has ? w.lora_rank.value : -1),
+            .train_unembed = !w.train_unembed.has || w.train_unembed.value,
+            .train_mlp = !w.train_mlp.has || w.train_mlp.value,
+            .train_attn = !w.train_attn.has || w.train_attn.value,
+        };
+    return s;
+}
+
+static const struct rest_kind run_kind = { REST_KIND("get_training_run", "GET"),
+                                           .result = RESULT_VALUE, .type = &wire_training_run };
+static const struct rest_kind runs_kind = { REST_KIND("list_training_runs", "GET"),
+                                            .result = RESULT_VALUE,
+                                            .type = &wire_training_runs_response };
+static const struct rest_kind weights_info_kind = { REST_KIND("weights_info", "POST"),
+                                                    .result = RESULT_VALUE,
+                                                    .type = &wire_weights_info_response,
+                                                    .read = read_weights_info };
 
 tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page *page,
                                               tinker_error *err)
 {
     tinker_page p;
     struct buf b;
-    if (check_page(&p, page, 20, err) != TINKER_OK)
+    if (rest_check_page(&p, page, 20, err) != TINKER_OK)
         return NULL;
     buf_init(&b, 1 << 16);
     buf_printf(&b, "api/v1/training_runs?limit=%lld&offset=%lld&access_scope=%s",
-               (long long)p.limit, (long long)p.offset, scope_name(p.scope));
+               (long long)p.limit, (long long)p.offset, rest_scope_name(p.scope));
     if (p.project_id && *p.project_id) {
         buf_puts(&b, "&project_id=");
         http_query_escape(&b, p.project_id);
     }
-    return submit(r, &runs_kind, buf_detach(&b, NULL), NULL, err);
+    return rest_send(r, &runs_kind, buf_detach(&b, NULL), NULL, err);
 }
 
-tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, tinker_scope scope,
-                                        tinker_error *err)
+const tinker_training_runs *tinker_future_training_runs(const tinker_future *f)
+{
+    return future_value(f, &wire_training_runs_response);
+}
+
+const tinker_training_run *tinker_training_run_at(const tinker_training_runs *list, size_t i)
+{
+    return i < list->n ? (const tinker_training_run *)list->items + i : NULL;
+}
+
+/* A path stands for its run, so that callers need not take it apart. */
+tinker_future *tinker_rest_get_training_run(tinker_rest *r, const char *id_or_path,
+                                            tinker_scope scope, tinker_error *err)
 {
     struct wire_path p = { 0 };
     char *id = NULL, tail[48];
@@ -360,14 +401,19 @@ tinker_future *tinker_rest_training_run(tinker_rest *r, const char *id_or_path, 
             return NULL;
         }
     }
-    snprintf(tail, sizeof(tail), "?access_scope=%s", scope_name(scope));
+    snprintf(tail, sizeof(tail), "?access_scope=%s", rest_scope_name(scope));
     char *path =
         rest_path_of_id("api/v1/training_runs/", "run id", id ? id : id_or_path, tail, err);
     free(id);
-    return path ? submit(r, &run_kind, path, NULL, err) : NULL;
+    return path ? rest_send(r, &run_kind, path, NULL, err) : NULL;
 }
 
-tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker_error *err)
+const tinker_training_run *tinker_future_training_run(const tinker_future *f)
+{
+    return future_value(f, &wire_training_run);
+}
+
+tinker_future *tinker_rest_get_weights_info(tinker_rest *r, const char *path, tinker_error *err)
 {
     struct wire_weights_info_request req = { path };
     struct wire_path p;
@@ -376,235 +422,119 @@ tinker_future *tinker_rest_weights_info(tinker_rest *r, const char *path, tinker
         err_set(err, TINKER_EINVAL, "no checkpoint path given");
     if (!path || wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
-    if (!encode(&body, &wire_weights_info_request, &req, err))
+    if (!rest_encode(&body, &wire_weights_info_request, &req, err))
         return NULL;
-    return submit(r, &weights_info_kind, path_of("api/v1/weights_info"), &body, err);
+    return rest_send(r, &weights_info_kind, rest_format_path("api/v1/weights_info"), &body, err);
 }
 
-/* ---- sessions and samplers ------------------------------------------------------------------------ */
-
-static const struct rest_kind sessions_kind = { REST_CLASS("list_sessions"),
-                                                REST_SPEC("list_sessions", "GET"),
-                                                RESULT_VALUE,
-                                                type_strings,
-                                                read_sessions,
-                                                false };
-static const struct rest_kind session_kind = { REST_CLASS("get_session"),
-                                               REST_SPEC("get_session", "GET"),
-                                               RESULT_VALUE,
-                                               type_session,
-                                               read_session,
-                                               false };
-static const struct rest_kind project_kind = { REST_CLASS("assign_session_project"),
-                                               REST_SPEC("assign_session_project", "PUT"),
-                                               RESULT_NONE,
-                                               NULL,
-                                               NULL,
-                                               false };
-static const struct rest_kind sampler_kind = { REST_CLASS("get_sampler"),
-                                               REST_SPEC("get_sampler", "GET"),
-                                               RESULT_VALUE,
-                                               type_sampler_info,
-                                               read_sampler_info,
-                                               false };
-static const struct rest_kind base_model_kind = { REST_CLASS("get_base_model"),
-                                                  REST_SPEC("get_sampler", "GET"),
-                                                  RESULT_BASE_MODEL,
-                                                  NULL,
-                                                  read_base_model,
-                                                  false };
-
-tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page, tinker_error *err)
+const tinker_weights_info *tinker_future_weights_info(const tinker_future *f)
 {
-    tinker_page p;
-    if (check_page(&p, page, 20, err) != TINKER_OK)
-        return NULL;
-    return submit(r, &sessions_kind,
-                  path_of("api/v1/sessions?limit=%lld&offset=%lld&access_scope=%s",
-                          (long long)p.limit, (long long)p.offset, scope_name(p.scope)),
-                  NULL, err);
-}
-
-tinker_future *tinker_rest_session(tinker_rest *r, const char *session_id, tinker_scope scope,
-                                   tinker_error *err)
-{
-    char tail[48];
-    snprintf(tail, sizeof(tail), "?access_scope=%s", scope_name(scope));
-    char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, tail, err);
-    return path ? submit(r, &session_kind, path, NULL, err) : NULL;
-}
-
-static const struct rest_kind search_kind = { REST_CLASS("search_sessions"),
-                                              REST_SPEC("search_sessions", "POST"),
-                                              RESULT_VALUE,
-                                              type_sessions,
-                                              read_search,
-                                              false };
-
-enum { FINISHED = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED };
-
-static tinker_status check_texts(const char *what, const char *const *v, size_t n,
-                                 tinker_error *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!v || !v[i] || !*v[i])
-            return err_set(err, TINKER_EINVAL, "%s: entry %zu is empty", what, i);
-    return TINKER_OK;
-}
-
-static tinker_status check_query(const tinker_session_query *q, tinker_error *err)
-{
-    if (q->limit < 0 || q->limit > 200)
-        return err_set(err, TINKER_EINVAL, "limit of a search is %lld, expected 1 to 200",
-                       (long long)q->limit);
-    if (q->states &
-        ~(TINKER_SESSION_ACTIVE | FINISHED | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELLED))
-        return err_set(err, TINKER_EINVAL, "states: %d has a bit that is no state", q->states);
-    if (q->n_owner_urns > 10)
-        return err_set(err, TINKER_EINVAL, "%zu owner_urns, expected at most 10", q->n_owner_urns);
-    if (q->cursor && (!q->cursor->session_id || !*q->cursor->session_id))
-        return err_set(err, TINKER_EINVAL, "the cursor has no session id");
-    for (size_t i = 0; i < q->n_user_metadata; i++)
-        if (!q->user_metadata || !q->user_metadata[i].name || !q->user_metadata[i].value)
-            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
-                           i);
-    tinker_status s = check_texts("project_ids", q->project_ids, q->n_project_ids, err);
-    return s == TINKER_OK ? check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err) : s;
-}
-
-/* At most four; the ends that a client reports are one of them, narrowed unless all are wanted. */
-static size_t put_states(int states, struct wire_session_status_query *out, const char **reasons)
-{
-    size_t n = 0, k = 0;
-    if (states & TINKER_SESSION_ACTIVE)
-        out[n++].type = "active";
-    if (states & TINKER_SESSION_CANCELLED)
-        out[n++].type = "cancelled";
-    if (states & TINKER_SESSION_FAILED)
-        out[n++].type = "failed";
-    if (!(states & FINISHED))
-        return n;
-    if (states & TINKER_SESSION_SUCCEEDED)
-        reasons[k++] = "success";
-    if (states & TINKER_SESSION_ERRORED)
-        reasons[k++] = "errored";
-    if (states & TINKER_SESSION_INTERRUPTED)
-        reasons[k++] = "interrupted";
-    out[n++] = (struct wire_session_status_query){ "client_finished", { reasons, k < 3 ? k : 0 } };
-    return n;
-}
-
-tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_query *query,
-                                           tinker_error *err)
-{
-    tinker_session_query q = TINKER_SESSION_QUERY_INIT;
-    struct wire_session_status_query statuses[4] = { { NULL, { NULL, 0 } } };
-    const char *reasons[3];
-    struct wire_session_search_cursor cursor;
-    struct buf body;
-    if (opts_copy(&q, sizeof(q), query, "tinker_session_query", err) != TINKER_OK ||
-        check_query(&q, err) != TINKER_OK)
-        return NULL;
-    struct wire_session_search_request req = {
-        .session_id = q.session_id && *q.session_id ? q.session_id : NULL,
-        .project_ids = { q.project_ids, q.n_project_ids },
-        .user_metadata = { q.n_user_metadata > 0, q.user_metadata, q.n_user_metadata },
-        .display_name = q.display_name && *q.display_name ? q.display_name : NULL,
-        .owner = { q.n_owner_urns                       ? "user"
-                   : q.scope == TINKER_SCOPE_ACCESSIBLE ? "accessible"
-                                                        : "own",
-                   { q.owner_urns, q.n_owner_urns } },
-        .statuses = statuses,
-        .n_statuses = put_states(q.states, statuses, reasons),
-        .limit = q.limit ? q.limit : 50,
-    };
-    if (q.cursor) {
-        cursor = (struct wire_session_search_cursor){ { 1, false, q.cursor->created_us },
-                                                      q.cursor->session_id };
-        req.cursor = &cursor;
-    }
-    if (!encode(&body, &wire_session_search_request, &req, err))
-        return NULL;
-    return submit(r, &search_kind, path_of("api/v1/sessions/search"), &body, err);
-}
-
-tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
-                                          const char *project_id, tinker_error *err)
-{
-    struct wire_project_request req = { project_id };
-    struct buf body;
-    if (!project_id || !*project_id) {
-        err_set(err, TINKER_EINVAL, "project id must not be empty");
-        return NULL;
-    }
-    char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, "/project", err);
-    if (!path)
-        return NULL;
-    if (encode(&body, &wire_project_request, &req, err))
-        return submit(r, &project_kind, path, &body, err);
-    free(path);
-    return NULL;
-}
-
-tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinker_error *err)
-{
-    char *path = rest_path_of_id("api/v1/samplers/", "sampler id", sampler_id, "", err);
-    return path ? submit(r, &sampler_kind, path, NULL, err) : NULL;
-}
-
-tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
-{
-    char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
-    return path ? rest_submit(s->holder, &base_model_kind, path, NULL, s->options, err) : NULL;
+    return future_value(f, &wire_weights_info_response);
 }
 
 /* ---- the service, and models being trained ---------------------------------------------------------- */
 
-static const struct rest_kind capabilities_kind = { REST_CLASS("get_server_capabilities"),
-                                                    REST_SPEC("get_server_capabilities", "GET"),
-                                                    RESULT_VALUE,
-                                                    type_capabilities,
-                                                    read_capabilities,
-                                                    false };
-static const struct rest_kind health_kind = {
-    REST_CLASS("healthz"), { "healthz", "GET", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
-    RESULT_NONE,           NULL,
-    read_health,           false
-};
-static const struct rest_kind info_kind = { REST_CLASS("get_info"), REST_SPEC("get_info", "POST"),
-                                            RESULT_VALUE,           type_model_info,
-                                            read_model_info,        false };
-
-tinker_future *tinker_service_capabilities(tinker_service *s, tinker_error *err)
+/* Checked, but without a result: a proxy may answer 200 with a page of its own. */
+static tinker_status read_health(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
-    return rest_submit(service_rest(s, err), &capabilities_kind,
-                       path_of("api/v1/get_server_capabilities"), NULL, s->options, err);
+    struct wire_health_response w;
+    return wire_decode_json(&wire_health_response, b, n, WIRE_LENIENT, &r->op.future->arena, &w,
+                            err);
 }
 
-tinker_future *tinker_service_health(tinker_service *s, tinker_error *err)
+/* Converted: names may be at two places of the answer, and the id of a tokenizer may have a
+ * revision behind a colon, which loaders do not know. */
+static tinker_status read_model_info(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
-    return rest_submit(service_rest(s, err), &health_kind, path_of("api/v1/healthz"), NULL,
+    struct wire_get_info_response w;
+    tinker_model_info *out;
+    struct arena *a = &r->op.future->arena;
+    tinker_status s = rest_decode(r, b, n, &w, sizeof(*out), (void **)&out, err);
+    if (s != TINKER_OK)
+        return s;
+    const char *tokenizer = w.model_data.tokenizer_id;
+    if (tokenizer) { /* without its revision */
+        tokenizer = arena_strndup(a, tokenizer, strcspn(tokenizer, ":"));
+        if (!tokenizer)
+            return err_nomem(err, "result");
+    }
+    *out = (tinker_model_info){
+        .model_id = w.model_id,
+        .model_name = w.model_data.model_name ? w.model_data.model_name : w.model_name,
+        .base_model = w.model_data.base_model,
+        .arch = w.model_data.arch,
+        .tokenizer_id = tokenizer,
+        .is_lora = w.is_lora.has ? w.is_lora.value : -1,
+        .lora_rank = (w.lora_rank.has ? w.lora_rank.value : -1),
+    };
+    return TINKER_OK;
+}
+
+static const struct rest_kind capabilities_kind = { REST_KIND("get_server_capabilities", "GET"),
+                                                    .result = RESULT_VALUE,
+                                                    .type =
+                                                        &wire_get_server_capabilities_response };
+static const struct rest_kind health_kind = {
+    .class = REST_CLASS("healthz"),
+    .spec = { .name = "healthz", .method = "GET", .pool = POOL_TRAIN, .max_retries = CALL_DEFAULT },
+    .result = RESULT_NONE,
+    .read = read_health
+};
+static const struct rest_kind info_kind = { REST_KIND("get_info", "POST"), .result = RESULT_VALUE,
+                                            .type = &wire_get_info_response,
+                                            .read = read_model_info };
+
+tinker_future *tinker_service_get_capabilities(tinker_service *s, tinker_error *err)
+{
+    return rest_submit(service_rest(s, err), &capabilities_kind,
+                       rest_format_path("api/v1/get_server_capabilities"), NULL, s->options, err);
+}
+
+const tinker_capabilities *tinker_future_capabilities(const tinker_future *f)
+{
+    return future_value(f, &wire_get_server_capabilities_response);
+}
+
+const tinker_supported_model *tinker_supported_model_at(const tinker_capabilities *list, size_t i)
+{
+    return i < list->n ? (const tinker_supported_model *)list->items + i : NULL;
+}
+
+tinker_future *tinker_service_check_health(tinker_service *s, tinker_error *err)
+{
+    return rest_submit(service_rest(s, err), &health_kind, rest_format_path("api/v1/healthz"), NULL,
                        s->options, err);
 }
 
-static const struct rest_kind name_kind = {
-    REST_CLASS("get_info"), { "get_info", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
-    RESULT_VALUE,           type_model_info,
-    read_model_info,        false
-};
+/* The same request without the outer layer of retries, sent to find the tokenizer of a model. */
+static const struct rest_kind name_kind = { .class = REST_CLASS("get_info"),
+                                            .spec = { .name = "get_info",
+                                                      .method = "POST",
+                                                      .pool = POOL_TRAIN,
+                                                      .max_retries = CALL_DEFAULT },
+                                            .result = RESULT_VALUE,
+                                            .type = &wire_get_info_response,
+                                            .read = read_model_info };
 
+/* get_info belongs to the session of the training client, not to that of REST calls. */
 static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind, tinker_error *err)
 {
     struct wire_get_info_request req = { t->model_id };
     struct buf body;
-    if (!encode(&body, &wire_get_info_request, &req, err))
+    if (!rest_encode(&body, &wire_get_info_request, &req, err))
         return NULL;
-    return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, t->options, err);
+    return rest_submit(t->session, kind, rest_format_path("api/v1/get_info"), &body, t->options,
+                       err);
 }
 
 tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &info_kind, err);
+}
+
+const tinker_model_info *tinker_future_model_info(const tinker_future *f)
+{
+    return future_value(f, &wire_get_info_response);
 }
 
 tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err)
@@ -621,16 +551,13 @@ tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_p
     tinker_status s = wire_path_parse_any(path, &p, err);
     if (s != TINKER_OK)
         return s;
-    if (p.bare)
-        return err_set(err, TINKER_EINVAL, "\"%.120s\" does not say which kind of checkpoint it is",
-                       path);
     if (p.n_run >= sizeof(out->training_run) ||
         strlen(p.checkpoint_id) >= sizeof(out->checkpoint_id))
         return err_set(err, TINKER_EINVAL, "the path has a part of more than 255 bytes");
-    *out = (tinker_checkpoint_path){ .sampler = p.sampler,
-                                     .kind = p.external  ? TINKER_CHECKPOINT_EXTERNAL
-                                             : p.sampler ? TINKER_CHECKPOINT_SAMPLER
-                                                         : TINKER_CHECKPOINT_TRAINING };
+    *out = (tinker_checkpoint_path){ .kind = p.bare       ? TINKER_CHECKPOINT_UNKNOWN
+                                             : p.external ? TINKER_CHECKPOINT_EXTERNAL
+                                             : p.sampler  ? TINKER_CHECKPOINT_SAMPLER
+                                                          : TINKER_CHECKPOINT_TRAINING };
     memcpy(out->training_run, p.run, p.n_run);
     snprintf(out->checkpoint_id, sizeof(out->checkpoint_id), "%s", p.checkpoint_id);
     snprintf(out->name, sizeof(out->name), "%s", p.name);

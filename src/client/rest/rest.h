@@ -2,11 +2,15 @@
 #ifndef CLIENT_REST_H
 #define CLIENT_REST_H
 
+#include <stdbool.h>
 #include <tinker/rest.h>
+#include "base/buf.h"
 
-struct holder;
+struct session;
+struct rest_kind;
+struct wire_type;
 
-struct holder *rest_holder(tinker_rest *r, tinker_error *err);
+struct session *rest_session(tinker_rest *r, tinker_error *err);
 struct call_options *rest_options(const tinker_rest *r); /* borrowed; NULL: none */
 /* "api/v1/training_runs/<run>/checkpoints/<id><tail>" of a tinker:// path; caller frees. */
 char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err);
@@ -14,5 +18,18 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
  * memory.  what: for the message, "run id". */
 char *rest_path_of_id(const char *head, const char *what, const char *id, const char *tail,
                       tinker_error *err);
+
+/* Make a path of a format; NULL: no memory, which rest_send() reports.  Caller frees. */
+char *rest_format_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+const char *rest_scope_name(tinker_scope scope); /* as in a query */
+/* Copy the caller's page (may be NULL) over the defaults and check it. */
+tinker_status rest_check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
+                              tinker_error *err);
+/* A body from a request struct; false: *err says why, and there is nothing to clear. */
+bool rest_encode(struct buf *out, const struct wire_type *type, const void *value,
+                 tinker_error *err);
+/* Submit a call of the handle; takes over path and body as rest_submit() does. */
+tinker_future *rest_send(tinker_rest *r, const struct rest_kind *kind, char *path, struct buf *body,
+                         tinker_error *err);
 
 #endif

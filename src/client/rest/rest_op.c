@@ -17,15 +17,19 @@ void rest_destroy(struct operation *op)
     free(r);
 }
 
+/* The future was canceled or freed: leave whichever list the operation is in. */
 void rest_abandon(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op;
-    holder_forget(&r->wait);
+    session_forget(&r->wait);
     call_cancel(&r->call);
     operation_destroy(op);
 }
 
-/* Does the response only say that an attempt whose own response was lost has done the work? */
+/* Does the response only say that an attempt whose own response was lost has done the work?  A call
+ * is sent again when a connection breaks, and the service may have executed it before: then a
+ * second DELETE finds nothing (404), a second "publish" finds it public (409).  Only maybe_done
+ * calls count: a first attempt that is answered so has failed. */
 static bool was_done_before(const struct rest_op *r, const struct call *c)
 {
     int status = c->outcome == CALL_STATUS ? c->http.resp.status : 0;
@@ -33,13 +37,37 @@ static bool was_done_before(const struct rest_op *r, const struct call *c)
                              (status == 409 && r->kind->conflict == REST_CONFLICT_ALREADY));
 }
 
-static void on_done(struct call *c)
+tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *wire, size_t size,
+                          void **out, tinker_error *err)
+{
+    struct tinker_future *f = r->op.future;
+    tinker_status s = wire_decode_json(r->kind->type, body, n, WIRE_LENIENT, &f->arena, wire, err);
+    if (s != TINKER_OK)
+        return s;
+    *out = arena_alloc(&f->arena, size);
+    f->value = *out;
+    return *out ? TINKER_OK : err_nomem(err, "result");
+}
+
+/* Read the body straight into the public struct, which the wire table describes. */
+static tinker_status decode_in_place(struct rest_op *r, const char *body, size_t n,
+                                     tinker_error *err)
+{
+    struct tinker_future *f = r->op.future;
+    void *value = arena_alloc(&f->arena, wire_type_size(r->kind->type));
+    if (!value)
+        return err_nomem(err, "result");
+    f->value = value;
+    return wire_decode_json(r->kind->type, body, n, WIRE_LENIENT, &f->arena, value, err);
+}
+
+static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
     const struct buf *body = &c->http.resp.body;
-    if (r->quiet) {
+    if (r->quiet) { /* nobody holds the future: a failure is for the log alone */
         if (c->outcome != CALL_OK)
-            log_line(&r->op.holder->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
+            log_line(&r->op.session->log, LOG_DEBUG, "%s: %s", r->kind->class.name, c->err.message);
         operation_succeed(&r->op);
         return;
     }
@@ -47,13 +75,15 @@ static void on_done(struct call *c)
         tinker_status s = TINKER_OK;
         if (r->kind->read)
             s = r->kind->read(r, body->data ? body->data : "", body->len, &c->err);
+        else if (r->kind->type)
+            s = decode_in_place(r, body->data ? body->data : "", body->len, &c->err);
         if (wire_as_answer(s, &c->err) == TINKER_OK) {
             operation_succeed(&r->op);
             return;
         }
     }
     if (was_done_before(r, c)) {
-        log_line(&r->op.holder->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
+        log_line(&r->op.session->log, LOG_INFO, "%s: the response was lost; it was done before: %s",
                  r->kind->class.name, c->err.message);
         operation_succeed(&r->op);
         return;
@@ -62,7 +92,8 @@ static void on_done(struct call *c)
     operation_fail(&r->op, &c->err);
 }
 
-void rest_ready(struct holder_wait *w, const tinker_error *err)
+/* The session is ready, or cannot be: send the call, whose completion ends the operation. */
+void rest_ready(struct session_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
     if (err) {
@@ -70,7 +101,7 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     struct call *c = &r->call;
-    c->holder = r->op.holder;
+    c->session = r->op.session;
     c->op = &r->op;
     c->spec = &r->kind->spec;
     c->path = r->path;
@@ -78,11 +109,12 @@ void rest_ready(struct holder_wait *w, const tinker_error *err)
     c->body_len = r->body.len;
     c->conflict_final = r->kind->conflict != REST_CONFLICT_RETRIED;
     c->one_key = r->once;
-    c->empty_ok = c->empty_ok || !r->kind->read;
+    /* A call without a result is successful by its status; some services send no body then. */
+    c->empty_ok = c->empty_ok || (!r->kind->read && !r->kind->type);
     if (r->token)
         c->extra[c->n_extra++] =
             (struct http_header){ "X-Tinker-Weights-Access-Token", r->token, true };
-    c->done = on_done;
+    c->done = on_call_done;
     call_start(c);
 }
 
@@ -91,11 +123,11 @@ void rest_start(struct operation *op)
     struct rest_op *r = (struct rest_op *)op;
     r->op.future->type = r->kind->type;
     r->wait.ready = rest_ready;
-    holder_when_ready(op->holder, &r->wait);
+    session_when_ready(op->session, &r->wait);
 }
 
 /* Takes over path and body as rest_submit() does. */
-static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, char *path,
+static struct rest_op *rest_new(struct session *h, const struct rest_kind *kind, char *path,
                                 struct buf *body, tinker_error *err)
 {
     struct rest_op *r = h && path ? calloc(1, sizeof(*r)) : NULL;
@@ -114,8 +146,9 @@ static struct rest_op *rest_new(struct holder *h, const struct rest_kind *kind, 
     return NULL;
 }
 
-static struct tinker_future *submit(struct holder *h, struct rest_op *r,
-                                    struct call_options *options, tinker_error *err)
+/* Hand the operation to the loop thread; it is freed here when that fails. */
+static struct tinker_future *submit_op(struct session *h, struct rest_op *r,
+                                       struct call_options *options, tinker_error *err)
 {
     struct tinker_future *f =
         operation_submit(&r->op, &r->kind->class, h, r->kind->result, options, err);
@@ -124,14 +157,14 @@ static struct tinker_future *submit(struct holder *h, struct rest_op *r,
     return f;
 }
 
-struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, struct call_options *options, tinker_error *err)
 {
     struct rest_op *r = rest_new(h, kind, path, body, err);
-    return r ? submit(h, r, options, err) : NULL;
+    return r ? submit_op(h, r, options, err) : NULL;
 }
 
-struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token,
                                        struct call_options *options, tinker_error *err)
 {
@@ -145,14 +178,14 @@ struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind 
         err_nomem(err, kind->class.name);
         return NULL;
     }
-    return submit(h, r, options, err);
+    return submit_op(h, r, options, err);
 }
 
-void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body)
+void rest_tell(struct session *h, const struct rest_kind *kind, char *path, struct buf *body)
 {
     struct rest_op *r = rest_new(h, kind, path, body, NULL);
     if (!r)
         return;
     r->quiet = true;
-    tinker_future_free(submit(h, r, NULL, NULL));
+    tinker_future_free(submit_op(h, r, NULL, NULL));
 }

@@ -1,6 +1,6 @@
 /* rest_op.h - a call that is answered directly: no turn, no promise.
  *
- * Waits until the holder has started, sends one call and reads its answer into the
+ * Waits until the session has started, sends one call and reads its answer into the
  * future.  Loop thread, except rest_submit(). */
 #ifndef CLIENT_REST_OP_H
 #define CLIENT_REST_OP_H
@@ -21,8 +21,11 @@ struct rest_kind {
     struct operation_class class; /* rest_start, rest_abandon, rest_destroy */
     struct call_spec spec;
     enum result_kind result;
-    const char *type; /* RESULT_VALUE */
-    /* Read the 2xx answer into op.future; NULL: any body will do. */
+    /* RESULT_VALUE: what the body is, and the tag of the future's result.  Without `read` the
+     * struct of this type is the result, as the wire table fills it. */
+    const struct wire_type *type;
+    /* Make the result from a 2xx body, where its shape is not that of the wire; neither type nor
+     * read: any body will do. */
     tinker_status (*read)(struct rest_op *r, const char *body, size_t n, tinker_error *err);
     enum rest_conflict conflict;
 };
@@ -30,7 +33,7 @@ struct rest_kind {
 struct rest_op {
     struct operation op;
     const struct rest_kind *kind;
-    struct holder_wait wait;
+    struct session_wait wait;
     struct call call;
     char *path; /* "api/v1/…" */
     struct buf body;
@@ -40,10 +43,12 @@ struct rest_op {
 };
 
 void rest_start(struct operation *op);
-void rest_ready(struct holder_wait *w, const tinker_error *err); /* what it waits for */
+void rest_ready(struct session_wait *w, const tinker_error *err); /* what it waits for */
 void rest_abandon(struct operation *op);
 void rest_destroy(struct operation *op);
 
+/* The parts of a rest_kind that most have: its name in errors and metrics, and the method. */
+#define REST_KIND(name, method) .class = REST_CLASS(name), .spec = REST_SPEC(name, method)
 #define REST_CLASS(name)                             \
     {                                                \
         name, rest_start, rest_abandon, rest_destroy \
@@ -53,16 +58,22 @@ void rest_destroy(struct operation *op);
         name, method, POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false \
     }
 
+/* Decode the body into *wire, and allocate the result of `size` bytes, which becomes the value of
+ * the future; for `read` functions.  Both live in the future's arena, so the result may point into
+ * what was decoded. */
+tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *wire, size_t size,
+                          void **out, tinker_error *err);
+
 /* Takes over `path` and `body` (may be NULL), whether it succeeds or not; path NULL: no
  * memory.  options: of the handle, borrowed; may be NULL.  Any thread. */
-struct tinker_future *rest_submit(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, struct call_options *options,
                                   tinker_error *err);
 /* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
-struct tinker_future *rest_submit_once(struct holder *h, const struct rest_kind *kind, char *path,
+struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token,
                                        struct call_options *options, tinker_error *err);
 /* Send it and forget it. */
-void rest_tell(struct holder *h, const struct rest_kind *kind, char *path, struct buf *body);
+void rest_tell(struct session *h, const struct rest_kind *kind, char *path, struct buf *body);
 
 #endif

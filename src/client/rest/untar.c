@@ -107,6 +107,7 @@ static tinker_status unpack_file(const struct os_map *map, const char *dir, tink
     u->n = map->len;
     u->dir = dir;
     tinker_status s = TINKER_OK;
+    /* A bound for what comes of gzip: a few kilobytes can unpack to a full disk. */
     if (gunzip_is(u->p, u->n)) {
         u->gz = gunzip_open(u->p, u->n, UNPACKED_FREE + UNPACKED_RATIO * (uint64_t)u->n, err);
         s = u->gz ? TINKER_OK : TINKER_ENOMEM;

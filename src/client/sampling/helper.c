@@ -351,7 +351,7 @@ static void on_state(struct helper_target *t, uint64_t state, const char *reason
     bool changed = t->state != state || t->reason != hash;
     t->state = state;
     t->reason = hash;
-    queue_state_report(&s->base->watch, s->holder, QUEUE_STATE_SAMPLING, s->id,
+    queue_state_report(&s->base->watch, s->session, QUEUE_STATE_SAMPLING, s->id,
                        (enum wire_queue_state)state, reason, changed);
 }
 
@@ -360,7 +360,7 @@ static void on_news(struct helper *x, const struct helper_frame *f, const char *
     struct helper_target *t = find_target(x, f->target);
     char *text = t ? strndup(content, (size_t)f->len) : NULL;
     if (text && f->kind == HELPER_LINE)
-        log_line(&t->sampler->holder->log, (enum log_level)f->id, "%s", text);
+        log_line(&t->sampler->session->log, (enum log_level)f->id, "%s", text);
     else if (text)
         on_state(t, f->id, text);
     free(text);
@@ -524,7 +524,7 @@ static bool announce(struct helper_target *t, tinker_error *err)
     struct buf settings, sampler;
     buf_init(&settings, 16 << 20);
     buf_init(&sampler, 16 << 20);
-    settings_write(t->sampler->holder->cfg, &settings);
+    settings_write(t->sampler->session->cfg, &settings);
     buf_putc(&settings, '\0');
     bool ok = shadow_write(t->sampler, &sampler, err) == TINKER_OK;
     if (ok) {
@@ -552,12 +552,12 @@ static void target_free(struct helper_target *t)
 
 static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
 {
-    struct runtime *rt = s->holder->rt;
+    struct runtime *rt = s->session->rt;
     if (s->base->far)
         return s->base->far;
     struct helper *x = current;
     if (!x || x->owner != getpid() || x->rt != rt)
-        x = helper_new(rt, s->holder->cfg->sampling_helper, err);
+        x = helper_new(rt, s->session->cfg->sampling_helper, err);
     struct helper_target *t = x ? calloc(1, sizeof(*t)) : NULL;
     if (!t) {
         if (x && x->targets == 0)
@@ -646,7 +646,7 @@ static const struct operation_class far_class = { "sample", far_start, far_aband
 
 bool helper_wanted(const tinker_sampler *s)
 {
-    const struct config *c = s->holder->cfg;
+    const struct config *c = s->session->cfg;
     /* the helper knows nothing of options of calls */
     return c->subprocess_sampling && !c->has_transport && !c->breaker_scope && !s->options;
 }
@@ -665,7 +665,7 @@ tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order
     o->body = *body;
     sampler_ref(s);
     tinker_future *f =
-        operation_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, s->options, err);
+        operation_submit(&o->op, &far_class, s->session, RESULT_SAMPLE, s->options, err);
     if (!f)
         far_destroy(&o->op);
     return f;

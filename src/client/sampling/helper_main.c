@@ -78,7 +78,7 @@ static void tell_text(struct helper_frame f, const char *text)
     tell(f, &content);
 }
 
-static void on_line(void *state, tinker_log_level level, const char *line)
+static void on_line(tinker_log_level level, const char *line, void *state)
 {
     const struct helped *t = state;
     tell_text(
@@ -86,8 +86,8 @@ static void on_line(void *state, tinker_log_level level, const char *line)
         line);
 }
 
-static void on_state(void *state, const char *who, tinker_queue_state queue_state,
-                     const char *reason)
+static void on_state(const char *who, tinker_queue_state queue_state, const char *reason,
+                     void *state)
 {
     const struct helped *t = state;
     (void)who;
@@ -132,10 +132,10 @@ static bool open_sampler(struct helped *t, const char *content, size_t n)
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.base_url = "http://localhost"; /* both are in the text of the sampler */
     o.api_key = "tml-of-the-sampler";
-    o.log = on_line;
-    o.log_state = t;
-    o.close_ms = CLOSE_MS;
-    o.metrics = -1;
+    o.observation.log = on_line;
+    o.observation.log_state = t;
+    o.limits.close_ms = CLOSE_MS;
+    o.observation.metrics = -1;
     o.subprocess_sampling = -1; /* no helper has a helper */
     if (settings == n) {
         err_set(&t->err, TINKER_EPROTOCOL, "no sampler was told");

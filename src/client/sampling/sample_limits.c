@@ -13,8 +13,8 @@ static void on_pause(struct timer *t)
 
 void dispatch_again(struct dispatch *d)
 {
-    struct loop *l = d->holder->rt->loop;
-    if (loop_now_ns(l) >= d->holder->limits->backoff_until_ns) {
+    struct loop *l = d->session->rt->loop;
+    if (loop_now_ns(l) >= d->session->limits->backoff_until_ns) {
         d->go(d);
         return;
     }
@@ -31,7 +31,7 @@ static void take_budget(struct dispatch *d)
 {
     bool recent = d->throttle.budget != NULL;
     d->budget.granted = on_budget;
-    if (budget_take(&d->holder->limits->bytes, &d->budget,
+    if (budget_take(&d->session->limits->bytes, &d->budget,
                     recent ? d->bytes * RECENT_COST : d->bytes))
         dispatch_again(d);
 }
@@ -43,9 +43,9 @@ static void on_throttle(struct budget_wait *w)
 
 static void take_throttle(struct dispatch *d)
 {
-    struct limits *l = d->holder->limits;
+    struct limits *l = d->session->limits;
     d->throttle.granted = on_throttle;
-    if (!limits_recent(l, loop_now_ns(d->holder->rt->loop)) ||
+    if (!limits_recent(l, loop_now_ns(d->session->rt->loop)) ||
         budget_take(&l->throttle, &d->throttle, 1))
         take_budget(d);
 }
@@ -58,20 +58,20 @@ static void on_permit(struct budget_wait *w)
 void dispatch_start(struct dispatch *d)
 {
     d->permit.granted = on_permit;
-    if (budget_take(&d->holder->limits->dispatch, &d->permit, 1))
+    if (budget_take(&d->session->limits->dispatch, &d->permit, 1))
         take_throttle(d);
 }
 
 void dispatch_pause(struct dispatch *d)
 {
-    limits_pause(d->holder->limits, loop_now_ns(d->holder->rt->loop), d->bytes);
+    limits_pause(d->session->limits, loop_now_ns(d->session->rt->loop), d->bytes);
 }
 
 void dispatch_end(struct dispatch *d)
 {
-    if (!d->holder)
+    if (!d->session)
         return;
-    loop_disarm(d->holder->rt->loop, &d->timer);
+    loop_disarm(d->session->rt->loop, &d->timer);
     budget_give(&d->budget);
     budget_give(&d->throttle);
     budget_give(&d->permit);

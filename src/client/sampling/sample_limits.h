@@ -12,7 +12,7 @@
 
 /* A member of its owner; zero-initialise, then set the first three. */
 struct dispatch {
-    struct holder *holder;
+    struct session *session;
     int64_t bytes; /* of the prompt */
     void (*go)(struct dispatch *d);
 

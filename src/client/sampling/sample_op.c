@@ -50,7 +50,7 @@ static void attempt(struct sample_op *s);
 
 static struct loop *loop_of(const struct sample_op *s)
 {
-    return s->op.holder->rt->loop;
+    return s->op.session->rt->loop;
 }
 
 /* ---- ends --------------------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
  * makes it in vain. */
 static void take_back(struct sample_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     struct json_writer w;
     struct buf body;
     if (!s->poll.active || !h->cancels || h->closed)
@@ -135,7 +135,7 @@ static void tell(const struct sample_op *s, enum attempt_event step, int failure
                          .err = err,
                          .op = &s->op };
     if (s->use_handler)
-        attempt_event(s->op.holder, step, &a);
+        attempt_event(s->op.session, step, &a);
 }
 
 static void on_retry(struct timer *t)
@@ -159,12 +159,12 @@ static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
         handler_failed(s->handler, err);
     if (!again) {
         if (s->use_handler)
-            log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
+            log_line(&s->op.session->log, LOG_ERROR, "sample failed: %s", err->message);
         tell(s, ATTEMPT_FAILED, s->failures - 1, 0, err);
         fail(s, err);
         return;
     }
-    struct runtime *rt = s->op.holder->rt;
+    struct runtime *rt = s->op.session->rt;
     int64_t delay_ms = retry_sample_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
     tell(s, ATTEMPT_RETRY, s->failures - 1, delay_ms, err);
     s->timer.fire = on_retry;
@@ -207,8 +207,8 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
 static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
-    queue_state_report(&s->sampler->base->watch, s->op.holder, QUEUE_STATE_SAMPLING, s->sampler->id,
-                       state, reason, changed);
+    queue_state_report(&s->sampler->base->watch, s->op.session, QUEUE_STATE_SAMPLING,
+                       s->sampler->id, state, reason, changed);
 }
 
 static void on_polled(struct poll *p)
@@ -229,11 +229,11 @@ static void on_polled(struct poll *p)
 static bool on_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     if (operation_is_spent(&s->op))
         return false;
     if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
-        !(retry_status_is(status, RETRY_BILLING) && holder_billing_pause(h, c->err.message)))
+        !(retry_status_is(status, RETRY_BILLING) && session_billing_pause(h, c->err.message)))
         return false;
     dispatch_pause(&s->dispatch);
     return true;
@@ -258,7 +258,7 @@ static void on_sent(struct call *c)
     dispatch_end(&s->dispatch);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);
-    s->poll.holder = s->op.holder;
+    s->poll.session = s->op.session;
     s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
     s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
@@ -274,7 +274,7 @@ static void go(struct dispatch *d)
 {
     struct sample_op *s = container_of(d, struct sample_op, dispatch);
     struct call *c = &s->poll.call;
-    c->holder = s->op.holder;
+    c->session = s->op.session;
     c->op = &s->op;
     c->part = s->failures;
     c->accept = NULL;
@@ -316,7 +316,7 @@ static void attempt(struct sample_op *s)
 
 static void permitted(struct sample_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     s->started_ns = loop_now_ns(h->rt->loop);
     handler_enter(s->handler);
     s->entered = true;
@@ -342,7 +342,7 @@ static void sample_start(struct operation *op)
         attempt(s);
         return;
     }
-    s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
+    s->handler = handler_ref(op->session, s->sampler->id, &s->retry, &err);
     if (!s->handler) {
         operation_fail(op, &err);
         return;
@@ -412,14 +412,14 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     }
     s->sampler = sampler;
     s->body = *body;
-    s->dispatch = (struct dispatch){ .holder = sampler->holder, .bytes = order->bytes, .go = go };
+    s->dispatch = (struct dispatch){ .session = sampler->session, .bytes = order->bytes, .go = go };
     s->retry = order->retry;
     s->use_handler = order->use_handler;
     buf_init(&s->sent, SIZE_MAX / 4);
     sampler_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
-        f = operation_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE,
+        f = operation_submit(&s->op, &sample_class, sampler->session, RESULT_SAMPLE,
                              sampler->options, err);
     if (!f)
         sample_destroy(&s->op);
@@ -430,8 +430,8 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
                              bool logprobs_only, tinker_error *err)
 {
     struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
-                                  .use_handler =
-                                      logprobs_only || !sampler->holder->server.sample_no_retries };
+                                  .use_handler = logprobs_only ||
+                                                 !sampler->session->server.sample_no_retries };
     struct buf body;
     pthread_mutex_lock(&sampler->base->lock);
     order.retry = sampler->base->retry;

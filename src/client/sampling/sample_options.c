@@ -124,7 +124,7 @@ static const struct operation_class tokens_class = { "sample_stream", tokens_sta
 /* Does the service offer streams, and does one carry what is asked for? */
 static bool can_stream(const tinker_sampler *s, const tinker_sample_options *opts)
 {
-    const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
+    const struct wire_opt_bool *offered = &s->session->server.stream_sample;
     return offered->has && offered->value && !opts->prompt_logprobs &&
            !opts->topk_prompt_logprobs && !opts->target_prompt_logprobs &&
            !opts->prompt_alt_tokens_k && opts->num_samples <= STREAM_SEQUENCES_MAX;
@@ -163,12 +163,12 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
     struct tokens_op *o = calloc(1, sizeof(*o));
     tinker_future *f = NULL;
     if (o)
-        o->teller = teller_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
+        o->teller = teller_new(s->session, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
                                r.opts.topk_sample_logprobs, on_event, state);
     if (!o || !o->teller)
         err_nomem(err, "sample");
     else if (open_source(o, s, &r, err))
-        f = operation_submit_over(&o->op, &tokens_class, s->holder, RESULT_SAMPLE, o->source, err);
+        f = operation_submit_over(&o->op, &tokens_class, s->session, RESULT_SAMPLE, o->source, err);
     if (!f && o)
         tokens_destroy(&o->op);
     return f;

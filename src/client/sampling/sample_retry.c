@@ -37,18 +37,18 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
 }
 
 /* The service's number, unless the caller asked for fewer. */
-static int64_t permits_of(const struct holder *holder, const tinker_retry_options *opts)
+static int64_t permits_of(const struct session *session, const tinker_retry_options *opts)
 {
     static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
-    int64_t theirs = holder->server.sample_max_concurrent_requests;
+    int64_t theirs = session->server.sample_max_concurrent_requests;
     bool asked = opts->max_connections != defaults.max_connections;
     return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
 }
 
-struct handler *handler_ref(struct holder *holder, const char *session_id,
+struct handler *handler_ref(struct session *session, const char *session_id,
                             const tinker_retry_options *opts, tinker_error *err)
 {
-    for (struct handler *h = holder->handlers; h; h = h->next)
+    for (struct handler *h = session->handlers; h; h = h->next)
         if (strcmp(h->session_id, session_id) == 0 && same_options(&h->opts, opts)) {
             h->refs++;
             return h;
@@ -61,13 +61,13 @@ struct handler *handler_ref(struct holder *holder, const char *session_id,
         err_nomem(err, "sampling");
         return NULL;
     }
-    h->holder = holder;
+    h->session = session;
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    budget_init_permits(&h->permits, permits_of(holder, opts));
-    h->next = holder->handlers;
-    holder->handlers = h;
+    budget_init_permits(&h->permits, permits_of(session, opts));
+    h->next = session->handlers;
+    session->handlers = h;
     return h;
 }
 
@@ -75,7 +75,7 @@ void handler_unref(struct handler *h)
 {
     if (!h || --h->refs > 0)
         return;
-    for (struct handler **at = &h->holder->handlers; *at; at = &(*at)->next)
+    for (struct handler **at = &h->session->handlers; *at; at = &(*at)->next)
         if (*at == h) {
             *at = h->next;
             break;
@@ -116,7 +116,7 @@ static void put_errors(struct handler *h, struct buf *out)
 
 static void progress_line(struct handler *h, int64_t now)
 {
-    const struct log *log = &h->holder->log;
+    const struct log *log = &h->session->log;
     if (log->level > LOG_DEBUG || (h->running > 0 && h->logged_ns &&
                                    now - h->logged_ns < PROGRESS_LINE_S * INT64_C(1000000000)))
         return;
@@ -132,7 +132,7 @@ static void progress_line(struct handler *h, int64_t now)
 
 void handler_enter(struct handler *h)
 {
-    int64_t now = loop_now_ns(h->holder->rt->loop);
+    int64_t now = loop_now_ns(h->session->rt->loop);
     if (h->running++ == 0)
         h->progress_ns = now;
     progress_line(h, now);
@@ -140,7 +140,7 @@ void handler_enter(struct handler *h)
 
 void handler_leave(struct handler *h, bool completed)
 {
-    int64_t now = loop_now_ns(h->holder->rt->loop);
+    int64_t now = loop_now_ns(h->session->rt->loop);
     h->running--;
     if (completed) {
         h->progress_ns = now;

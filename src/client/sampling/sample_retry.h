@@ -11,13 +11,13 @@
 #include <tinker/sampling.h>
 #include "client/io/budget.h"
 
-struct holder;
+struct session;
 
 enum { HANDLER_ERRORS = 8 };
 
 struct handler {
     struct handler *next;
-    struct holder *holder;
+    struct session *session;
     int refs;
     char *session_id;
     tinker_retry_options opts;
@@ -31,7 +31,7 @@ struct handler {
     } errors[HANDLER_ERRORS]; /* the first few different ones */
 };
 
-struct handler *handler_ref(struct holder *h, const char *session_id,
+struct handler *handler_ref(struct session *h, const char *session_id,
                             const tinker_retry_options *opts, tinker_error *err);
 void handler_unref(struct handler *h);
 void handler_enter(struct handler *h); /* a sample got its permit */

@@ -2,7 +2,7 @@
  *
  * The text that travels holds the ids, the address, the credential and the settings the
  * service gave, so that the other process needs no request and no environment.  There, a
- * shadow holder stands for the session: it beats the same heart, and it can sample but
+ * shadow session stands for the session: it beats the same heart, and it can sample but
  * not create anything.  Its samples are numbered far away from those of the others. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 
 struct shadow { /* one per session and address in a service */
     struct shadow *next;
-    struct holder *holder;
+    struct session *session;
     struct config cfg; /* shares all strings with the service's but those in `arena` */
     struct arena arena;
 };
@@ -52,7 +52,7 @@ static void put(struct json_writer *w, const char *key, const char *value)
 
 tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
 {
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     struct json_writer w;
     struct buf config;
     buf_init(&config, 1 << 16);
@@ -96,10 +96,10 @@ static bool may_ask(const struct runtime *rt, const char *what, tinker_error *er
 char *tinker_sampler_export(tinker_sampler *s, tinker_error *err)
 {
     struct export_job j = { .sampler = s };
-    if (!may_ask(s->holder->rt, "tinker_sampler_export", err))
+    if (!may_ask(s->session->rt, "tinker_sampler_export", err))
         return NULL;
     buf_init(&j.out, 1 << 20);
-    runtime_sync(s->holder->rt, export_on_loop, &j);
+    runtime_sync(s->session->rt, export_on_loop, &j);
     char *text = j.status == TINKER_OK ? buf_detach(&j.out, NULL) : NULL;
     if (!text && j.status == TINKER_OK)
         err_nomem(err, "sampler");
@@ -156,9 +156,9 @@ struct import_job {
     tinker_status status;
 };
 
-static tinker_status fill_holder(struct shadow *s, const struct passport *p, tinker_error *err)
+static tinker_status fill_session(struct shadow *s, const struct passport *p, tinker_error *err)
 {
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     tinker_status status = wire_decode_json(&wire_client_config_response, p->config.s, p->config.n,
                                             WIRE_LENIENT, &h->arena, &h->server, err);
     if (status != TINKER_OK)
@@ -172,15 +172,15 @@ static tinker_status fill_holder(struct shadow *s, const struct passport *p, tin
         return err_nomem(err, "session");
     if (h->server.pjwt_auth_enabled)
         auth_seed(h->auth, p->jwt);
-    return session_adopt(h->startup, err);
+    return startup_adopt(h->startup, err);
 }
 
 static void import_on_loop(void *arg)
 {
     struct import_job *j = arg;
-    j->status = fill_holder(j->shadow, j->passport, &j->err);
+    j->status = fill_session(j->shadow, j->passport, &j->err);
     if (j->status == TINKER_OK)
-        j->shadow->holder->state = HOLDER_READY;
+        j->shadow->session->state = SESSION_READY;
 }
 
 static void ignore_closed(void *arg)
@@ -190,7 +190,7 @@ static void ignore_closed(void *arg)
 
 static void discard_on_loop(void *arg)
 {
-    holder_close(arg, ignore_closed, NULL);
+    session_close(arg, ignore_closed, NULL);
 }
 
 /* The headers of the service, and with them the user and password of the other address. */
@@ -236,14 +236,14 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     else if (!usable)
         err_set(err, TINKER_EINVAL, "the address of an exported sampler cannot be used");
     else
-        s->holder = holder_new(service->rt, &s->cfg, true, err);
-    if (s->holder) {
-        s->holder->observer = &service->observer;
-        s->holder->hooks = &service->hooks;
+        s->session = session_new(service->rt, &s->cfg, true, err);
+    if (s->session) {
+        s->session->observer = &service->observer;
+        s->session->hooks = &service->hooks;
         runtime_sync(service->rt, import_on_loop, &j);
         if (j.status == TINKER_OK)
             return s;
-        runtime_sync(service->rt, discard_on_loop, s->holder);
+        runtime_sync(service->rt, discard_on_loop, s->session);
         runtime_sync(service->rt, ignore_closed, NULL); /* after it was freed */
         if (err)
             *err = j.err;
@@ -257,7 +257,7 @@ static struct shadow *shadow_find(tinker_service *service, const struct passport
 {
     pthread_mutex_lock(&service->lock);
     struct shadow *s = service->shadows;
-    while (s && (strcmp(s->holder->session_id, p->session_id) != 0 ||
+    while (s && (strcmp(s->session->session_id, p->session_id) != 0 ||
                  strcmp(s->cfg.base_url, p->base_url) != 0))
         s = s->next;
     pthread_mutex_unlock(&service->lock);
@@ -295,7 +295,7 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
     arena_init(&scratch, 16 << 20);
     if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
         struct shadow *s = shadow_of(service->base, &p, err);
-        made = s ? sampler_new(s->holder, p.sampler_id, service->options, err) : NULL;
+        made = s ? sampler_new(s->session, p.sampler_id, service->options, err) : NULL;
     }
     if (made) {
         uint64_t r;
@@ -318,7 +318,7 @@ int shadow_count(const tinker_service *service)
 void shadow_close_all(tinker_service *service, void (*closed)(void *arg), void *arg)
 {
     for (struct shadow *s = service->shadows; s; s = s->next)
-        holder_close(s->holder, closed, arg);
+        session_close(s->session, closed, arg);
 }
 
 void shadow_free_all(tinker_service *service)

@@ -13,7 +13,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_options *options,
+tinker_sampler *sampler_new(struct session *h, const char *id, struct call_options *options,
                             tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
@@ -26,7 +26,7 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_option
     }
     s->base = s;
     s->options = call_options_ref(options);
-    s->holder = h;
+    s->session = h;
     s->id = copy;
     s->retry = (tinker_retry_options)TINKER_RETRY_OPTIONS_INIT;
     pthread_mutex_init(&s->lock, NULL);
@@ -83,7 +83,7 @@ tinker_sampler *tinker_sampler_with(tinker_sampler *s, const tinker_call_options
     atomic_init(&made->refs, 1);
     made->base = s->base;
     made->options = p;
-    made->holder = s->holder;
+    made->session = s->session;
     made->id = id;
     sampler_ref(made->base);
     return made;
@@ -103,7 +103,7 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 
 struct open_op {
     struct operation op;
-    struct holder_wait wait;
+    struct session_wait wait;
     char *base_model, *model_path;
     struct buf body;
     struct call call;
@@ -126,7 +126,7 @@ static void open_destroy(struct operation *op)
 static void open_abandon(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
-    holder_forget(&o->wait);
+    session_forget(&o->wait);
     call_cancel(&o->call);
     operation_destroy(op);
 }
@@ -146,17 +146,17 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.holder, res.sampling_session_id, o->op.options, &c->err);
+        f->value = sampler_new(o->op.session, res.sampling_session_id, o->op.options, &c->err);
     if (f->value)
         operation_succeed(&o->op);
     else
         operation_fail(&o->op, &c->err);
 }
 
-static void open_ready(struct holder_wait *w, const tinker_error *err)
+static void open_ready(struct session_wait *w, const tinker_error *err)
 {
     struct open_op *o = container_of(w, struct open_op, wait);
-    struct holder *h = o->op.holder;
+    struct session *h = o->op.session;
     tinker_error failed;
     if (err) {
         operation_fail(&o->op, err);
@@ -173,7 +173,7 @@ static void open_ready(struct holder_wait *w, const tinker_error *err)
         operation_fail(&o->op, &failed);
         return;
     }
-    o->call.holder = h;
+    o->call.session = h;
     o->call.op = &o->op;
     o->call.spec = &open_spec;
     o->call.path = "api/v1/create_sampling_session";
@@ -187,7 +187,7 @@ static void open_start(struct operation *op)
 {
     struct open_op *o = (struct open_op *)op;
     o->wait.ready = open_ready;
-    holder_when_ready(op->holder, &o->wait);
+    session_when_ready(op->session, &o->wait);
 }
 
 static const struct operation_class open_class = { "create_sampling_session", open_start,
@@ -214,7 +214,7 @@ tinker_future *tinker_service_request_sampler(tinker_service *s, const char *bas
 {
     if (check_source(base_model, model_path, err) != TINKER_OK)
         return NULL;
-    struct holder *h = service_session(s, err);
+    struct session *h = service_session(s, err);
     struct open_op *o = h ? calloc(1, sizeof(*o)) : NULL;
     if (!o) {
         if (h)

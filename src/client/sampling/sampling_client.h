@@ -11,7 +11,7 @@ struct tinker_sampler {
     atomic_int refs;      /* the user's, and one per live operation */
     tinker_sampler *base; /* itself, or the client that this one gives options: a reference */
     struct call_options *options; /* of all its calls, a reference; NULL: none */
-    struct holder *holder;
+    struct session *session;
     char *id; /* of the sampling session */
     /* What follows is the base's alone. */
     pthread_mutex_t lock;
@@ -21,7 +21,7 @@ struct tinker_sampler {
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, struct call_options *options,
+tinker_sampler *sampler_new(struct session *h, const char *id, struct call_options *options,
                             tinker_error *err);
 void sampler_ref(tinker_sampler *s);
 void sampler_unref(tinker_sampler *s);

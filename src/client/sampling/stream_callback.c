@@ -199,7 +199,7 @@ static void all_told(struct callback_job *r)
 
 static const struct callback_job_class rounds = { tell_all, all_told, destroy };
 
-struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
+struct teller *teller_new(struct session *h, size_t n_sequences, size_t topk,
                           tinker_stream_callback *call, void *state)
 {
     struct teller *t = calloc(1, sizeof(*t));

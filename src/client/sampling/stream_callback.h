@@ -21,7 +21,7 @@ struct teller_owner {
 
 /* Any thread.  n_sequences: of a stream; topk: likeliest tokens that were asked for in the place of
  * each of its tokens.  NULL: no memory. */
-struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
+struct teller *teller_new(struct session *h, size_t n_sequences, size_t topk,
                           tinker_stream_callback *call, void *state);
 /* Who hears of rounds, and whether the user may be called. */
 void teller_bind(struct teller *t, struct teller_owner *owner, struct callback_guard *guard);

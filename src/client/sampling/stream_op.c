@@ -69,7 +69,7 @@ static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMP
 
 static struct loop *loop_of(const struct stream_op *o)
 {
-    return o->op.holder->rt->loop;
+    return o->op.session->rt->loop;
 }
 
 /* ---- ends ------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static void tell(const struct stream_op *o, enum attempt_event step, int64_t del
                          .err = err,
                          .op = &o->op };
     if (o->use_handler)
-        attempt_event(o->op.holder, step, &a);
+        attempt_event(o->op.session, step, &a);
 }
 
 static void attempt(struct stream_op *o)
@@ -279,7 +279,7 @@ static bool may_retry(const struct stream_op *o, bool broken)
 /* broken: an answer without an end. */
 static void failed(struct stream_op *o, const tinker_error *err, bool broken)
 {
-    struct runtime *rt = o->op.holder->rt;
+    struct runtime *rt = o->op.session->rt;
     dispatch_end(&o->dispatch);
     o->failures++;
     bool again = may_retry(o, broken);
@@ -303,7 +303,7 @@ static bool on_status(struct call *c, int status)
         return false;
     if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
         !(retry_status_is(status, RETRY_BILLING) &&
-          holder_billing_pause(o->op.holder, c->err.message)))
+          session_billing_pause(o->op.session, c->err.message)))
         return false;
     dispatch_pause(&o->dispatch);
     return true;
@@ -364,7 +364,7 @@ static void send(struct dispatch *d)
 {
     struct stream_op *o = container_of(d, struct stream_op, dispatch);
     struct call *c = &o->call;
-    c->holder = o->op.holder;
+    c->session = o->op.session;
     c->op = &o->op;
     c->part = o->failures;
     c->spec = &stream_spec;
@@ -400,13 +400,13 @@ static void stream_start(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    o->dispatch.holder = op->holder;
+    o->dispatch.session = op->session;
     o->dispatch.go = send;
     if (!o->use_handler) {
         permitted(o);
         return;
     }
-    o->handler = handler_ref(op->holder, o->sampler->id, &o->retry, &err);
+    o->handler = handler_ref(op->session, o->sampler->id, &o->retry, &err);
     if (!o->handler) {
         fail(o, &err);
         return;
@@ -441,7 +441,7 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     o->sampler = s;
     o->n_sequences = r->opts.num_samples;
     o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
-    o->use_handler = !s->holder->server.sample_no_retries;
+    o->use_handler = !s->session->server.sample_no_retries;
     sampler_ref(s);
     pthread_mutex_lock(&s->base->lock);
     o->retry = s->base->retry;
@@ -467,7 +467,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
                                      const tinker_sample_options *opts, tinker_error *err)
 {
     struct sample_request r;
-    const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
+    const struct wire_opt_bool *offered = &s->session->server.stream_sample;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
     const char *missing = not_in_streams(&r.opts);
@@ -491,7 +491,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         stream_list_ref(st->list);
         if (sample_encode(s, &r, false, &o->body, err) == TINKER_OK)
             st->future =
-                operation_submit(&o->op, &stream_class, s->holder, RESULT_NONE, s->options, err);
+                operation_submit(&o->op, &stream_class, s->session, RESULT_NONE, s->options, err);
         if (st->future)
             return st;
         stream_destroy(&o->op);

@@ -15,15 +15,15 @@
 #include "wire/wire.h"
 
 enum {
-    REFRESH_BEFORE_S = 300,
-    STALE_S = 60,
-    PAUSE_MS = 60000,
+    REFRESH_BEFORE_S = 300, /* renew in the background this long before a JWT expires */
+    STALE_S = 60,           /* with less left, a request waits for a new one */
+    PAUSE_MS = 60000,       /* after a failed exchange, and between looks at a JWT without exp */
     RENEW_FLOOR_MS = 10000, /* after a success: a token may come with less than REFRESH_BEFORE_S */
     COMMAND_MS = 300000
 };
 
 struct auth {
-    struct holder *holder;
+    struct session *session;
     bool use_jwt, stopped;
     char *jwt;
     struct call call;
@@ -34,7 +34,9 @@ struct auth {
     void *ready_arg;
 };
 
-struct command_job {
+/* A run of the credential command on a worker.  It belongs to the runtime until it is done; the one
+ * who waits may leave before, so each side knows the other only through `wait` and `unwanted`. */
+struct credential_job {
     struct runtime_job job;
     struct auth_wait *wait; /* NULL: nobody waits any more */
     atomic_bool unwanted;   /* the same, for the worker */
@@ -42,6 +44,8 @@ struct command_job {
     tinker_error err;
 };
 
+/* The first exchange is part of the start and retried as other requests are; a later one is made
+ * again by the timer instead, since the old JWT still works. */
 static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AUTH, 0,
                                              NULL,         CALL_DEFAULT, true,      false };
 static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
@@ -54,16 +58,17 @@ bool auth_key_valid(const char *key)
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-static void command_work(struct runtime_job *j)
+/* On a worker: blocks as long as the command runs. */
+static void run_credential_job(struct runtime_job *j)
 {
-    struct command_job *c = (struct command_job *)j; /* first member */
-    c->output = command_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
+    struct credential_job *c = (struct credential_job *)j; /* first member */
+    c->output = credential_cmd_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
 }
 
-static void command_done(struct runtime_job *j)
+static void finish_credential_job(struct runtime_job *j)
 {
-    struct command_job *c = (struct command_job *)j;
-    log_secret(c->output);
+    struct credential_job *c = (struct credential_job *)j;
+    log_secret(c->output); /* before anybody can log it */
     if (c->wait) {
         c->wait->job = NULL;
         c->wait->ready(c->wait, c->output, c->output ? NULL : &c->err);
@@ -73,18 +78,18 @@ static void command_done(struct runtime_job *j)
     free(c);
 }
 
-static void run_command(struct auth *a, struct auth_wait *w)
+static void start_credential_job(struct auth *a, struct auth_wait *w)
 {
-    struct command_job *c = calloc(1, sizeof(*c));
-    char *command = strdup(a->holder->cfg->credential_cmd);
+    struct credential_job *c = calloc(1, sizeof(*c));
+    char *command = strdup(a->session->cfg->credential_cmd);
     tinker_error err;
     if (c && command) {
-        c->job.work = command_work;
-        c->job.done = command_done;
+        c->job.work = run_credential_job;
+        c->job.done = finish_credential_job;
         c->wait = w;
         c->command = command;
         w->job = c;
-        if (runtime_work(a->holder->rt, &c->job))
+        if (runtime_work(a->session->rt, &c->job))
             return;
         w->job = NULL;
     }
@@ -96,7 +101,7 @@ static void run_command(struct auth *a, struct auth_wait *w)
 
 /* ---- which credential ------------------------------------------------------------------- */
 
-static void missing_key(const struct config *cfg, tinker_error *err)
+static void set_missing_key(const struct config *cfg, tinker_error *err)
 {
     if (cfg->api_key)
         err_set(err, TINKER_EINVAL, "the API key does not start with tml-");
@@ -107,31 +112,32 @@ static void missing_key(const struct config *cfg, tinker_error *err)
 
 /* The raw credential: a JWT given as key always, the command when the service insists,
  * else the key, else the command. */
-static void credential(struct auth *a, struct auth_wait *w, bool insist)
+static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
 {
-    const struct config *cfg = a->holder->cfg;
+    const struct config *cfg = a->session->cfg;
     const char *key = cfg->api_key;
     tinker_error err;
     if (key && strncmp(key, "eyJ", 3) == 0)
         w->ready(w, key, NULL);
     else if (insist && !cfg->credential_cmd) {
         err_set(&err, TINKER_EINVAL,
-                "this organisation requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
+                "this organization requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
         w->ready(w, NULL, &err);
     } else if (!insist && auth_key_valid(key))
         w->ready(w, key, NULL);
     else if (cfg->credential_cmd)
-        run_command(a, w);
+        start_credential_job(a, w);
     else {
-        missing_key(cfg, &err);
+        set_missing_key(cfg, &err);
         w->ready(w, NULL, &err);
     }
 }
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-/* One of them may end others, which then leave the list. */
-static void answer_waiting(struct auth *a)
+/* Give the JWT, new or old, to all who wait.  One of them may end others, which then leave the
+ * list through auth_forget(); so the list is taken over first and its head read again each time. */
+static void wake_waiting(struct auth *a)
 {
     a->answered = a->waiting;
     a->waiting = NULL;
@@ -142,24 +148,27 @@ static void answer_waiting(struct auth *a)
     }
 }
 
-static void schedule(struct auth *a, int64_t floor_ms)
+/* Arm the timer for the next exchange: REFRESH_BEFORE_S before the JWT expires, but not earlier than
+ * floor_ms from now.  A JWT without a readable exp is looked at again in a minute. */
+static void schedule_refresh(struct auth *a, int64_t floor_ms)
 {
     struct arena scratch;
     struct jwt_claims claims;
-    struct runtime *rt = a->holder->rt;
+    struct runtime *rt = a->session->rt;
     if (a->stopped)
         return;
     arena_init(&scratch, 1 << 18);
     int64_t ms = PAUSE_MS;
     if (jwt_read(a->jwt, &scratch, &claims) && claims.has_exp) {
         double s = claims.exp - (double)clock_wall_ns(rt->clock) / 1e9 - REFRESH_BEFORE_S;
-        ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0;
+        ms = s > 0 ? (int64_t)(s < 1e9 ? s * 1000 : 1e12) : 0; /* exp may be any number */
     }
     arena_clear(&scratch);
     loop_arm(rt->loop, &a->timer, ms > floor_ms ? ms : floor_ms);
 }
 
-static bool read_jwt(struct auth *a, struct call *c)
+/* Take the JWT out of the answer of an exchange; false: c->err says why there is none. */
+static bool keep_jwt(struct auth *a, struct call *c)
 {
     struct wire_auth_token_response res;
     struct arena scratch;
@@ -179,40 +188,47 @@ static bool read_jwt(struct auth *a, struct call *c)
     return true;
 }
 
-static void after_pause(struct timer *t);
-static void refresh(struct timer *t);
+static void on_pause_timer(struct timer *t);
+static void on_refresh_timer(struct timer *t);
 
+/* The end of an exchange.
+ *
+ *   first, failed:   auth_prepare() fails, and with it the start of the session
+ *   later, failed:   go on with the old JWT, look again in a minute
+ *   succeeded:       renew in time
+ *
+ * Those who wait are answered in any case but the first: nobody can wait before the start. */
 static void on_exchanged(struct call *c)
 {
     struct auth *a = container_of(c, struct auth, call);
-    bool ok = read_jwt(a, c);
+    bool ok = keep_jwt(a, c);
     void (*ready)(void *arg, const tinker_error *err) = a->ready;
     a->ready = NULL;
     if (ready && !ok) {
         ready(a->ready_arg, &c->err);
         return;
     }
-    a->timer.fire = refresh;
+    a->timer.fire = on_refresh_timer;
     if (ok)
-        schedule(a, RENEW_FLOOR_MS);
+        schedule_refresh(a, RENEW_FLOOR_MS);
     else if (!a->stopped) {
-        log_line(&a->holder->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
+        log_line(&a->session->log, LOG_WARNING, "token not renewed, going on with the old one: %s",
                  c->err.message);
-        a->timer.fire = after_pause;
-        loop_arm(a->holder->rt->loop, &a->timer, PAUSE_MS);
+        a->timer.fire = on_pause_timer;
+        loop_arm(a->session->rt->loop, &a->timer, PAUSE_MS);
     }
-    answer_waiting(a);
+    wake_waiting(a);
     if (ready)
         ready(a->ready_arg, NULL);
 }
 
-static void exchange(struct auth *a, const struct call_spec *spec)
+static void start_exchange(struct auth *a, const struct call_spec *spec)
 {
     struct call *c = &a->call;
-    if (c->active)
+    if (c->active) /* at most one: its result is for everybody */
         return;
-    loop_disarm(a->holder->rt->loop, &a->timer);
-    c->holder = a->holder;
+    loop_disarm(a->session->rt->loop, &a->timer);
+    c->session = a->session;
     c->spec = spec;
     c->path = "api/v1/auth/token";
     c->body = "{}";
@@ -222,50 +238,51 @@ static void exchange(struct auth *a, const struct call_spec *spec)
     call_start(c);
 }
 
-static void refresh(struct timer *t)
+static void on_refresh_timer(struct timer *t)
 {
-    exchange(container_of(t, struct auth, timer), &again_spec);
+    start_exchange(container_of(t, struct auth, timer), &again_spec);
 }
 
-/* A minute after a failure the waiting time is computed anew. */
-static void after_pause(struct timer *t)
+/* A minute after a failure the waiting time is computed anew: the old JWT may have hours left. */
+static void on_pause_timer(struct timer *t)
 {
     struct auth *a = container_of(t, struct auth, timer);
-    t->fire = refresh;
-    schedule(a, 0);
+    t->fire = on_refresh_timer;
+    schedule_refresh(a, 0);
 }
 
 /* ---- public ----------------------------------------------------------------------------- */
 
 void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
 {
-    const struct holder *h = a->holder;
+    const struct session *h = a->session;
     w->auth = NULL;
     w->job = NULL;
     if (use == AUTH_BOOTSTRAP || use == AUTH_EXCHANGE) {
         bool insist = use == AUTH_EXCHANGE &&
                       strcmp(h->server.credential_default_source, "credential_cmd") == 0;
-        credential(a, w, insist);
+        give_credential(a, w, insist);
         return;
     }
     if (!a->use_jwt) {
         w->ready(w, h->cfg->api_key, NULL);
         return;
     }
+    /* While the session closes there is no renewal: its last requests use what there is. */
     if (jwt_remaining(a->jwt, clock_wall_ns(h->rt->clock)) > STALE_S || a->stopped) {
         w->ready(w, a->jwt, NULL);
         return;
     }
-    struct auth_wait **at = &a->waiting;
+    struct auth_wait **at = &a->waiting; /* at the end: first come, first served */
     while (*at)
         at = &(*at)->next;
     w->next = NULL;
     w->auth = a;
     *at = w;
-    exchange(a, &again_spec);
+    start_exchange(a, &again_spec);
 }
 
-static bool take_out(struct auth_wait **at, const struct auth_wait *w)
+static bool remove_wait(struct auth_wait **at, const struct auth_wait *w)
 {
     while (*at && *at != w)
         at = &(*at)->next;
@@ -277,35 +294,36 @@ static bool take_out(struct auth_wait **at, const struct auth_wait *w)
 
 void auth_forget(struct auth_wait *w)
 {
-    if (w->job) {
+    if (w->job) { /* the worker kills the command when it sees that nobody waits */
         w->job->wait = NULL;
         atomic_store(&w->job->unwanted, true);
     }
     w->job = NULL;
     if (!w->auth)
         return;
-    if (!take_out(&w->auth->waiting, w))
-        take_out(&w->auth->answered, w);
+    if (!remove_wait(&w->auth->waiting, w))
+        remove_wait(&w->auth->answered, w);
     w->auth = NULL;
 }
 
 void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *err), void *arg)
 {
-    const struct holder *h = a->holder;
+    const struct session *h = a->session;
     tinker_error err;
     a->use_jwt = h->server.pjwt_auth_enabled;
     if (!a->use_jwt) {
         bool ok = auth_key_valid(h->cfg->api_key);
         if (!ok)
-            missing_key(h->cfg, &err);
+            set_missing_key(h->cfg, &err);
         ready(arg, ok ? NULL : &err);
         return;
     }
     a->ready = ready;
     a->ready_arg = arg;
-    exchange(a, &first_spec);
+    start_exchange(a, &first_spec);
 }
 
+/* Another process has exchanged it: this one begins with the renewal. */
 void auth_seed(struct auth *a, const char *jwt)
 {
     a->use_jwt = jwt != NULL;
@@ -314,8 +332,8 @@ void auth_seed(struct auth *a, const char *jwt)
     free(a->jwt);
     a->jwt = strdup(jwt);
     log_secret(jwt);
-    a->timer.fire = refresh;
-    schedule(a, 0);
+    a->timer.fire = on_refresh_timer;
+    schedule_refresh(a, 0);
 }
 
 const char *auth_jwt(const struct auth *a)
@@ -323,15 +341,15 @@ const char *auth_jwt(const struct auth *a)
     return a->use_jwt ? a->jwt : NULL;
 }
 
-struct auth *auth_new(struct holder *h, tinker_error *err)
+struct auth *auth_new(struct session *h, tinker_error *err)
 {
     struct auth *a = calloc(1, sizeof(*a));
     if (!a) {
         err_nomem(err, "credentials");
         return NULL;
     }
-    a->holder = h;
-    a->timer.fire = refresh;
+    a->session = h;
+    a->timer.fire = on_refresh_timer;
     return a;
 }
 
@@ -339,7 +357,7 @@ void auth_stop(struct auth *a)
 {
     a->stopped = true;
     call_cancel(&a->call);
-    loop_disarm(a->holder->rt->loop, &a->timer);
+    loop_disarm(a->session->rt->loop, &a->timer);
 }
 
 void auth_free(struct auth *a)

@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <tinker/error.h>
 
-struct holder;
+struct session;
 struct auth;
-struct command_job;
+struct credential_job;
 
 enum auth_use {
     AUTH_NORMAL,    /* every request once the service said which kind it wants */
@@ -29,14 +29,14 @@ struct auth_wait {
     /* err not NULL: no credential can be had.  token NULL: send without one.  token is
      * valid during the call. */
     void (*ready)(struct auth_wait *w, const char *token, const tinker_error *err);
-    struct auth *auth;       /* not NULL while in the list of those who wait for a JWT */
-    struct command_job *job; /* not NULL while its command runs */
+    struct auth *auth;          /* not NULL while in the list of those who wait for a JWT */
+    struct credential_job *job; /* not NULL while its command runs */
 };
 
-struct auth *auth_new(struct holder *h, tinker_error *err);
+struct auth *auth_new(struct session *h, tinker_error *err);
 void auth_free(struct auth *a);
 void auth_stop(struct auth *a); /* no more refreshing */
-/* The service has said what it wants (holder->server): get ready, then ready(arg, err). */
+/* The service has said what it wants (session->server): get ready, then ready(arg, err). */
 void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *err), void *arg);
 void auth_seed(struct auth *a, const char *jwt); /* start from this token: no exchange yet */
 void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use);

@@ -60,7 +60,7 @@ struct config {
     tinker_transport transport; /* the program's */
     const char *breaker_scope;  /* NULL: no circuit breakers */
     tinker_breaker_options breaker;
-    tinker_log_callback *log_callback;
+    tinker_log_fn *log_callback;
     void *log_state;
 };
 

@@ -1,4 +1,4 @@
-/* credential_cmd.c - see command.h.
+/* credential_cmd.c - see credential_cmd.h.
  *
  * Whoever waits for the command may be gone before it ends, and a command that waits for somebody
  * who does not come would hold its worker for ever: so it is looked after all the time.  It gets a
@@ -28,15 +28,16 @@ extern char **environ;
 enum { OUTPUT_MAX = 65536, LOOK_MS = 50 };
 
 /* From pipe to spawn: no command inherits the pipe of another, whose end would wait for its own. */
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t spawn_lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct patience {
+/* When to stop waiting for the command, whichever comes first. */
+struct cmd_limit {
     int64_t deadline_ms;
     const atomic_bool *unwanted;
 };
 
 /* Start the command with its output on *fd; 0 or an errno. */
-static int start_locked(const char *command, bool own_group, pid_t *pid, int *fd)
+static int spawn_locked(const char *command, bool own_group, pid_t *pid, int *fd)
 {
     int pipe_fd[2];
     if (pipe(pipe_fd) != 0)
@@ -67,24 +68,17 @@ static int start_locked(const char *command, bool own_group, pid_t *pid, int *fd
     return rc;
 }
 
-static int start(const char *command, bool own_group, pid_t *pid, int *fd)
-{
-    pthread_mutex_lock(&starting);
-    int rc = start_locked(command, own_group, pid, fd);
-    pthread_mutex_unlock(&starting);
-    return rc;
-}
-
-static bool is_over(const struct patience *p)
+static bool limit_reached(const struct cmd_limit *p)
 {
     return atomic_load(p->unwanted) || clock_now_ms(clock_real()) >= p->deadline_ms;
 }
 
-/* false: the end did not come. */
-static bool read_all(int fd, struct buf *out, const struct patience *p)
+/* Read until the command closes its output; false: the limit came first.  poll() returns now and
+ * then, because nothing wakes it when the one who waits has left. */
+static bool read_output(int fd, struct buf *out, const struct cmd_limit *p)
 {
     char chunk[4096];
-    while (!is_over(p)) {
+    while (!limit_reached(p)) {
         struct pollfd ready = { .fd = fd, .events = POLLIN };
         if (poll(&ready, 1, LOOK_MS) <= 0)
             continue;
@@ -98,14 +92,15 @@ static bool read_all(int fd, struct buf *out, const struct patience *p)
     return false;
 }
 
-/* Wait for its end, or end it, and its group; false: it was killed. */
-static bool reap(pid_t pid, bool own_group, bool kill_now, const struct patience *p)
+/* Wait for its end, or end it, and its group; false: it was killed.  A command may close its output
+ * and go on, so the wait has the same limit; waitpid() has no timeout, hence the short sleeps. */
+static bool reap_command(pid_t pid, bool own_group, bool kill_now, const struct cmd_limit *p)
 {
     pid_t got = 0;
     bool killed = kill_now;
     while (!killed && got == 0) {
         got = waitpid(pid, NULL, WNOHANG);
-        killed = got == 0 && is_over(p);
+        killed = got == 0 && limit_reached(p);
         if (got == 0 && !killed)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
@@ -116,23 +111,25 @@ static bool reap(pid_t pid, bool own_group, bool kill_now, const struct patience
     return !killed;
 }
 
-char *command_output(const char *command, int64_t timeout_ms, const atomic_bool *unwanted,
-                     tinker_error *err)
+char *credential_cmd_output(const char *command, int64_t timeout_ms, const atomic_bool *unwanted,
+                            tinker_error *err)
 {
-    const struct patience p = { clock_now_ms(clock_real()) + timeout_ms, unwanted };
+    const struct cmd_limit p = { clock_now_ms(clock_real()) + timeout_ms, unwanted };
     bool own_group = !isatty(STDIN_FILENO);
     pid_t pid;
     int fd = -1;
-    int rc = start(command, own_group, &pid, &fd);
+    pthread_mutex_lock(&spawn_lock);
+    int rc = spawn_locked(command, own_group, &pid, &fd);
+    pthread_mutex_unlock(&spawn_lock);
     if (rc != 0) {
         err_set(err, TINKER_ESTATE, "credential command: %s", strerror(rc));
         return NULL;
     }
     struct buf out;
     buf_init(&out, OUTPUT_MAX);
-    bool ended = read_all(fd, &out, &p);
+    bool ended = read_output(fd, &out, &p);
     close(fd);
-    if (!reap(pid, own_group, !ended, &p)) {
+    if (!reap_command(pid, own_group, !ended, &p)) {
         buf_clear(&out);
         err_set(err, TINKER_ETIMEDOUT, "the credential command did not end within %g s",
                 (double)timeout_ms / 1000);

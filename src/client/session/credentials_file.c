@@ -1,4 +1,4 @@
-/* credentials_file.c - see stored.h.
+/* credentials_file.c - see credentials_file.h.
  *
  * The file has named keys, and the name of the one to use, which may stand behind them: it is read
  * twice. */
@@ -48,8 +48,9 @@ static bool read_key(struct json_reader *r, const char *name, char **out)
     return ok;
 }
 
-static tinker_status parse(const char *path, const char *text, size_t n, struct arena *a,
-                           const char **out, tinker_error *err)
+/* {"default": "<name>", "keys": {"<name>": {"key": "tml-…"}, …}} */
+static tinker_status parse_credentials(const char *path, const char *text, size_t n,
+                                       struct arena *a, const char **out, tinker_error *err)
 {
     struct json_reader r;
     char *name = NULL, *key = NULL;
@@ -65,7 +66,7 @@ static tinker_status parse(const char *path, const char *text, size_t n, struct 
     return TINKER_OK;
 }
 
-tinker_status stored_key(struct arena *a, const char **out, tinker_error *err)
+tinker_status credentials_file_key(struct arena *a, const char **out, tinker_error *err)
 {
     const char *home = env_text(a, "HOME");
     const char *path = home ? arena_printf(a, "%s/.tinker/credentials.json", home) : NULL;
@@ -77,7 +78,7 @@ tinker_status stored_key(struct arena *a, const char **out, tinker_error *err)
     tinker_status s = os_read_file(path, FILE_MAX, &text, &n, err);
     if (s != TINKER_OK)
         return s;
-    s = parse(path, text, n, a, out, err);
+    s = parse_credentials(path, text, n, a, out, err);
     free(text);
     return s;
 }

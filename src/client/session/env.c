@@ -6,22 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "base/array.h"
 #include "json/json.h"
 
-static const char *lookup(const char *name)
+/* Settings that the Elixir client reads as TINKEX_<name>: accepted under that name, too, so that its
+ * users need not change their environment.  The documented TINKER_<name> wins. */
+static const char *const aliased[] = {
+    "TINKER_DEFAULT_HEADERS", "TINKER_DEFAULT_QUERY", "TINKER_DUMP_HEADERS",  "TINKER_MAX_RETRIES",
+    "TINKER_OTEL_PROPAGATE",  "TINKER_PARITY",        "TINKER_POLL_BACKOFF",  "TINKER_POOL_COUNT",
+    "TINKER_POOL_SIZE",       "TINKER_PROXY",         "TINKER_PROXY_HEADERS", "TINKER_TIMEOUT"
+};
+
+static const char *find_variable(const char *name)
 {
-    static const char prefix[] = "TINKEX_";
-    if (strncmp(name, prefix, sizeof(prefix) - 1) == 0) {
-        char ours[80];
-        snprintf(ours, sizeof(ours), "TINKER_C_%s", name + sizeof(prefix) - 1);
-        const char *value = getenv(ours);
-        if (value && *value)
-            return value;
-    }
-    return getenv(name);
+    const char *value = getenv(name);
+    bool blank = !value || !value[strspn(value, " \t\r\n\v\f")];
+    for (size_t i = 0; blank && i < ARRAY_LEN(aliased); i++)
+        if (strcmp(name, aliased[i]) == 0) {
+            char alias[40];
+            snprintf(alias, sizeof(alias), "TINKEX_%s", name + strlen("TINKER_"));
+            value = getenv(alias);
+        }
+    return value;
 }
 
-static const char *trimmed(struct arena *a, const char *s, size_t n)
+/* A copy without blanks at both ends; NULL: nothing is left, or no memory (arena.failed says so). */
+static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
 {
     while (n > 0 && isspace((unsigned char)*s))
         s++, n--;
@@ -32,11 +42,11 @@ static const char *trimmed(struct arena *a, const char *s, size_t n)
 
 const char *env_text(struct arena *a, const char *name)
 {
-    const char *value = lookup(name);
-    return value ? trimmed(a, value, strlen(value)) : NULL;
+    const char *value = find_variable(name);
+    return value ? copy_trimmed(a, value, strlen(value)) : NULL;
 }
 
-static bool one_of(const char *value, const char *const words[4])
+static bool is_one_of(const char *value, const char *const words[4])
 {
     for (int i = 0; value && i < 4; i++)
         if (strcasecmp(value, words[i]) == 0)
@@ -47,21 +57,23 @@ static bool one_of(const char *value, const char *const words[4])
 bool env_truthy(const char *value)
 {
     static const char *const words[] = { "1", "true", "yes", "on" };
-    return one_of(value, words);
+    return is_one_of(value, words);
 }
 
 bool env_falsey(const char *value)
 {
     static const char *const words[] = { "0", "false", "no", "off" };
-    return one_of(value, words);
+    return is_one_of(value, words);
 }
 
+/* A default of true is only undone by a clear "no": a typing error does not switch things off. */
 bool env_flag(struct arena *a, const char *name, bool dflt)
 {
     const char *value = env_text(a, name);
     return env_truthy(value) || (dflt && !env_falsey(value));
 }
 
+/* At most 15 digits, so that no number overflows; anything else counts as unset. */
 int64_t env_whole(struct arena *a, const char *name, int64_t dflt)
 {
     const char *value = env_text(a, name);
@@ -76,14 +88,6 @@ int64_t env_positive(struct arena *a, const char *name, int64_t dflt)
     return v > 0 ? v : dflt;
 }
 
-static bool listed(const char *const *words, size_t n, const char *word)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return false;
-}
-
 bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
 {
     size_t commas = 0;
@@ -95,14 +99,18 @@ bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
         return false;
     for (const char *p = value; *p;) {
         size_t len = strcspn(p, ",");
-        const char *word = trimmed(a, p, len);
-        if (word && !listed(*out, *n, word))
+        const char *word = copy_trimmed(a, p, len);
+        size_t known = 0;
+        while (word && known < *n && strcmp((*out)[known], word) != 0)
+            known++;
+        if (word && known == *n) /* the first of equals is kept */
             (*out)[(*n)++] = word;
         p += len + (p[len] == ',');
     }
     return true;
 }
 
+/* Lists are short: growing by one each time is good enough. */
 static bool add_pair(struct arena *a, struct http_header **out, size_t *n, const char *name,
                      const char *value)
 {
@@ -124,9 +132,11 @@ static const char *value_text(struct json_reader *r, struct arena *a)
     return ok ? arena_strndup(a, s.s, s.n) : NULL;
 }
 
-static bool finish(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
+/* The end of a JSON value.  A malformed one counts as unset, as a whole: half of the headers that
+ * somebody meant would be worse than none. */
+static bool end_json(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
 {
-    if (!json_end(r)) { /* malformed: as if unset */
+    if (!json_end(r)) {
         *out = NULL;
         *n = 0;
     }
@@ -148,7 +158,7 @@ bool env_json_object(struct arena *a, const char *json, struct http_header **out
         if (!r.failed)
             ok = name && value && add_pair(a, out, n, name, value);
     }
-    return finish(&r, ok, out, n);
+    return end_json(&r, ok, out, n);
 }
 
 bool env_json_pairs(struct arena *a, const char *json, struct http_header **out, size_t *n)
@@ -174,5 +184,5 @@ bool env_json_pairs(struct arena *a, const char *json, struct http_header **out,
         if (!r.failed)
             ok = pair[0] && pair[1] && add_pair(a, out, n, pair[0], pair[1]);
     }
-    return finish(&r, ok, out, n);
+    return end_json(&r, ok, out, n);
 }

@@ -1,7 +1,7 @@
 /* env.h - reading the environment the one way this library does.
  *
- * Values are trimmed; a blank one counts as unset.  A TINKEX_ name is also accepted
- * with the prefix TINKER_C_, which wins. */
+ * Values are trimmed; a blank one counts as unset.  Some TINKER_ names have an alias with
+ * the prefix TINKEX_, which counts when the TINKER_ one is unset. */
 #ifndef CLIENT_ENV_H
 #define CLIENT_ENV_H
 

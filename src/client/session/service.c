@@ -1,4 +1,4 @@
-/* service.c - tinker_service: configuration, and two holders made on first use. */
+/* service.c - tinker_service: configuration, and two sessions made on first use. */
 #include "client/session/service.h"
 
 #include "client/call/call_options.h"
@@ -52,7 +52,9 @@ tinker_service *tinker_service_with(tinker_service *s, const tinker_call_options
     return made;
 }
 
-static struct holder *holder_of(tinker_service *s, bool with_session, tinker_error *err)
+/* The session for training and sampling, or the one for REST calls, made on first use.  A child
+ * process has the memory of its parent but none of its threads: nothing would ever be sent. */
+static struct session *find_session(tinker_service *s, bool with_session, tinker_error *err)
 {
     s = s->base;
     if (s->rt->pid != getpid()) {
@@ -60,7 +62,7 @@ static struct holder *holder_of(tinker_service *s, bool with_session, tinker_err
                 "the service was made before fork(); make a new one in this process");
         return NULL;
     }
-    struct holder **h = with_session ? &s->session : &s->rest;
+    struct session **h = with_session ? &s->session : &s->rest;
     pthread_mutex_lock(&s->lock);
     if (with_session && s->finished) {
         pthread_mutex_unlock(&s->lock);
@@ -68,32 +70,32 @@ static struct holder *holder_of(tinker_service *s, bool with_session, tinker_err
         return NULL;
     }
     if (!*h) {
-        *h = holder_new(s->rt, &s->cfg, with_session, err);
+        *h = session_new(s->rt, &s->cfg, with_session, err);
         if (*h) {
             (*h)->observer = &s->observer;
             (*h)->hooks = &s->hooks;
         }
     }
-    struct holder *found = *h;
+    struct session *found = *h;
     pthread_mutex_unlock(&s->lock);
     return found;
 }
 
-struct holder *service_session(tinker_service *s, tinker_error *err)
+struct session *service_session(tinker_service *s, tinker_error *err)
 {
-    return holder_of(s, true, err);
+    return find_session(s, true, err);
 }
 
-struct holder *service_rest(tinker_service *s, tinker_error *err)
+struct session *service_rest(tinker_service *s, tinker_error *err)
 {
-    return holder_of(s, false, err);
+    return find_session(s, false, err);
 }
 
-struct holder *service_finish(tinker_service *s, tinker_error *err)
+struct session *service_finish(tinker_service *s, tinker_error *err)
 {
     s = s->base;
     pthread_mutex_lock(&s->lock);
-    struct holder *h = s->session;
+    struct session *h = s->session;
     s->finished = true;
     pthread_mutex_unlock(&s->lock);
     return h ? h : service_rest(s, err);
@@ -108,7 +110,7 @@ const char *tinker_service_session_id(tinker_service *s)
     return id ? id : "";
 }
 
-tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *observer,
+tinker_status tinker_service_observe(tinker_service *s, tinker_queue_state_fn *observer,
                                      int transitions_only, void *state)
 {
     s = s->base;
@@ -126,7 +128,7 @@ tinker_status tinker_service_observe(tinker_service *s, tinker_queue_observer *o
 /* ---- telemetry ------------------------------------------------------------------------ */
 
 /* That of the session, else of the REST calls; NULL: none has started. */
-static struct telemetry *reporter(tinker_service *s)
+static struct telemetry *find_telemetry(tinker_service *s)
 {
     s = s->base;
     if (s->rt->pid != getpid()) /* its loop sends for the parent alone */
@@ -152,7 +154,8 @@ int tinker_service_log_event(tinker_service *s, const char *name, const char *js
         snprintf(clean, size, "%s", json);
         log_redact(clean, size);
     }
-    int queued = telemetry_generic(reporter(s), name, severity, clean, clean ? strlen(clean) : 0);
+    int queued =
+        telemetry_generic(find_telemetry(s), name, severity, clean, clean ? strlen(clean) : 0);
     free(clean);
     return queued;
 }
@@ -161,12 +164,12 @@ int tinker_service_log_error(tinker_service *s, const tinker_error *error, int f
 {
     tinker_error clean = *error;
     log_redact(clean.message, sizeof(clean.message));
-    return telemetry_error(reporter(s), &clean, NULL, fatal != 0);
+    return telemetry_error(find_telemetry(s), &clean, NULL, fatal != 0);
 }
 
 int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
 {
-    struct telemetry *t = reporter(s);
+    struct telemetry *t = find_telemetry(s);
     telemetry_flush(t);
     if (timeout_ms > 0 && runtime_may_block("flushing telemetry", NULL) != TINKER_OK)
         timeout_ms = 0;
@@ -175,15 +178,17 @@ int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout_ms)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
+/* Lives on the stack of end_service(), which waits until all sessions are closed. */
 struct closing {
     tinker_service *service;
-    const void *session; /* its holder, which is gone by then */
+    const void *session; /* its session, which is gone by then */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     int open;
 };
 
-static void one_closed(void *arg)
+/* On the loop thread, once per session; the last one wakes end_service(). */
+static void on_session_closed(void *arg)
 {
     struct closing *c = arg;
     pthread_mutex_lock(&c->lock);
@@ -192,22 +197,25 @@ static void one_closed(void *arg)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void close_holders(void *arg)
+static void close_sessions(void *arg)
 {
     struct closing *c = arg;
     if (c->service->session)
-        holder_close(c->service->session, one_closed, c);
+        session_close(c->service->session, on_session_closed, c);
     if (c->service->rest)
-        holder_close(c->service->rest, one_closed, c);
-    shadow_close_all(c->service, one_closed, c);
+        session_close(c->service->rest, on_session_closed, c);
+    shadow_close_all(c->service, on_session_closed, c);
 }
 
-static void service_end(tinker_service *s)
+/* Close the sessions on the loop thread, wait, then wait for callbacks of custom losses and for
+ * lines on their way to the program: after this call nothing of the service runs.  In a child
+ * process none of that exists, and only memory is freed. */
+static void end_service(tinker_service *s)
 {
     if (s->rt->pid == getpid()) {
         struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
                              (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
-        runtime_sync(s->rt, close_holders, &c);
+        runtime_sync(s->rt, close_sessions, &c);
         pthread_mutex_lock(&c.lock);
         while (c.open > 0)
             pthread_cond_wait(&c.cond, &c.lock);
@@ -225,22 +233,23 @@ static void service_end(tinker_service *s)
     free(s);
 }
 
-static void *end_aside(void *arg)
+static void *run_service_end(void *arg)
 {
-    service_end(arg);
+    end_service(arg);
     return NULL;
 }
 
-/* In a callback the end would wait for the callback: another thread does it, and what is
- * still to be told is not. */
-static void end_behind(tinker_service *s)
+/* In a callback the end would wait for the callback itself: another thread does it, and the program
+ * is told nothing more (muted), because it may have freed what its callbacks use.  Without memory
+ * for a thread the service leaks, which is better than a deadlock. */
+static void end_service_aside(tinker_service *s)
 {
     pthread_t thread;
     atomic_store(&s->cfg.muted, true);
     pthread_mutex_lock(&s->observer.lock);
     s->observer.call = NULL;
     pthread_mutex_unlock(&s->observer.lock);
-    if (pthread_create(&thread, NULL, end_aside, s) == 0)
+    if (pthread_create(&thread, NULL, run_service_end, s) == 0)
         pthread_detach(thread);
 }
 
@@ -252,9 +261,9 @@ void tinker_service_free(tinker_service *s)
         return;
     }
     if (s && runtime_is_own_thread())
-        end_behind(s);
+        end_service_aside(s);
     else if (s)
-        service_end(s);
+        end_service(s);
 }
 
 /* ---- shared by the clients ------------------------------------------------------------ */
@@ -275,6 +284,7 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
     return s;
 }
 
+/* A submission is answered with an id, under which the result is polled for. */
 tinker_status submission_id(struct call *c, char *out, size_t size)
 {
     struct wire_untyped_api_future res;

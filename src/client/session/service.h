@@ -17,18 +17,18 @@ struct tinker_service {
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;
-    struct holder *session, *rest; /* lock; made on first use */
-    bool finished;                 /* lock; nothing new in the session */
-    struct shadow *shadows;        /* lock; sessions of other processes */
-    pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
+    struct session *session, *rest; /* lock; made on first use */
+    bool finished;                  /* lock; nothing new in the session */
+    struct shadow *shadows;         /* lock; sessions of other processes */
+    pthread_mutex_t importing;      /* one import at a time; the I/O thread never takes it */
     struct queue_observer observer;
     struct hooks hooks;
 };
 
-struct holder *service_session(tinker_service *s, tinker_error *err);
-struct holder *service_rest(tinker_service *s, tinker_error *err);
-/* No session from now on: the holder of the one there is, else that of REST calls. */
-struct holder *service_finish(tinker_service *s, tinker_error *err);
+struct session *service_session(tinker_service *s, tinker_error *err);
+struct session *service_rest(tinker_service *s, tinker_error *err);
+/* No session from now on: the session of the one there is, else that of REST calls. */
+struct session *service_finish(tinker_service *s, tinker_error *err);
 
 /* Wait for a future of a client, take the client, free the future.  A wait that times
  * out cancels: nobody could take the client any more. */

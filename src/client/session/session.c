@@ -1,4 +1,4 @@
-/* session.c - one session with a service.  See holder.h. */
+/* session.c - one session with a service.  See session.h. */
 #include "client/session/session.h"
 
 #include <assert.h>
@@ -18,13 +18,14 @@ enum {
 
 static const int64_t second_ns = 1000000000;
 
-/* ---- log lines go to the user on the callback thread's thread ---------------------------------- */
+/* ---- log lines are told on the callback thread ------------------------------------------ */
 
-/* It may outlive its holder, and the holder's configuration unless that is the service's own. */
+/* A line on its way to the program's callback.  It may outlive its session, and the session's
+ * configuration unless that is the service's own, so it has copies of what it needs. */
 struct line {
     struct runtime *rt;
     const atomic_bool *muted;
-    tinker_log_callback *call;
+    tinker_log_fn *call;
     void *state;
     enum log_level level;
     char text[];
@@ -36,15 +37,17 @@ static void deliver_line(void *arg)
     atomic_fetch_sub(&l->rt->lines, 1);
     bool wanted = !atomic_load(l->muted);
     if (wanted && l->call)
-        l->call(l->state, (tinker_log_level)l->level, l->text);
+        l->call((tinker_log_level)l->level, l->text, l->state);
     else if (wanted)
         log_stderr(NULL, l->level, l->text);
     free(l);
 }
 
-static void sink(void *state, enum log_level level, const char *text)
+/* Any thread.  The callback is the program's and may be slow: the I/O thread must not wait for it.
+ * Lines that would pile up without bound are dropped and counted. */
+static void queue_line(void *state, enum log_level level, const char *text)
 {
-    struct holder *h = state;
+    struct session *h = state;
     const struct config *cfg = h->cfg;
     size_t n = strlen(text) + 1;
     bool room = atomic_fetch_add(&h->rt->lines, 1) < LINES_MAX;
@@ -62,10 +65,10 @@ static void sink(void *state, enum log_level level, const char *text)
 
 /* ---- life ------------------------------------------------------------------------------ */
 
-struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool with_session,
-                          tinker_error *err)
+struct session *session_new(struct runtime *rt, const struct config *cfg, bool with_session,
+                            tinker_error *err)
 {
-    struct holder *h = calloc(1, sizeof(*h));
+    struct session *h = calloc(1, sizeof(*h));
     if (!h) {
         err_nomem(err, "session");
         return NULL;
@@ -73,12 +76,12 @@ struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool wit
     h->rt = rt;
     h->cfg = cfg;
     h->with_session = with_session;
-    h->log = (struct log){ sink, h, cfg->log.level };
+    h->log = (struct log){ queue_line, h, cfg->log.level };
     h->server = wire_client_config_defaults;
-    h->refresh_interval_sec = 300;
+    h->refresh_interval_sec = 300; /* until the service names its own */
     arena_init(&h->arena, SIZE_MAX);
     h->auth = auth_new(h, err);
-    h->startup = h->auth ? session_new(h, err) : NULL;
+    h->startup = h->auth ? startup_new(h, err) : NULL;
     if (!h->startup) {
         auth_free(h->auth);
         free(h);
@@ -87,9 +90,9 @@ struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool wit
     return h;
 }
 
-static void holder_free(struct holder *h)
+static void session_free(struct session *h)
 {
-    session_free(h->startup);
+    startup_free(h->startup);
     telemetry_free(h->telemetry);
     auth_free(h->auth);
     limits_unref(h->limits);
@@ -101,7 +104,8 @@ static void holder_free(struct holder *h)
     free(h);
 }
 
-static void put_last(struct holder_waits *l, struct holder_wait *w)
+/* A wait is in at most one list, which it knows, so that its owner can leave it at any time. */
+static void append_wait(struct session_waits *l, struct session_wait *w)
 {
     w->next = NULL;
     w->prev = l->last;
@@ -110,9 +114,9 @@ static void put_last(struct holder_waits *l, struct holder_wait *w)
     l->last = w;
 }
 
-void holder_forget(struct holder_wait *w)
+void session_forget(struct session_wait *w)
 {
-    struct holder_waits *l = w->list;
+    struct session_waits *l = w->list;
     if (!l)
         return;
     *(w->prev ? &w->prev->next : &l->first) = w->next;
@@ -120,37 +124,41 @@ void holder_forget(struct holder_wait *w)
     w->list = NULL;
 }
 
-void holder_started(struct holder *h, const tinker_error *err)
+/* Tell everybody who waited for this start.  A callback may remove other waits, free their owners
+ * or begin another start: so nothing is remembered from one turn of the loop to the next, and those
+ * who come from now on are kept apart in `waiting`. */
+void session_started(struct session *h, const tinker_error *err)
 {
-    struct holder_wait *w;
-    h->state = err ? HOLDER_NEW : HOLDER_READY;
-    while ((w = h->waiting.first) != NULL) { /* who comes from now on waits for another start */
-        holder_forget(w);
-        put_last(&h->told, w);
+    struct session_wait *w;
+    h->state = err ? SESSION_NEW : SESSION_READY;
+    while ((w = h->waiting.first) != NULL) {
+        session_forget(w);
+        append_wait(&h->told, w);
     }
     while ((w = h->told.first) != NULL) {
-        holder_forget(w);
+        session_forget(w);
         w->ready(w, err);
     }
 }
 
-void holder_when_ready(struct holder *h, struct holder_wait *w)
+void session_when_ready(struct session *h, struct session_wait *w)
 {
-    if (h->state == HOLDER_READY) {
+    if (h->state == SESSION_READY) {
         w->list = NULL;
         w->ready(w, NULL);
         return;
     }
-    put_last(&h->waiting, w);
-    if (h->state == HOLDER_NEW) {
-        h->state = HOLDER_STARTING;
-        session_start(h->startup);
+    append_wait(&h->waiting, w);
+    if (h->state == SESSION_NEW) {
+        h->state = SESSION_STARTING;
+        startup_begin(h->startup);
     }
 }
 
-/* Cancel every live operation, the latest first.  A cancelled one may stay until its turn comes,
- * which the cancellation of the others brings; it may also take others with it. */
-static void cancel_all(struct holder *h)
+/* Cancel every live operation, the latest first.  A training request that is canceled stays in
+ * `ending` until those before it are gone, because requests leave in the order of their sequence
+ * numbers; canceling one may also end others.  So take the first that is left until none is. */
+static void cancel_operations(struct session *h)
 {
     for (struct operation *op; (op = h->ops) != NULL;) {
         operation_put(op, &h->ending);
@@ -162,40 +170,43 @@ static void cancel_all(struct holder *h)
     assert(!h->ending);
 }
 
-static void free_later(struct loop_task *t)
+static void run_free_task(struct loop_task *t)
 {
-    struct holder *h = container_of(t, struct holder, free_task);
+    struct session *h = container_of(t, struct session, free_task);
     void (*closed)(void *arg) = h->on_closed;
     void *arg = h->on_closed_arg;
-    holder_free(h);
+    session_free(h);
     closed(arg);
 }
 
-static void said_goodbye(void *arg)
+/* The last step of closing: nothing is under way any more. */
+static void on_telemetry_closed(void *arg)
 {
-    struct holder *h = arg;
+    struct session *h = arg;
     auth_stop(h->auth);
     /* this may run inside a completion of the call that is to be freed */
-    h->free_task.run = free_later;
+    h->free_task.run = run_free_task;
     loop_post(h->rt->loop, &h->free_task);
 }
 
-void holder_close(struct holder *h, void (*closed)(void *arg), void *arg)
+/* Order matters: no timer may start new work, then operations end and report what became of them,
+ * then telemetry sends these reports, for at most close_ms. */
+void session_close(struct session *h, void (*closed)(void *arg), void *arg)
 {
     h->closed = true;
     h->on_closed = closed;
     h->on_closed_arg = arg;
-    session_stop(h->startup);
-    cancel_all(h);
-    telemetry_close(h->telemetry, h->cfg->close_ms, said_goodbye, h);
+    startup_stop(h->startup);
+    cancel_operations(h);
+    telemetry_close(h->telemetry, h->cfg->close_ms, on_telemetry_closed, h);
 }
 
 /* ---- pools and billing ------------------------------------------------------------------- */
 
 /* Once for each reason, however many services and requests there are. */
-static void on_wait(void *state, bool none_left)
+static void warn_file_limit(void *state, bool none_left)
 {
-    struct holder *h = state;
+    struct session *h = state;
     struct runtime *rt = h->rt;
     bool *told = none_left ? &rt->told_none : &rt->told_full;
     if (*told)
@@ -213,8 +224,9 @@ static void on_wait(void *state, bool none_left)
                  (long long)rt->file_limit, rt->max_sockets);
 }
 
-/* NULL: none; a heartbeat waits for nobody. */
-static struct socket_budget *budget_of(const struct holder *h, enum pool_kind kind)
+/* The share of the open files that a pool may use.  NULL: no share; heartbeats, telemetry and
+ * credentials are few, and a heartbeat that waits behind samples would cost the session. */
+static struct socket_budget *find_budget(const struct session *h, enum pool_kind kind)
 {
     static const enum runtime_budget budgets[POOL_COUNT] = {
         [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,
@@ -225,8 +237,10 @@ static struct socket_budget *budget_of(const struct holder *h, enum pool_kind ki
     return budgets[kind] == BUDGET_COUNT ? NULL : h->rt->budgets[budgets[kind]];
 }
 
-struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_error *err)
+struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_error *err)
 {
+    /* Concurrent requests of one group of connections, as in the reference: each training request
+     * has a group of its own, so that a large body does not hold up the others. */
     static const int per_client[POOL_COUNT] = {
         [POOL_SESSION] = 50,   [POOL_TRAIN] = 1,     [POOL_SAMPLE] = 50, [POOL_RETRIEVE] = 50,
         [POOL_TELEMETRY] = 50, [POOL_REDIRECT] = 50, [POOL_AUTH] = 1,    [POOL_CONFIG] = 1
@@ -243,21 +257,24 @@ struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_erro
         .n_proxy_headers = cfg->n_proxy_headers,
         .ca_file = cfg->ca_file,
         .only_http1 = kind == POOL_CONFIG,
-        .budget = budget_of(h, kind),
-        .on_wait = on_wait,
+        .budget = find_budget(h, kind),
+        .on_wait = warn_file_limit,
         .on_wait_state = h,
     };
     h->pools[kind] = http_pool_new(h->rt->loop, &o, err);
     return h->pools[kind];
 }
 
-bool holder_billing_pause(struct holder *h, const char *text)
+/* States of an incident: none (both times 0) -> paused since billing_first_ns -> given up, or
+ * forgotten when no 402 came for BILLING_NEW_INCIDENT_S.  All requests of the session share it, so
+ * the warning is logged once a minute and not once per request. */
+bool session_billing_pause(struct session *h, const char *text)
 {
     int64_t now = loop_now_ns(h->rt->loop);
     if (h->billing_logged_ns && now - h->billing_logged_ns > BILLING_NEW_INCIDENT_S * second_ns)
         h->billing_first_ns = h->billing_logged_ns = 0;
     int64_t max_s = h->server.billing_exception_max_pause_duration_sec;
-    if (max_s > INT64_MAX / second_ns)
+    if (max_s > INT64_MAX / second_ns) /* the number is the service's: no overflow below */
         max_s = INT64_MAX / second_ns;
     if (h->billing_first_ns && (max_s < 0 || now - h->billing_first_ns > max_s * second_ns)) {
         log_line(&h->log, LOG_ERROR, "billing: gave up after %lld s: %s", (long long)max_s, text);

@@ -1,13 +1,13 @@
 /* session.h - one session with a service: its pools, credentials, budgets and timers.
  *
  * A service has two: one with a session, for training and sampling, and one without,
- * for REST calls.  A holder starts on first use, in the reference's order: client
+ * for REST calls.  A session starts on first use, in the reference's order: client
  * configuration, token, dynamic configuration, session; then heartbeats begin.
  * A failed start fails those who waited for it, and the next use tries again.
  *
  * Everything is on the loop thread, except the members marked `any`. */
-#ifndef CLIENT_HOLDER_H
-#define CLIENT_HOLDER_H
+#ifndef CLIENT_SESSION_H
+#define CLIENT_SESSION_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,16 +34,16 @@ enum pool_kind {
     POOL_COUNT
 };
 
-enum holder_state { HOLDER_NEW, HOLDER_STARTING, HOLDER_READY };
+enum session_state { SESSION_NEW, SESSION_STARTING, SESSION_READY };
 
-struct holder_waits {
-    struct holder_wait *first, *last;
+struct session_waits {
+    struct session_wait *first, *last;
 };
 
-struct holder_wait {
-    struct holder_wait *next, *prev;
-    struct holder_waits *list;                                     /* not NULL while waiting */
-    void (*ready)(struct holder_wait *w, const tinker_error *err); /* err NULL: started */
+struct session_wait {
+    struct session_wait *next, *prev;
+    struct session_waits *list;                                     /* not NULL while waiting */
+    void (*ready)(struct session_wait *w, const tinker_error *err); /* err NULL: started */
 };
 
 struct call;
@@ -54,23 +54,23 @@ struct handler;
 struct queue_observer;
 struct hooks;
 
-struct holder {
+struct session {
     struct runtime *rt;       /* any */
     const struct config *cfg; /* any */
     struct log log;           /* any */
     bool with_session;        /* any */
-    enum holder_state state;
+    enum session_state state;
     bool closed, is_shadow;
     char *last_error; /* the lock of future.h: why the last exchange failed, NULL: it did not */
-    struct holder_waits waiting, told; /* told: one after the other, what came of the start */
+    struct session_waits waiting, told; /* told: one after the other, what came of the start */
     struct http_pool *pools[POOL_COUNT];
     struct http_common *common; /* headers of every request; made by the first */
     struct operation *ops;
-    struct operation *ending; /* cancelled, because the holder closes, and not gone yet */
+    struct operation *ending; /* canceled, because the session closes, and not gone yet */
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
-    struct limits *limits;               /* of sampling; shared by holders of one account */
+    struct limits *limits;               /* of sampling; shared by sessions of one account */
     struct handler *handlers;
     struct queue_observer *observer;           /* the service's, NULL: none */
     struct hooks *hooks;                       /* any; the service's, NULL: none */
@@ -78,7 +78,7 @@ struct holder {
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
-    bool cancels;                    /* the service takes cancelled samples back */
+    bool cancels;                    /* the service takes canceled samples back */
     int64_t model_seq, sampling_seq; /* counters of the session */
     _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
     atomic_bool rounding_told;       /* any; that float64 values are rounded: said once */
@@ -91,17 +91,17 @@ struct holder {
     struct loop_task free_task;
 };
 
-struct holder *holder_new(struct runtime *rt, const struct config *cfg, bool with_session,
-                          tinker_error *err);                    /* any thread */
-void holder_when_ready(struct holder *h, struct holder_wait *w); /* starts it if need be */
-void holder_forget(struct holder_wait *w);
+struct session *session_new(struct runtime *rt, const struct config *cfg, bool with_session,
+                            tinker_error *err);                     /* any thread */
+void session_when_ready(struct session *h, struct session_wait *w); /* starts it if need be */
+void session_forget(struct session_wait *w);
 /* Refuse new operations, cancel live ones, say good-bye to telemetry, free; then
  * closed(arg) is called on the loop thread. */
-void holder_close(struct holder *h, void (*closed)(void *arg), void *arg);
+void session_close(struct session *h, void (*closed)(void *arg), void *arg);
 
-struct http_pool *holder_pool(struct holder *h, enum pool_kind kind, tinker_error *err);
+struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_error *err);
 
 /* A 402 arrived: wait for the account to be topped up (true), or give up? */
-bool holder_billing_pause(struct holder *h, const char *text);
+bool session_billing_pause(struct session *h, const char *text);
 
 #endif

@@ -12,10 +12,11 @@
 #include "client/rest/rest.h"
 #include "wire/wire.h"
 
-static void finish_ready(struct holder_wait *w, const tinker_error *err)
+/* The path needs the id, which a session that is starting does not have yet. */
+static void finish_ready(struct session_wait *w, const tinker_error *err)
 {
     struct rest_op *r = container_of(w, struct rest_op, wait);
-    const char *id = r->op.holder->session_id;
+    const char *id = r->op.session->session_id;
     if (err) { /* there is no session */
         operation_succeed(&r->op);
         return;
@@ -33,20 +34,20 @@ static void finish_ready(struct holder_wait *w, const tinker_error *err)
 static void finish_start(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op; /* first member */
-    struct holder *h = op->holder;
-    if (!h->with_session || h->state == HOLDER_NEW) {
+    struct session *h = op->session;
+    if (!h->with_session || h->state == SESSION_NEW) {
         operation_succeed(op);
         return;
     }
     r->wait.ready = finish_ready;
-    holder_when_ready(h, &r->wait);
+    session_when_ready(h, &r->wait);
 }
 
-/* The service would answer further heartbeats with an error. */
-static tinker_status finished(struct rest_op *r, const char *body, size_t n, tinker_error *err)
+/* The session is over: the service would answer further heartbeats with an error. */
+static tinker_status read_finished(struct rest_op *r, const char *body, size_t n, tinker_error *err)
 {
     (void)body, (void)n, (void)err;
-    session_silence(r->op.holder->startup);
+    startup_stop_heartbeats(r->op.session->startup);
     return TINKER_OK;
 }
 
@@ -55,7 +56,7 @@ static const struct rest_kind finish_kind = { { "finish_session", finish_start, 
                                               REST_SPEC("finish_session", "POST"),
                                               RESULT_NONE,
                                               NULL,
-                                              finished,
+                                              read_finished,
                                               REST_CONFLICT_ALREADY };
 
 tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const char *detail,
@@ -63,7 +64,7 @@ tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const
 {
     static const char *const reasons[] = { "success", "errored", "interrupted" };
     if ((int)how < 0 || (int)how > TINKER_FINISH_INTERRUPTED) {
-        err_set(err, TINKER_EINVAL, "%d is no way for a session to end", (int)how);
+        err_set(err, TINKER_EINVAL, "invalid finish reason %d", (int)how);
         return NULL;
     }
     struct wire_finish_session_request req = { { reasons[how] }, detail };

@@ -23,8 +23,11 @@ enum {
     REFRESH_CEILING_SEC = 366 * 86400
 };
 
+/* Three requests may be under way at once: a step of the start, a heartbeat and a refresh of the
+ * configuration.  `body` is shared by the steps and the refresh, which never overlap: a refresh
+ * begins only when the session is ready. */
 struct startup {
-    struct holder *holder;
+    struct session *session;
     struct call call;      /* of the step under way */
     struct call heartbeat; /* these two only once ready */
     struct call refresh;
@@ -46,41 +49,45 @@ static const struct call_spec heartbeat_spec = {
     "session_heartbeat", "POST", POOL_SESSION, 10000, "10", 0, false, false
 };
 
-static void finish(struct startup *s, const tinker_error *err, const char *step)
+/* The end of the sequence, good or bad: everybody who waits for the session is told.  Telemetry
+ * begins with the first start that succeeds; `step` names the request that failed. */
+static void finish_startup(struct startup *s, const tinker_error *err, const char *send_step)
 {
     tinker_error named;
-    if (!err && !s->holder->telemetry)
-        s->holder->telemetry = telemetry_new(s->holder);
+    if (!err && !s->session->telemetry)
+        s->session->telemetry = telemetry_new(s->session);
     if (err) {
         named = *err;
-        err_prefix(&named, "%s", step);
+        err_prefix(&named, "%s", send_step);
     }
-    holder_started(s->holder, err ? &named : NULL);
+    session_started(s->session, err ? &named : NULL);
 }
 
 /* Encode a request into s->body and send it. */
-static void step(struct startup *s, const struct call_spec *spec, const char *path,
-                 const struct wire_type *type, const void *request, void (*done)(struct call *c))
+static void send_step(struct startup *s, const struct call_spec *spec, const char *path,
+                      const struct wire_type *type, const void *request,
+                      void (*done)(struct call *c))
 {
     tinker_error err;
     struct call *c = &s->call;
     buf_reset(&s->body);
     if (wire_encode_json(type, request, &s->body, &err) != TINKER_OK) {
-        finish(s, &err, spec->name);
+        finish_startup(s, &err, spec->name);
         return;
     }
-    c->holder = s->holder;
+    c->session = s->session;
     c->spec = spec;
     c->path = path;
     c->body = s->body.data;
     c->body_len = s->body.len;
+    /* The configuration says which credential to use; its own request uses the raw one. */
     c->use = spec->pool == POOL_CONFIG ? AUTH_BOOTSTRAP : AUTH_NORMAL;
     c->done = done;
     call_start(c);
 }
 
 /* Decode the answer of a finished step into *out; false: it failed and was reported. */
-static bool answer(struct call *c, const struct wire_type *type, struct arena *arena, void *out)
+static bool read_step(struct call *c, const struct wire_type *type, struct arena *arena, void *out)
 {
     struct startup *s = container_of(c, struct startup, call);
     const struct buf *body = &c->http.resp.body;
@@ -90,33 +97,27 @@ static bool answer(struct call *c, const struct wire_type *type, struct arena *a
         if (wire_as_answer(status, &c->err) == TINKER_OK)
             return true;
     }
-    finish(s, &c->err, c->spec->name);
+    finish_startup(s, &c->err, c->spec->name);
     return false;
 }
 
 /* ---- heartbeats --------------------------------------------------------------------- */
 
-static void next_heartbeat(struct startup *s)
+/* Counted from the end of the last one: a slow service is not sent heartbeats in a heap. */
+static void arm_heartbeat(struct startup *s)
 {
-    loop_arm(s->holder->rt->loop, &s->heartbeat_timer, HEARTBEAT_MS);
-}
-
-static bool give_up(struct startup *s, int64_t silent_ms)
-{
-    struct holder *h = s->holder;
-    int64_t max = h->cfg->heartbeat_max_failures, max_ms = h->cfg->heartbeat_max_ms;
-    return (max > 0 && h->heartbeat_failures > max) || (max_ms > 0 && silent_ms > max_ms);
+    loop_arm(s->session->rt->loop, &s->heartbeat_timer, HEARTBEAT_MS);
 }
 
 static void heartbeat_done(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, heartbeat);
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     int64_t now = loop_now_ns(h->rt->loop);
     if (c->outcome == CALL_OK) {
         h->heartbeat_ok_ns = now;
         h->heartbeat_failures = 0;
-        next_heartbeat(s);
+        arm_heartbeat(s);
         return;
     }
     int64_t silent_ms = (now - h->heartbeat_ok_ns) / 1000000;
@@ -126,18 +127,22 @@ static void heartbeat_done(struct call *c)
                  "no heartbeat of session %s got through for %lld s, it may be terminated if this "
                  "persists: %s",
                  h->session_id, (long long)(silent_ms / 1000), c->err.message);
-    if (give_up(s, silent_ms))
+    /* Both limits are the program's choice and off by default: the service may come back at any
+     * time, and it is the one who decides when a silent session is over. */
+    int64_t max = h->cfg->heartbeat_max_failures, max_ms = h->cfg->heartbeat_max_ms;
+    if ((max > 0 && h->heartbeat_failures > max) || (max_ms > 0 && silent_ms > max_ms))
         log_line(&h->log, LOG_WARNING, "heartbeats of session %s stop after %d failures in a row",
                  h->session_id, h->heartbeat_failures);
     else
-        next_heartbeat(s);
+        arm_heartbeat(s);
 }
 
+/* No retries: the next heartbeat is one. */
 static void heartbeat_send(struct timer *t)
 {
     struct startup *s = container_of(t, struct startup, heartbeat_timer);
     struct call *c = &s->heartbeat;
-    c->holder = s->holder;
+    c->session = s->session;
     c->spec = &heartbeat_spec;
     c->path = "api/v1/session_heartbeat";
     c->empty_ok = true;
@@ -147,62 +152,66 @@ static void heartbeat_send(struct timer *t)
     call_start(c);
 }
 
-void session_silence(struct startup *s)
+void startup_stop_heartbeats(struct startup *s)
 {
     call_cancel(&s->heartbeat);
-    loop_disarm(s->holder->rt->loop, &s->heartbeat_timer);
+    loop_disarm(s->session->rt->loop, &s->heartbeat_timer);
 }
 
 /* ---- dynamic configuration ---------------------------------------------------------- */
 
-static void next_refresh(struct startup *s)
+/* The interval is the service's, within reason: 0 would refresh without end, and a huge one would
+ * overflow the timer. */
+static void arm_refresh(struct startup *s)
 {
-    int64_t sec = s->holder->refresh_interval_sec;
+    int64_t sec = s->session->refresh_interval_sec;
     if (sec < REFRESH_FLOOR_SEC)
         sec = REFRESH_FLOOR_SEC;
     if (sec > REFRESH_CEILING_SEC)
         sec = REFRESH_CEILING_SEC;
-    loop_arm(s->holder->rt->loop, &s->refresh_timer, sec * 1000);
+    loop_arm(s->session->rt->loop, &s->refresh_timer, sec * 1000);
 }
 
-static tinker_status read_dynamic(struct holder *h, struct call *c)
+/* What may change while a session lives.  Kept as it was when the answer cannot be read. */
+static tinker_status read_dynamic(struct session *h, struct call *c)
 {
-    struct wire_client_dynamic_config_response answer;
+    struct wire_client_dynamic_config_response read_step;
     struct arena scratch;
     const struct buf *body = &c->http.resp.body;
     arena_init(&scratch, 1 << 20);
     tinker_status s =
         wire_decode_json(&wire_client_dynamic_config_response, body->data ? body->data : "",
-                         body->len, WIRE_LENIENT, &scratch, &answer, &c->err);
+                         body->len, WIRE_LENIENT, &scratch, &read_step, &c->err);
     if (s == TINKER_OK) {
-        h->refresh_interval_sec = answer.refresh_interval_sec;
-        h->cancels = answer.sample_cancel_enabled.has && answer.sample_cancel_enabled.value;
+        h->refresh_interval_sec = read_step.refresh_interval_sec;
+        h->cancels = read_step.sample_cancel_enabled.has && read_step.sample_cancel_enabled.value;
     }
     arena_clear(&scratch);
     return wire_as_answer(s, &c->err);
 }
 
+/* A refresh that fails changes nothing; the next one may succeed. */
 static void refresh_done(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, refresh);
-    if (c->outcome != CALL_OK || read_dynamic(s->holder, c) != TINKER_OK)
-        log_line(&s->holder->log, LOG_DEBUG, "dynamic configuration not refreshed: %s",
+    if (c->outcome != CALL_OK || read_dynamic(s->session, c) != TINKER_OK)
+        log_line(&s->session->log, LOG_DEBUG, "dynamic configuration not refreshed: %s",
                  c->err.message);
-    next_refresh(s);
+    arm_refresh(s);
 }
 
 static void refresh_send(struct timer *t)
 {
     struct startup *s = container_of(t, struct startup, refresh_timer);
-    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
+    struct wire_client_config_request req = { s->session->cfg->sdk_version };
     tinker_error err;
     buf_reset(&s->body);
     if (wire_encode_json(&wire_client_config_request, &req, &s->body, &err) != TINKER_OK) {
-        next_refresh(s);
+        arm_refresh(s);
         return;
     }
     struct call *c = &s->refresh;
-    c->holder = s->holder;
+    c->session = s->session;
     c->spec = &refresh_spec;
     c->path = "api/v1/client/dynamic_config";
     c->body = s->body.data;
@@ -211,65 +220,69 @@ static void refresh_send(struct timer *t)
     call_start(c);
 }
 
-/* ---- the sequence ------------------------------------------------------------------- */
+/* ---- the sequence, last step first --------------------------------------------------- */
 
-static void log_message(struct holder *h, enum log_level level, const char *text)
+static void log_message(struct session *h, enum log_level level, const char *text)
 {
     if (text && *text)
         log_line(&h->log, level, "%s", text);
 }
 
+/* All heartbeats of a session have the same body: it is encoded once, so none can fail for want of
+ * memory later. */
 static bool prepare_heartbeat(struct startup *s)
 {
-    struct wire_session_heartbeat_request req = { s->holder->session_id };
+    struct wire_session_heartbeat_request req = { s->session->session_id };
     tinker_error err;
     buf_reset(&s->heartbeat_body);
     return wire_encode_json(&wire_session_heartbeat_request, &req, &s->heartbeat_body, &err) ==
            TINKER_OK;
 }
 
+/* From here on the session costs the service something: prove that it is still wanted. */
 static void keep_alive(struct startup *s)
 {
-    s->holder->heartbeat_ok_ns = loop_now_ns(s->holder->rt->loop);
-    next_heartbeat(s);
-    next_refresh(s);
+    s->session->heartbeat_ok_ns = loop_now_ns(s->session->rt->loop);
+    arm_heartbeat(s);
+    arm_refresh(s);
 }
 
-tinker_status session_adopt(struct startup *s, tinker_error *err)
+tinker_status startup_adopt(struct startup *s, tinker_error *err)
 {
     if (!prepare_heartbeat(s))
         return err_nomem(err, "session");
-    s->holder->is_shadow = true;
-    s->holder->telemetry = telemetry_new(s->holder);
+    s->session->is_shadow = true;
+    s->session->telemetry = telemetry_new(s->session);
     keep_alive(s);
     return TINKER_OK;
 }
 
-static void on_session(struct call *c)
+/* The service may greet with messages for people; they go to the log as they are. */
+static void on_session_created(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     struct wire_create_session_response res;
-    if (!answer(c, &wire_create_session_response, &h->arena, &res))
+    if (!read_step(c, &wire_create_session_response, &h->arena, &res))
         return;
     h->session_id = arena_strdup(&h->arena, res.session_id);
     if (!h->session_id || !prepare_heartbeat(s)) {
         tinker_error err;
         err_nomem(&err, "session");
-        finish(s, &err, "create_session");
+        finish_startup(s, &err, "create_session");
         return;
     }
     log_message(h, LOG_INFO, res.info_message);
     log_message(h, LOG_WARNING, res.warning_message);
     log_message(h, LOG_ERROR, res.error_message);
-    log_line(&h->log, LOG_INFO, "session %s initialised", h->session_id);
+    log_line(&h->log, LOG_INFO, "session %s initialized", h->session_id);
     keep_alive(s);
-    finish(s, NULL, NULL);
+    finish_startup(s, NULL, NULL);
 }
 
 static void create_session(struct startup *s)
 {
-    const struct config *cfg = s->holder->cfg;
+    const struct config *cfg = s->session->cfg;
     struct wire_create_session_request req = {
         .tags = { cfg->tags, cfg->n_tags },
         .user_metadata = { cfg->user_metadata, strlen(cfg->user_metadata) },
@@ -277,48 +290,50 @@ static void create_session(struct startup *s)
         .project_id = cfg->project_id,
         .display_name = cfg->display_name,
     };
-    step(s, &session_spec, "api/v1/create_session", &wire_create_session_request, &req, on_session);
+    send_step(s, &session_spec, "api/v1/create_session", &wire_create_session_request, &req,
+              on_session_created);
 }
 
+/* 404: an older service without this request; the defaults hold.  Any other failure fails the
+ * start. */
 static void on_dynamic(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
-    struct holder *h = s->holder;
+    struct session *h = s->session;
     h->refresh_interval_sec = 300;
     bool absent = c->outcome == CALL_STATUS && c->http.resp.status == 404;
     if (!absent && (c->outcome != CALL_OK || read_dynamic(h, c) != TINKER_OK)) {
-        finish(s, &c->err, c->spec->name);
+        finish_startup(s, &c->err, c->spec->name);
         return;
     }
     if (h->with_session)
         create_session(s);
     else
-        finish(s, NULL, NULL);
+        finish_startup(s, NULL, NULL);
 }
 
-static void fetch_dynamic(struct startup *s)
-{
-    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
-    step(s, &dynamic_spec, "api/v1/client/dynamic_config", &wire_client_config_request, &req,
-         on_dynamic);
-}
-
+/* auth_prepare() cannot be canceled, so this may come after the session was closed. */
 static void on_auth(void *arg, const tinker_error *err)
 {
     struct startup *s = arg;
-    if (s->holder->closed)
+    if (s->session->closed)
         return;
-    if (err)
-        finish(s, err, "credentials");
-    else
-        fetch_dynamic(s);
+    if (err) {
+        finish_startup(s, err, "credentials");
+        return;
+    }
+    struct wire_client_config_request req = { s->session->cfg->sdk_version };
+    send_step(s, &dynamic_spec, "api/v1/client/dynamic_config", &wire_client_config_request, &req,
+              on_dynamic);
 }
 
+/* Budgets have the sizes that the service states; this is their only place of birth, so a start
+ * that is tried again makes them anew. */
 static void on_config(struct call *c)
 {
     struct startup *s = container_of(c, struct startup, call);
-    struct holder *h = s->holder;
-    if (!answer(c, &wire_client_config_response, &h->arena, &h->server))
+    struct session *h = s->session;
+    if (!read_step(c, &wire_client_config_response, &h->arena, &h->server))
         return;
     http_pool_free(h->pools[POOL_CONFIG]); /* a connection for this one request */
     h->pools[POOL_CONFIG] = NULL;
@@ -330,26 +345,27 @@ static void on_config(struct call *c)
     if (!h->limits) {
         tinker_error err;
         err_nomem(&err, "session");
-        finish(s, &err, "client/config");
+        finish_startup(s, &err, "client/config");
         return;
     }
     auth_prepare(h->auth, on_auth, s);
 }
 
-void session_start(struct startup *s)
+void startup_begin(struct startup *s)
 {
-    struct wire_client_config_request req = { s->holder->cfg->sdk_version };
-    step(s, &config_spec, "api/v1/client/config", &wire_client_config_request, &req, on_config);
+    struct wire_client_config_request req = { s->session->cfg->sdk_version };
+    send_step(s, &config_spec, "api/v1/client/config", &wire_client_config_request, &req,
+              on_config);
 }
 
-struct startup *session_new(struct holder *h, tinker_error *err)
+struct startup *startup_new(struct session *h, tinker_error *err)
 {
     struct startup *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "session");
         return NULL;
     }
-    s->holder = h;
+    s->session = h;
     s->heartbeat_timer.fire = heartbeat_send;
     s->refresh_timer.fire = refresh_send;
     buf_init(&s->body, 16 << 20);
@@ -357,9 +373,10 @@ struct startup *session_new(struct holder *h, tinker_error *err)
     return s;
 }
 
-void session_stop(struct startup *s)
+/* Safe in any state, also twice. */
+void startup_stop(struct startup *s)
 {
-    struct loop *l = s->holder->rt->loop;
+    struct loop *l = s->session->rt->loop;
     call_cancel(&s->call);
     call_cancel(&s->heartbeat);
     call_cancel(&s->refresh);
@@ -367,11 +384,11 @@ void session_stop(struct startup *s)
     loop_disarm(l, &s->refresh_timer);
 }
 
-void session_free(struct startup *s)
+void startup_free(struct startup *s)
 {
     if (!s)
         return;
-    session_stop(s);
+    startup_stop(s);
     call_clear(&s->call);
     call_clear(&s->heartbeat);
     call_clear(&s->refresh);

@@ -1,23 +1,23 @@
-/* startup.h - starting a holder, and what keeps it alive afterwards: heartbeats and the
+/* startup.h - starting a session, and what keeps it alive afterwards: heartbeats and the
  * refresh of the dynamic configuration.  Runs on the loop thread. */
-#ifndef CLIENT_SESSION_H
-#define CLIENT_SESSION_H
+#ifndef CLIENT_STARTUP_H
+#define CLIENT_STARTUP_H
 
 #include <tinker/error.h>
 
-struct holder;
+struct session;
 struct startup;
 
-struct startup *session_new(struct holder *h, tinker_error *err);
-/* Begin; holder_started() is called when it is over. */
-void session_start(struct startup *s);
+struct startup *startup_new(struct session *h, tinker_error *err);
+/* Begin; session_started() is called when it is over. */
+void startup_begin(struct startup *s);
 /* The session exists already, made by another process: only keep it alive. */
-tinker_status session_adopt(struct startup *s, tinker_error *err);
-void session_silence(struct startup *s); /* no more heartbeats */
-void session_stop(struct startup *s);    /* cancel everything; no more timers */
-void session_free(struct startup *s);
+tinker_status startup_adopt(struct startup *s, tinker_error *err);
+void startup_stop_heartbeats(struct startup *s); /* no more heartbeats */
+void startup_stop(struct startup *s);            /* cancel everything; no more timers */
+void startup_free(struct startup *s);
 
-/* holder.c: the outcome of a start; err NULL: ready. */
-void holder_started(struct holder *h, const tinker_error *err);
+/* session.c: the outcome of a start; err NULL: ready. */
+void session_started(struct session *h, const tinker_error *err);
 
 #endif

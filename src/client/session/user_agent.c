@@ -1,4 +1,4 @@
-/* user_agent.c - see identity.h.  Thread-safe. */
+/* user_agent.c - see user_agent.h.  Thread-safe. */
 #include "client/session/user_agent.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "base/rand.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct identity machine;
+static struct user_agent machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pid_t uuid_pid; /* lock */
 static char uuid[37];  /* lock */
@@ -35,7 +35,7 @@ static int distribution_is(const char *os_release, const char *name)
     return 0;
 }
 
-static int holds(const char *text, const char *word)
+static int contains_word(const char *text, const char *word)
 {
     size_t n = strlen(word);
     for (; *text; text++)
@@ -44,16 +44,18 @@ static int holds(const char *text, const char *word)
     return 0;
 }
 
-void identity_name_os(const char *sysname, const char *os_release, char *out, size_t size)
+/* The names are those of the Stainless SDKs, which the service counts by; the order of the questions
+ * is theirs, too. */
+void user_agent_name_os(const char *sysname, const char *os_release, char *out, size_t size)
 {
     const char *name = NULL;
-    if (holds(sysname, "iphone") || holds(sysname, "ipad"))
+    if (contains_word(sysname, "iphone") || contains_word(sysname, "ipad"))
         name = "iOS";
     else if (strcasecmp(sysname, "darwin") == 0)
         name = "MacOS";
-    else if (holds(sysname, "windows"))
+    else if (contains_word(sysname, "windows"))
         name = "Windows";
-    else if (holds(sysname, "android"))
+    else if (contains_word(sysname, "android"))
         name = "Android";
     else if (strcasecmp(sysname, "freebsd") == 0 || distribution_is(os_release, "freebsd"))
         name = "FreeBSD";
@@ -66,7 +68,7 @@ void identity_name_os(const char *sysname, const char *os_release, char *out, si
     snprintf(out, size, name ? "%s" : "Other:%s", name ? name : sysname);
 }
 
-void identity_name_arch(const char *m, char *out, size_t size)
+void user_agent_name_arch(const char *m, char *out, size_t size)
 {
     static const struct {
         const char *machine, *name;
@@ -81,7 +83,8 @@ void identity_name_arch(const char *m, char *out, size_t size)
     snprintf(out, size, *m ? "other:%s" : "unknown", m);
 }
 
-static void look(void)
+/* Once per process.  What cannot be found out is "Unknown"; no request fails for it. */
+static void describe_machine(void)
 {
     struct utsname u;
     if (uname(&u) != 0)
@@ -90,24 +93,24 @@ static void look(void)
     size_t n;
     if (os_read_file("/etc/os-release", 1 << 16, &release, &n, NULL) != TINKER_OK)
         release = NULL;
-    identity_name_os(u.sysname, release ? release : "", machine.os, sizeof(machine.os));
-    identity_name_arch(u.machine, machine.arch, sizeof(machine.arch));
+    user_agent_name_os(u.sysname, release ? release : "", machine.os, sizeof(machine.os));
+    user_agent_name_arch(u.machine, machine.arch, sizeof(machine.arch));
     snprintf(machine.platform, sizeof(machine.platform), "%.63s",
              *u.sysname ? u.sysname : "Unknown");
-    snprintf(machine.user_agent, sizeof(machine.user_agent), "libtinker/%s", TINKER_VERSION);
+    snprintf(machine.product, sizeof(machine.product), "libtinker/%s", TINKER_VERSION);
     free(release);
 }
 
-const struct identity *identity_of_machine(void)
+const struct user_agent *user_agent_of_machine(void)
 {
-    pthread_once(&once, look);
+    pthread_once(&once, describe_machine);
     return &machine;
 }
 
-void identity_process_uuid(char out[37])
+void user_agent_process_uuid(char out[37])
 {
     pthread_mutex_lock(&lock);
-    if (uuid_pid != getpid()) {
+    if (uuid_pid != getpid()) { /* a child is a process of its own */
         rand_uuid(uuid);
         uuid_pid = getpid();
     }

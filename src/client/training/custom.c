@@ -311,7 +311,7 @@ static tinker_loss_report *forward(tinker_training *t, struct arena *a, const ti
     tinker_loss_report *r = NULL;
     if (f && await(f, timeout_ms, err) == TINKER_OK &&
         custom_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
-        r = custom_evaluate(t->holder->hooks, fn, state, data, logprobs, n, opts, err);
+        r = custom_evaluate(t->session->hooks, fn, state, data, logprobs, n, opts, err);
     tinker_future_free(f);
     return r;
 }

@@ -41,8 +41,8 @@ struct train_op;
 void custom_job_plan(struct custom_job *job, int64_t first_id, const size_t *ends, size_t n_parts);
 void custom_job_bind(struct custom_job *job, struct train_op *backward);
 void custom_job_leave(struct custom_job *job); /* loop thread: the operation is going */
-/* Wait until no loss of this holder runs.  Not on a library thread. */
-void custom_jobs_wait(const void *holder);
+/* Wait until no loss of this session runs.  Not on a library thread. */
+void custom_jobs_wait(const void *session);
 
 /* training.c: both passes with their ids reserved together; the second waits for the job.
  * *forward is a future of the caller's. */

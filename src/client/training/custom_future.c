@@ -20,7 +20,7 @@
 
 struct running {
     struct running *next;
-    const void *holder; /* only to tell services apart */
+    const void *session; /* only to tell services apart */
 };
 
 struct custom_job {
@@ -77,18 +77,18 @@ static void running_remove(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
-static bool runs_locked(const void *holder)
+static bool runs_locked(const void *session)
 {
     for (const struct running *r = running; r; r = r->next)
-        if (r->holder == holder)
+        if (r->session == session)
             return true;
     return false;
 }
 
-void custom_jobs_wait(const void *holder)
+void custom_jobs_wait(const void *session)
 {
     pthread_mutex_lock(&running_lock);
-    while (holder && runs_locked(holder))
+    while (session && runs_locked(session))
         pthread_cond_wait(&running_changed, &running_lock);
     pthread_mutex_unlock(&running_lock);
 }
@@ -305,9 +305,9 @@ static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, 
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->cond, NULL);
     arena_init(&j->arena, SIZE_MAX);
-    j->loop = t->holder->rt->loop;
-    j->run.holder = t->holder;
-    j->hooks = t->holder->hooks;
+    j->loop = t->session->rt->loop;
+    j->run.session = t->session;
+    j->hooks = t->session->hooks;
     j->opts = *opts;
     j->model_id = arena_strdup(&j->arena, t->model_id);
     const tinker_regularizer *regs =

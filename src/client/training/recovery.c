@@ -170,7 +170,7 @@ static bool ask(struct run *run, int64_t timeout_ms, void (*notify)(tinker_futur
                 tinker_error *err)
 {
     tinker_future *f =
-        tinker_rest_training_run(run->recovery->rest, run->id, TINKER_SCOPE_OWNED, err);
+        tinker_rest_get_training_run(run->recovery->rest, run->id, TINKER_SCOPE_OWNED, err);
     return await(run, f, timeout_ms, notify);
 }
 

@@ -125,7 +125,7 @@ static bool is_unreachable(const struct call *c)
 static void put_back(struct gap_fill *f, int64_t seq)
 {
     if (!gaps_add(&f->training->base->gaps, seq))
-        log_line(&f->training->holder->log, LOG_WARNING,
+        log_line(&f->training->session->log, LOG_WARNING,
                  "model %s: number %lld stays unused, no memory", f->training->model_id,
                  (long long)seq);
 }
@@ -143,7 +143,7 @@ static void send_filler(struct fill_slot *slot)
     struct gap_fill *f = slot->fill;
     struct call *c = &slot->call;
     call_clear(c);
-    *c = (struct call){ .holder = f->training->holder,
+    *c = (struct call){ .session = f->training->session,
                         .spec = &fill_spec,
                         .path = "api/v1/forward_backward",
                         .body = slot->body.data,
@@ -172,7 +172,7 @@ static void fill_next(struct fill_slot *slot)
         f->stopped = true;
     }
     if (!f->n_active)
-        loop_arm(f->training->holder->rt->loop, &f->end, 0);
+        loop_arm(f->training->session->rt->loop, &f->end, 0);
 }
 
 static void on_filled(struct call *c)
@@ -188,7 +188,7 @@ static void on_filled(struct call *c)
     }
     if (!is_filled(c)) {
         /* One attempt per later request is enough for a way that is closed. */
-        log_line(&f->training->holder->log, LOG_INFO, "model %s: number %lld is still unused: %s",
+        log_line(&f->training->session->log, LOG_INFO, "model %s: number %lld is still unused: %s",
                  f->training->model_id, (long long)slot->seq, c->err.message);
         put_back(f, slot->seq);
         f->stopped = true;
@@ -223,7 +223,7 @@ void gap_fill_free(struct gap_fill *f)
 {
     if (!f)
         return;
-    loop_disarm(f->training->holder->rt->loop, &f->end);
+    loop_disarm(f->training->session->rt->loop, &f->end);
     for (size_t i = 0; i < FILL_PARALLEL; i++) {
         if (f->slots[i].active)
             put_back(f, f->slots[i].seq);

@@ -52,7 +52,7 @@ static const struct train_kind unload_kind = {
 
 static size_t count_chunks(const tinker_training *t, const tinker_datum *data, size_t n)
 {
-    const struct wire_client_config_response *cfg = &t->holder->server;
+    const struct wire_client_config_response *cfg = &t->session->server;
     size_t chunks = 0;
     for (size_t i = 0; i < n; chunks++)
         i = wire_chunk_end(data, n, i, (size_t)cfg->fwdbwd_max_chunk_len,
@@ -63,7 +63,7 @@ static size_t count_chunks(const tinker_training *t, const tinker_datum *data, s
 static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, size_t n,
                                  const tinker_loss *loss, bool forward_only, tinker_error *err)
 {
-    const struct wire_client_config_response *cfg = &op->training->holder->server;
+    const struct wire_client_config_response *cfg = &op->training->session->server;
     size_t first = 0;
     for (size_t i = 0; i < op->n_parts; i++) {
         size_t bytes;
@@ -91,7 +91,7 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
 /* The wire has float32.  Said once: a program that knows it need not hear it with every batch. */
 static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_t n)
 {
-    struct holder *h = t->holder;
+    struct session *h = t->session;
     if (atomic_load_explicit(&h->rounding_told, memory_order_relaxed))
         return;
     for (size_t i = 0; i < n; i++)
@@ -133,7 +133,7 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
         op->overlay = *overlay;
         *overlay = NULL;
     }
-    op->parallel = op->n_parts > 1 && t->holder->server.parallel_fwdbwd_chunks;
+    op->parallel = op->n_parts > 1 && t->session->server.parallel_fwdbwd_chunks;
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->base->lock);
     if (trainer_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
@@ -208,7 +208,7 @@ tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *dat
     *forward = NULL;
     if (second) {
         first->proto_body = second->proto_body = true;
-        first->parallel = second->parallel = k > 1 && t->holder->server.parallel_fwdbwd_chunks;
+        first->parallel = second->parallel = k > 1 && t->session->server.parallel_fwdbwd_chunks;
         second->job = job;
         custom_job_bind(job, second);
         pthread_mutex_lock(&t->base->lock);
@@ -407,7 +407,7 @@ static void renew_unnamed_save(struct train_op *op, struct buf *body)
 {
     struct wire_save_weights_for_sampler_request req = {
         .model_id = op->training->model_id,
-        .sampling_session_seq_id = { 1, op->op.holder->sampling_seq++ },
+        .sampling_session_seq_id = { 1, op->op.session->sampling_seq++ },
         .seq_id = { 1, op->first_id + 1 },
     };
     buf_reset(body);

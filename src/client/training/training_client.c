@@ -13,7 +13,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, struct call_options *options,
+tinker_training *trainer_new(struct session *h, const char *model_id, struct call_options *options,
                              tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
@@ -26,7 +26,7 @@ tinker_training *trainer_new(struct holder *h, const char *model_id, struct call
     }
     t->base = t;
     t->options = call_options_ref(options);
-    t->holder = h;
+    t->session = h;
     t->model_id = id;
     atomic_init(&t->refs, 1);
     pthread_mutex_init(&t->base->lock, NULL);
@@ -92,7 +92,7 @@ tinker_training *tinker_training_with(tinker_training *t, const tinker_call_opti
     atomic_init(&made->refs, 1);
     made->base = t->base;
     made->options = p;
-    made->holder = t->holder;
+    made->session = t->session;
     made->model_id = id;
     trainer_ref(made->base);
     return made;
@@ -112,7 +112,7 @@ const char *tinker_training_model_id(const tinker_training *t)
 
 struct create_op {
     struct operation op;
-    struct holder_wait wait;
+    struct session_wait wait;
     char *base_model, *metadata; /* metadata: JSON, NULL for none */
     tinker_lora lora;
     struct buf body;
@@ -141,7 +141,7 @@ static void create_destroy(struct operation *op)
 static void create_abandon(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
-    holder_forget(&c->wait);
+    session_forget(&c->wait);
     call_cancel(&c->call);
     poll_cancel(&c->poll);
     operation_destroy(op);
@@ -158,7 +158,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     tinker_status s =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
     if (s == TINKER_OK) {
-        c->made = trainer_new(c->op.holder, res.model_id, c->op.options, err);
+        c->made = trainer_new(c->op.session, res.model_id, c->op.options, err);
         s = c->made ? TINKER_OK : TINKER_ENOMEM;
     }
     arena_clear(&scratch);
@@ -169,7 +169,7 @@ static void create_state(struct poll *p, enum wire_queue_state state, const char
                          bool changed)
 {
     struct create_op *c = container_of(p, struct create_op, poll);
-    queue_state_report(&c->watch, c->op.holder, QUEUE_STATE_CREATION, c->base_model, state, reason,
+    queue_state_report(&c->watch, c->op.session, QUEUE_STATE_CREATION, c->base_model, state, reason,
                        changed);
 }
 
@@ -181,7 +181,7 @@ static void create_polled(struct poll *p)
         operation_fail(&c->op, &p->call.err);
         return;
     }
-    log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",
+    log_line(&c->op.session->log, LOG_INFO, "training client initialised for model %s",
              c->made->model_id);
     c->op.future->value = c->made;
     c->made = NULL;
@@ -197,7 +197,7 @@ static void create_sent(struct call *call)
         operation_fail(&c->op, &call->err);
         return;
     }
-    c->poll.holder = c->op.holder;
+    c->poll.session = c->op.session;
     c->poll.kind = &create_kind;
     c->poll.future = c->op.future;
     c->poll.started_ns = call->start_ns;
@@ -207,10 +207,10 @@ static void create_sent(struct call *call)
     poll_start(&c->poll, id);
 }
 
-static void create_ready(struct holder_wait *w, const tinker_error *err)
+static void create_ready(struct session_wait *w, const tinker_error *err)
 {
     struct create_op *c = container_of(w, struct create_op, wait);
-    struct holder *h = c->op.holder;
+    struct session *h = c->op.session;
     tinker_error failed;
     if (err) {
         operation_fail(&c->op, err);
@@ -227,7 +227,7 @@ static void create_ready(struct holder_wait *w, const tinker_error *err)
         operation_fail(&c->op, &failed);
         return;
     }
-    c->call.holder = h;
+    c->call.session = h;
     c->call.op = &c->op;
     c->call.spec = &create_spec;
     c->call.path = "api/v1/create_model";
@@ -241,7 +241,7 @@ static void create_start(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
     c->wait.ready = create_ready;
-    holder_when_ready(op->holder, &c->wait);
+    session_when_ready(op->session, &c->wait);
 }
 
 static const struct operation_class create_class = { "create_model", create_start, create_abandon,
@@ -279,7 +279,7 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
     if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK ||
         wire_check_lora(&ours, err) != TINKER_OK)
         return NULL;
-    struct holder *h = service_session(s, err);
+    struct session *h = service_session(s, err);
     struct create_op *c = h ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {
         if (h)

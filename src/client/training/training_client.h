@@ -14,18 +14,18 @@ struct tinker_training {
     atomic_int refs;       /* the user's, and one per live operation */
     tinker_training *base; /* itself, or the client that this one gives options: a reference */
     struct call_options *options; /* of all its calls, a reference; NULL: none */
-    struct holder *holder;
+    struct session *session;
     char *model_id;
     /* What follows is the base's alone. */
     pthread_mutex_t lock;
-    int64_t next_id;      /* lock: of the next request */
-    bool unloaded;        /* lock: no more requests */
+    int64_t next_id;              /* lock: of the next request */
+    bool unloaded;                /* lock: no more requests */
     struct send_order send_order; /* loop thread */
     struct gaps gaps;             /* loop thread: numbers behind the turn that nobody used */
     struct queue_state watch;     /* loop thread */
 };
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, struct call_options *options,
+tinker_training *trainer_new(struct session *h, const char *model_id, struct call_options *options,
                              tinker_error *err);
 void trainer_ref(tinker_training *t);
 void trainer_unref(tinker_training *t);

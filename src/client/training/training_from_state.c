@@ -18,8 +18,8 @@
 
 struct state_op {
     struct operation op;
-    struct holder_wait wait;
-    struct holder *info;        /* whom to ask about the weights: REST, or another account's */
+    struct session_wait wait;
+    struct session *info;       /* whom to ask about the weights: REST, or another account's */
     struct config *foreign_cfg; /* of that account; shares all strings but the key */
     bool foreign;
     char *path, *base_model, *token, *metadata, *load_token;
@@ -59,7 +59,7 @@ static void state_destroy(struct operation *op)
     arena_clear(&s->arena);
     trainer_unref(s->made);
     if (s->foreign && s->info)
-        holder_close(s->info, free_config, s->foreign_cfg);
+        session_close(s->info, free_config, s->foreign_cfg);
     free(s->path);
     free(s->base_model);
     free(s->token);
@@ -71,7 +71,7 @@ static void state_destroy(struct operation *op)
 static void state_abandon(struct operation *op)
 {
     struct state_op *s = (struct state_op *)op;
-    holder_forget(&s->wait);
+    session_forget(&s->wait);
     auth_forget(&s->auth);
     call_cancel(&s->call);
     poll_cancel(&s->poll);
@@ -80,7 +80,7 @@ static void state_abandon(struct operation *op)
 
 static void succeed(struct state_op *s)
 {
-    log_line(&s->op.holder->log, LOG_INFO, "training client initialised for model %s",
+    log_line(&s->op.session->log, LOG_INFO, "training client initialised for model %s",
              s->made->model_id);
     s->op.future->value = s->made;
     s->made = NULL;
@@ -89,7 +89,7 @@ static void succeed(struct state_op *s)
 
 /* ---- requests and promises ---------------------------------------------------------------------- */
 
-static void request(struct state_op *s, struct holder *h, const struct call_spec *spec,
+static void request(struct state_op *s, struct session *h, const struct call_spec *spec,
                     const struct wire_type *type, const void *value, const char *path,
                     void (*done)(struct call *c))
 {
@@ -100,7 +100,7 @@ static void request(struct state_op *s, struct holder *h, const struct call_spec
         return;
     }
     struct call *c = &s->call;
-    c->holder = h;
+    c->session = h;
     c->op = &s->op;
     c->part = spec == &info_spec ? 0 : spec == &create_spec ? 1 : 2;
     c->spec = spec;
@@ -115,7 +115,7 @@ static void on_state(struct poll *p, enum wire_queue_state state, const char *re
 {
     struct state_op *s = container_of(p, struct state_op, poll);
     const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
-    queue_state_report(&s->watch, s->op.holder, QUEUE_STATE_CREATION, who, state, reason, changed);
+    queue_state_report(&s->watch, s->op.session, QUEUE_STATE_CREATION, who, state, reason, changed);
 }
 
 /* Poll for the promise in the answer of s->call. */
@@ -131,7 +131,7 @@ static void follow(struct state_op *s, const struct poll_kind *kind,
         operation_fail(&s->op, &c->err);
         return;
     }
-    s->poll.holder = s->op.holder;
+    s->poll.session = s->op.session;
     s->poll.kind = kind;
     s->poll.future = s->op.future;
     s->poll.started_ns = c->start_ns;
@@ -185,14 +185,14 @@ static void load(struct state_op *s)
     };
     s->made->next_id = 1; /* this request takes the first number and turn */
     s->made->send_order.counter = 1;
-    request(s, s->op.holder, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
+    request(s, s->op.session, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
             load_sent);
 }
 
 /* One request that creates the model and loads it; its id follows from ours. */
 static void load_as_new(struct state_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     char id[160];
     tinker_error err;
     s->model_seq = h->model_seq++;
@@ -227,7 +227,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
     if (status != TINKER_OK)
         return status;
-    s->made = trainer_new(s->op.holder, res.model_id, s->op.options, err);
+    s->made = trainer_new(s->op.session, res.model_id, s->op.options, err);
     return s->made ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -245,7 +245,7 @@ static void create_sent(struct call *c)
 
 static void create(struct state_op *s)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     const struct wire_weights_info_response *w = &s->weights;
     tinker_lora lora = TINKER_LORA_INIT;
     lora.rank = w->lora_rank.value;
@@ -297,7 +297,7 @@ static void info_done(struct call *c)
         create(s);
 }
 
-static void info_ready(struct holder_wait *w, const tinker_error *err)
+static void info_ready(struct session_wait *w, const tinker_error *err)
 {
     struct state_op *s = container_of(w, struct state_op, wait);
     struct wire_weights_info_request req = { s->path };
@@ -309,20 +309,20 @@ static void info_ready(struct holder_wait *w, const tinker_error *err)
             info_done);
 }
 
-/* A session-less holder for the account that owns the weights. */
+/* A session-less session for the account that owns the weights. */
 static bool use_foreign(struct state_op *s, tinker_error *err)
 {
-    struct holder *h = s->op.holder;
+    struct session *h = s->op.session;
     struct config *cfg = malloc(sizeof(*cfg));
     if (!cfg) {
         err_nomem(err, "credentials");
         return false;
     }
     *cfg = *h->cfg;
-    cfg->api_key = arena_strdup(&h->arena, s->token); /* outlives the holder that uses it */
+    cfg->api_key = arena_strdup(&h->arena, s->token); /* outlives the session that uses it */
     cfg->credential_cmd = NULL;
     cfg->telemetry = false;
-    s->info = cfg->api_key ? holder_new(h->rt, cfg, false, err) : NULL;
+    s->info = cfg->api_key ? session_new(h->rt, cfg, false, err) : NULL;
     s->foreign_cfg = cfg;
     s->foreign = s->info != NULL;
     if (s->foreign)
@@ -332,7 +332,7 @@ static bool use_foreign(struct state_op *s, tinker_error *err)
     return s->foreign;
 }
 
-static void session_ready(struct holder_wait *w, const tinker_error *err)
+static void session_ready(struct session_wait *w, const tinker_error *err)
 {
     struct state_op *s = container_of(w, struct state_op, wait);
     tinker_error failed;
@@ -340,7 +340,7 @@ static void session_ready(struct holder_wait *w, const tinker_error *err)
         operation_fail(&s->op, err);
         return;
     }
-    if (s->op.holder->server.create_model_via_load_weights) {
+    if (s->op.session->server.create_model_via_load_weights) {
         load_as_new(s);
         return;
     }
@@ -349,14 +349,14 @@ static void session_ready(struct holder_wait *w, const tinker_error *err)
         return;
     }
     s->wait.ready = info_ready;
-    holder_when_ready(s->info, &s->wait);
+    session_when_ready(s->info, &s->wait);
 }
 
 static void state_start(struct operation *op)
 {
     struct state_op *s = (struct state_op *)op;
     s->wait.ready = session_ready;
-    holder_when_ready(op->holder, &s->wait);
+    session_when_ready(op->session, &s->wait);
 }
 
 static const struct operation_class state_class = { "create_from_state", state_start, state_abandon,
@@ -399,7 +399,8 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     if (opts_copy(&o, sizeof(o), opts, "tinker_from_state", err) != TINKER_OK ||
         trainer_check_path(path, err) != TINKER_OK)
         return NULL;
-    struct holder *h = service_session(service, err), *rest = h ? service_rest(service, err) : NULL;
+    struct session *h = service_session(service, err),
+                   *rest = h ? service_rest(service, err) : NULL;
     struct state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
     if (!s) {
         if (rest)

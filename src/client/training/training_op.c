@@ -56,7 +56,7 @@ static void leave(struct train_part *p)
     budget_give(&p->bytes);
     /* The service would wait for a number that was not accepted.  Unloading has none. */
     if (!p->accepted && op->kind->result != TRAIN_UNLOAD && !gaps_add(&t->base->gaps, seq))
-        log_line(&t->holder->log, LOG_WARNING, "model %s: number %lld stays unused, no memory",
+        log_line(&t->session->log, LOG_WARNING, "model %s: number %lld stays unused, no memory",
                  t->model_id, (long long)seq);
     send_order_leave(&op->training->base->send_order);
     release(op);
@@ -85,7 +85,7 @@ static void wind_up(struct train_op *op)
 
 static void unqueue(struct train_part *p)
 {
-    atomic_fetch_sub_explicit(&p->op->training->holder->queued_bytes, p->queued,
+    atomic_fetch_sub_explicit(&p->op->training->session->queued_bytes, p->queued,
                               memory_order_relaxed);
     p->queued = 0;
 }
@@ -160,7 +160,7 @@ static tinker_status read_sampler(struct train_op *op, const char *body, size_t 
         return s;
     if (!res.sampling_session_id)
         return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
-    f->value = sampler_new(op->op.holder, res.sampling_session_id, op->op.options, err);
+    f->value = sampler_new(op->op.session, res.sampling_session_id, op->op.options, err);
     return f->value ? TINKER_OK : TINKER_ENOMEM;
 }
 
@@ -186,7 +186,7 @@ static tinker_status combine(struct train_op *op, tinker_error *err)
     for (size_t i = 0; i < op->n_parts; i++)
         parts[i] = op->parts[i].pass;
     op->op.future->value = out;
-    tinker_status s = reduce_results(parts, op->n_parts, a, out, &op->op.holder->log, err);
+    tinker_status s = reduce_results(parts, op->n_parts, a, out, &op->op.session->log, err);
     return s == TINKER_OK && op->overlay ? custom_metrics_lay(op->overlay, a, out, err) : s;
 }
 
@@ -195,8 +195,8 @@ static void on_state(struct poll *poll, enum wire_queue_state state, const char 
 {
     struct train_part *p = container_of(poll, struct train_part, poll);
     tinker_training *t = p->op->training;
-    queue_state_report(&t->base->watch, t->holder, QUEUE_STATE_TRAINING, t->model_id, state, reason,
-                       changed);
+    queue_state_report(&t->base->watch, t->session, QUEUE_STATE_TRAINING, t->model_id, state,
+                       reason, changed);
 }
 
 static void on_polled(struct poll *poll)
@@ -235,7 +235,7 @@ static void send(struct train_part *p)
     struct call *c = &p->call;
     if (op->renew)
         op->renew(op, &p->body);
-    c->holder = op->op.holder;
+    c->session = op->op.session;
     c->op = &op->op;
     c->part = (int)p->index;
     c->spec = &op->kind->spec;
@@ -287,7 +287,7 @@ static void zip(struct train_part *p)
         buf_init(&p->body, SIZE_MAX / 4);
         buf_init(&z->out, SIZE_MAX / 4);
         p->zip = z;
-        if (runtime_work(p->op->op.holder->rt, &z->job))
+        if (runtime_work(p->op->op.session->rt, &z->job))
             return;
         p->zip = NULL;
         p->body = z->in;
@@ -299,7 +299,7 @@ static void zip(struct train_part *p)
 static void send_or_zip(struct train_part *p)
 {
     const struct train_op *op = p->op;
-    if (op->proto_body && op->op.holder->server.proto_compress_fwdbwd)
+    if (op->proto_body && op->op.session->server.proto_compress_fwdbwd)
         zip(p);
     else
         send(p);
@@ -312,7 +312,7 @@ static void on_bytes(struct budget_wait *w)
 
 static void take_bytes(struct train_part *p)
 {
-    struct holder *h = p->op->op.holder;
+    struct session *h = p->op->op.session;
     p->bytes.granted = on_bytes;
     if (budget_take(&h->train_bytes, &p->bytes, p->bytes_estimate))
         send_or_zip(p);
@@ -321,7 +321,7 @@ static void take_bytes(struct train_part *p)
 static void ask_result(struct train_part *p, const char *id)
 {
     struct train_op *op = p->op;
-    p->poll.holder = op->op.holder;
+    p->poll.session = op->op.session;
     p->poll.kind = &op->kind->reader->poll;
     p->poll.future = op->op.future;
     p->poll.started_ns = op->started_ns;
@@ -444,7 +444,7 @@ void train_op_start(struct operation *base)
     struct train_op *op = (struct train_op *)base; /* first member */
     struct send_order *order = &op->training->base->send_order;
     int64_t last = op->first_id + (int64_t)op->n_parts - 1;
-    op->started_ns = loop_now_ns(base->holder->rt->loop);
+    op->started_ns = loop_now_ns(base->session->rt->loop);
     hold(op);
     for (size_t i = 0; i < op->n_parts; i++) {
         struct train_part *p = &op->parts[i];
@@ -490,13 +490,13 @@ int64_t train_op_count(struct train_op *op)
         op->parts[i].queued = (int64_t)op->parts[i].body.len;
         sum += op->parts[i].queued;
     }
-    return sum + atomic_fetch_add_explicit(&op->training->holder->queued_bytes, sum,
+    return sum + atomic_fetch_add_explicit(&op->training->session->queued_bytes, sum,
                                            memory_order_relaxed);
 }
 
 tinker_status train_op_queue(struct train_op *op, tinker_error *err)
 {
-    int64_t max = op->training->holder->cfg->max_queued_bytes, all = train_op_count(op), own = 0;
+    int64_t max = op->training->session->cfg->max_queued_bytes, all = train_op_count(op), own = 0;
     for (size_t i = 0; i < op->n_parts; i++)
         own += op->parts[i].queued;
     if (!max || all == own || all <= max)
@@ -515,6 +515,6 @@ tinker_future *train_op_submit(struct train_op *op, tinker_error *err)
              op->training->model_id);
     enum result_kind kind =
         op->kind->result == TRAIN_SAMPLER ? RESULT_SAMPLER : op->kind->reader->kind;
-    return operation_submit(&op->op, &op->kind->class, op->training->holder, kind,
+    return operation_submit(&op->op, &op->kind->class, op->training->session, kind,
                             op->training->options, err);
 }

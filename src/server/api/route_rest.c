@@ -14,44 +14,53 @@
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
-/* Microseconds to the wire's time.  Python's dates end with the year 9999: later times are sent as
- * the last one. */
-static struct wire_time convert_time(int64_t us)
+/* Python's dates end with the year 9999: later times are sent as the last one. */
+static int64_t convert_time(int64_t us)
 {
     const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
-    return (struct wire_time){ us != 0, false, us < last ? us : last };
+    return us == 0 ? TINKER_NO_TIME : us < last ? us : last;
+}
+
+void route_metadata(const char *json, struct arena *arena, const tinker_named_string **out,
+                    size_t *n)
+{
+    struct wire_named_strings pairs = { 0 };
+    if (wire_metadata_decode((struct json_str){ json, json ? strlen(json) : 0 }, arena, &pairs,
+                             NULL) != TINKER_OK)
+        pairs = (struct wire_named_strings){ 0 };
+    static const tinker_named_string none[1];
+    *out = pairs.has && !pairs.v ? none : pairs.v; /* {} is given, too */
+    *n = pairs.n;
 }
 
 /* A record as clients see it. */
 static void convert_checkpoint(const struct server *s, struct arena *arena,
-                               const struct store_checkpoint *c, struct wire_checkpoint *out)
+                               const struct store_checkpoint *c, tinker_checkpoint *out)
 {
-    static const char *const types[] = { "training", "sampler", "external" };
     const char *kind = store_kind_name(c->kind);
-    struct json_str metadata = { c->user_metadata,
-                                 c->user_metadata ? strlen(c->user_metadata) : 0 };
     const char *id =
         s->opts.bare_checkpoint_ids ? c->name : arena_printf(arena, "%s/%s", kind, c->name);
-    *out = (struct wire_checkpoint){ .checkpoint_id = id,
-                                     .checkpoint_type = types[c->kind],
-                                     .time = convert_time(c->created_us),
-                                     .tinker_path = arena_printf(arena, "tinker://%s/%s/%s", c->run,
-                                                                 kind, c->name),
-                                     .size_bytes = { 1, c->size_bytes },
-                                     .is_public = c->is_public,
-                                     .expires_at = convert_time(c->expires_us) };
-    wire_metadata_decode(metadata, arena, &out->user_metadata, NULL);
+    *out = (tinker_checkpoint){
+        .id = id,
+        .kind = (tinker_checkpoint_kind)c->kind, /* same order */
+        .time_us = convert_time(c->created_us),
+        .path = arena_printf(arena, "tinker://%s/%s/%s", c->run, kind, c->name),
+        .size_bytes = c->size_bytes,
+        .is_public = c->is_public,
+        .expires_us = convert_time(c->expires_us),
+    };
+    route_metadata(c->user_metadata, arena, &out->user_metadata, &out->n_user_metadata);
 }
 
 /* The newest checkpoint of a run, converted; *out NULL: there is none. */
 static tinker_status find_last_checkpoint(struct server *s, struct arena *arena, const char *run,
-                                          bool sampler, const struct wire_checkpoint **out,
+                                          bool sampler, const tinker_checkpoint **out,
                                           tinker_error *err)
 {
     struct store_checkpoint *c = NULL;
     *out = NULL;
     tinker_status status = store_last_checkpoint(s->store, run, sampler, arena, &c, err);
-    struct wire_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
+    tinker_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
     if (status != TINKER_OK || !v)
         return status;
     convert_checkpoint(s, arena, c, v);
@@ -61,21 +70,18 @@ static tinker_status find_last_checkpoint(struct server *s, struct arena *arena,
 
 /* A model as clients see it: a run with its two last checkpoints. */
 static tinker_status convert_run(struct server *s, struct arena *arena, const struct store_model *m,
-                                 struct wire_training_run *out, tinker_error *err)
+                                 tinker_training_run *out, tinker_error *err)
 {
-    struct json_str metadata = { m->user_metadata,
-                                 m->user_metadata ? strlen(m->user_metadata) : 0 };
-    *out = (struct wire_training_run){ .training_run_id = m->id,
-                                       .base_model = m->base_model,
-                                       .model_owner = m->owner,
-                                       .is_lora = m->lora.rank > 0,
-                                       .corrupted = m->status == STORE_MODEL_LOST,
-                                       .lora_rank = { 1, m->lora.rank },
-                                       .last_request_time = convert_time(m->last_request_us) };
-    /* Metadata that is not an object of strings is left out: it must not hide the run, or fail the
-     * whole listing. */
-    if (wire_metadata_decode(metadata, arena, &out->user_metadata, NULL) != TINKER_OK)
-        out->user_metadata = (struct wire_named_strings){ 0 };
+    *out = (tinker_training_run){
+        .id = m->id,
+        .base_model = m->base_model,
+        .owner = m->owner,
+        .is_lora = m->lora.rank > 0,
+        .corrupted = m->status == STORE_MODEL_LOST,
+        .lora_rank = m->lora.rank,
+        .last_request_us = convert_time(m->last_request_us),
+    };
+    route_metadata(m->user_metadata, arena, &out->user_metadata, &out->n_user_metadata);
     tinker_status status = find_last_checkpoint(s, arena, m->id, false, &out->last_checkpoint, err);
     if (status == TINKER_OK)
         status = find_last_checkpoint(s, arena, m->id, true, &out->last_sampler_checkpoint, err);
@@ -84,10 +90,10 @@ static tinker_status convert_run(struct server *s, struct arena *arena, const st
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* GET training_runs: the user's runs, most recent request first, with their last checkpoints. */
+/* GET items: the user's runs, most recent request first, with their last checkpoints. */
 void route_list_runs(struct server *s, struct request *req, struct response *res)
 {
-    struct wire_training_runs_response r = { 0 };
+    tinker_training_runs r = { 0 };
     struct store_model *models;
     size_t n;
     tinker_error err = { 0 };
@@ -97,15 +103,15 @@ void route_list_runs(struct server *s, struct request *req, struct response *res
     tinker_status status =
         store_list_models(s->store, req->user, NULL, -1, r.cursor.limit, r.cursor.offset,
                           &req->arena, &models, &n, &r.cursor.total_count, &err);
-    struct wire_training_run *runs = arena_array(&req->arena, n + 1, sizeof(*runs));
+    tinker_training_run *runs = arena_array(&req->arena, n + 1, sizeof(*runs));
     for (size_t i = 0; status == TINKER_OK && runs && i < n; i++)
         status = convert_run(s, &req->arena, &models[i], &runs[i], &err);
     if (status != TINKER_OK || !runs) {
         route_store_error(s, res, &err);
         return;
     }
-    r.training_runs = runs;
-    r.n_training_runs = n;
+    r.items = runs;
+    r.n = n;
     route_reply(res, &wire_training_runs_response, &r);
 }
 
@@ -124,10 +130,10 @@ static struct store_model *find_own_run(struct server *s, struct request *req, s
     return NULL;
 }
 
-/* GET training_runs/{}: one run of the user. */
+/* GET items/{}: one run of the user. */
 void route_get_run(struct server *s, struct request *req, struct response *res)
 {
-    struct wire_training_run r;
+    tinker_training_run r;
     tinker_error err = { 0 };
     struct store_model *m = find_own_run(s, req, res);
     if (!m)
@@ -143,20 +149,20 @@ void route_get_run(struct server *s, struct request *req, struct response *res)
 /* 200 with a list; cursor NULL: it is complete. */
 static void reply_checkpoints(const struct server *s, struct request *req, struct response *res,
                               const struct store_checkpoint *list, size_t n,
-                              const struct wire_cursor *cursor)
+                              const tinker_cursor *cursor)
 {
-    struct wire_checkpoint *out = arena_array(&req->arena, n + 1, sizeof(*out));
+    tinker_checkpoint *out = arena_array(&req->arena, n + 1, sizeof(*out));
     if (!out) {
         response_error(res, 500, "out of memory");
         return;
     }
     for (size_t i = 0; i < n; i++)
         convert_checkpoint(s, &req->arena, &list[i], &out[i]);
-    struct wire_checkpoints_list_response r = { out, n, cursor };
+    tinker_checkpoints r = { n, out, cursor };
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
 
-/* GET training_runs/{}/checkpoints: all of them, without a cursor: the SDK expects one response. */
+/* GET items/{}/checkpoints: all of them, without a cursor: the SDK expects one response. */
 void route_run_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
@@ -175,7 +181,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
 void route_list_checkpoints(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *list;
-    struct wire_cursor cursor = { 0 };
+    tinker_cursor cursor = { 0 };
     size_t n;
     tinker_error err = { 0 };
     if (!route_query_int(req, res, "limit", 100, 1000, &cursor.limit) ||
@@ -378,8 +384,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
         route_store_error(s, res, &err);
         return;
     }
-    struct wire_external_weights_urls_response r = { { 1, urls, m },
-                                                     convert_time(expires * 1000000) };
+    tinker_files r = { urls, m, convert_time(expires * 1000000) };
     route_reply(res, &wire_external_weights_urls_response, &r);
 }
 

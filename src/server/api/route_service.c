@@ -24,17 +24,19 @@ void route_healthz(struct server *s, struct request *req, struct response *res)
 /* The base models that are served, with their context lengths. */
 void route_capabilities(struct server *s, struct request *req, struct response *res)
 {
-    struct wire_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
+    tinker_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
     if (!list) {
         response_error(res, 500, "out of memory");
         return;
     }
-    for (size_t i = 0; i < s->n_bases; i++) {
-        list[i].model_name = s->bases[i].name;
-        list[i].max_context_length.has = 1;
-        list[i].max_context_length.value = tinker_engine_describe(s->bases[i].engine)->context;
-    }
-    struct wire_get_server_capabilities_response r = { list, s->n_bases, { 1, true } };
+    for (size_t i = 0; i < s->n_bases; i++)
+        list[i] = (tinker_supported_model){
+            .name = s->bases[i].name,
+            .max_context_length = tinker_engine_describe(s->bases[i].engine)->context,
+            .trainable = -1, /* not told */
+            .sampleable = -1,
+        };
+    tinker_capabilities r = { .n = s->n_bases, .items = list, .stream_sample = 1 };
     route_reply(res, &wire_get_server_capabilities_response, &r);
 }
 
@@ -212,7 +214,7 @@ void route_list_sessions(struct server *s, struct request *req, struct response 
     const char **ids = arena_array(&req->arena, n + 1, sizeof(*ids));
     for (size_t i = 0; ids && i < n; i++)
         ids[i] = list[i].id;
-    struct wire_list_sessions_response r = { { ids, ids ? n : 0 } };
+    tinker_strings r = { ids, ids ? n : 0 };
     route_reply(res, &wire_list_sessions_response, &r);
 }
 
@@ -259,13 +261,10 @@ void route_get_session(struct server *s, struct request *req, struct response *r
         runs[i] = models[i].id;
     for (size_t i = 0; i < n_samplers; i++)
         ids[i] = samplers[i].id;
-    struct wire_get_session_response r = { .training_run_ids = { runs, n_models },
-                                           .sampler_ids = { ids, n_samplers },
-                                           .display_name = v->display_name };
-    struct json_str metadata = { v->user_metadata,
-                                 v->user_metadata ? strlen(v->user_metadata) : 0 };
-    if (wire_metadata_decode(metadata, &req->arena, &r.user_metadata, NULL) != TINKER_OK)
-        r.user_metadata = (struct wire_named_strings){ 0 };
+    tinker_session r = { .training_run_ids = { runs, n_models },
+                         .sampler_ids = { ids, n_samplers },
+                         .display_name = v->display_name };
+    route_metadata(v->user_metadata, &req->arena, &r.user_metadata, &r.n_user_metadata);
     route_reply(res, &wire_get_session_response, &r);
 }
 

@@ -87,4 +87,9 @@ route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_
 route_handler route_openai_models, route_openai_completions, route_openai_chat;
 route_handler route_status_page, route_metrics, route_status;
 
+/* user_metadata as it was stored, as texts in the arena; *out NULL: none was given.  Some JSON cannot
+ * be told as texts: it counts as none, so that it does not hide its owner from lists. */
+void route_metadata(const char *json, struct arena *arena, const tinker_named_string **out,
+                    size_t *n);
+
 #endif

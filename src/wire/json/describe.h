@@ -26,18 +26,24 @@ enum wire_kind {
     WIRE_BOOL,          /* bool */
     WIRE_FLAG,          /* int used as a truth value */
     WIRE_OPT_BOOL,      /* struct wire_opt_bool */
+    WIRE_FLAG_KNOWN,    /* int used as a truth value, -1: not given */
     WIRE_INT,           /* int64_t */
     WIRE_INT_HAS,       /* int64_t, with an int at `aux` that says whether it is given */
     WIRE_SEED,          /* as INT_HAS; a number too large for int64_t is folded */
     WIRE_OPT_INT,       /* struct wire_opt_int */
+    WIRE_INT_KNOWN,     /* int64_t, -1: not given */
     WIRE_POSITIVE,      /* int64_t > 0, where 0 means not given */
     WIRE_DOUBLE,        /* double */
     WIRE_OPT_DOUBLE,    /* struct wire_opt_double */
+    WIRE_DOUBLE_KNOWN,  /* double, NaN: not given */
     WIRE_TIME,          /* struct wire_time */
+    WIRE_TIME_US,       /* int64_t, TINKER_NO_TIME: not given; written as UTC */
     WIRE_OBJECT_TEXT,   /* struct json_str: any JSON object, kept as text */
+    WIRE_OBJECT_CSTR,   /* const char *: the same, ending with NUL */
     WIRE_BYTES,         /* base64; const void * and, at aux, size_t */
     WIRE_STRINGS,       /* struct wire_strings */
     WIRE_NAMED_STRINGS, /* struct wire_named_strings */
+    WIRE_STRING_PAIRS,  /* const tinker_named_string * (NULL: not given) and, at aux, size_t */
     WIRE_NUMBERS,       /* struct wire_numbers */
     WIRE_NUMBER_PAIRS,  /* const tinker_named_number * and, at aux, size_t */
     WIRE_STRUCT,        /* the struct of `type` itself */
@@ -92,6 +98,9 @@ bool wire_field_applies(const struct wire_type *type, const struct wire_field *f
 bool wire_is_given(const struct wire_field *f, const void *value);
 
 #define WIRE_FIELD(T, m, k, f) .name = #m, .kind = (k), .flags = (f), .offset = offsetof(T, m)
+/* The same for a member m that is not called as the key is: public structs. */
+#define WIRE_MEMBER(T, key, m, k, f) \
+    .name = (key), .kind = (k), .flags = (f), .offset = offsetof(T, m)
 #define WIRE_TABLE(T, table) \
     .size = sizeof(T), .fields = (table), .n_fields = sizeof(table) / sizeof((table)[0])
 

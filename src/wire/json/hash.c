@@ -103,12 +103,14 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
         return h;
     case WIRE_STRING:
     case WIRE_WORD:
+    case WIRE_OBJECT_CSTR:
         return wire_hash_text(h, *(const char *const *)at);
     case WIRE_ENUM:
         return hash_int(h, *(const int *)at);
     case WIRE_BOOL:
         return hash_int(h, *(const bool *)at);
     case WIRE_FLAG:
+    case WIRE_FLAG_KNOWN:
         return hash_int(h, *(const int *)at != 0);
     case WIRE_OPT_BOOL:
         return hash_int(h, ((const struct wire_opt_bool *)at)->value);
@@ -116,10 +118,13 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
     case WIRE_INT_HAS:
     case WIRE_SEED:
     case WIRE_POSITIVE:
+    case WIRE_INT_KNOWN:
+    case WIRE_TIME_US:
         return hash_int(h, *(const int64_t *)at);
     case WIRE_OPT_INT:
         return hash_int(h, ((const struct wire_opt_int *)at)->value);
     case WIRE_DOUBLE:
+    case WIRE_DOUBLE_KNOWN:
         return hash_double(h, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return hash_double(h, ((const struct wire_opt_double *)at)->value);
@@ -140,6 +145,11 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
     }
     case WIRE_NAMED_STRINGS:
         return hash_named_strings(h, at);
+    case WIRE_STRING_PAIRS: {
+        struct wire_named_strings v = { .v = *(const tinker_named_string *const *)at,
+                                        .n = *(const size_t *)(value + f->aux) };
+        return hash_named_strings(h, &v);
+    }
     case WIRE_NUMBERS: {
         const struct wire_numbers *v = at;
         return hash_numbers(h, v->v, v->n);

@@ -254,16 +254,6 @@ const struct wire_type wire_save_weights_external_response = {
 };
 #undef T
 
-#define T struct wire_external_weights_urls_response
-static const struct wire_field external_urls[] = {
-    { WIRE_FIELD(T, urls, WIRE_NAMED_STRINGS, REQ) },
-    { WIRE_FIELD(T, expires, WIRE_TIME, REQ) },
-};
-const struct wire_type wire_external_weights_urls_response = { .name =
-                                                                   "ExternalWeightsUrlsResponse",
-                                                               WIRE_TABLE(T, external_urls) };
-#undef T
-
 #define T struct wire_copy_weights_request
 static const struct wire_field copy_weights_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },

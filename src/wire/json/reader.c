@@ -63,6 +63,19 @@ bool wire_read_failed(struct wire_reader *r, const char *what, const struct json
     return false;
 }
 
+/* Any JSON object, kept as text. */
+static bool read_object_text(struct wire_reader *r, struct json_str *out)
+{
+    struct json_str raw;
+    if (!wire_expect(r, JSON_OBJECT))
+        return false;
+    if (!json_raw(&r->json, &raw))
+        return wire_read_ok(r);
+    out->s = arena_strndup(r->arena, raw.s, raw.n);
+    out->n = raw.n;
+    return out->s != NULL || wire_read_nomem(r);
+}
+
 /* ---- fields ---------------------------------------------------------------------- */
 
 /* The kinds that store an int64_t at the field. */
@@ -119,7 +132,8 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return read_enum_field(r, f, value);
     case WIRE_BOOL:
         return wire_read_bool(r, at);
-    case WIRE_FLAG: {
+    case WIRE_FLAG:
+    case WIRE_FLAG_KNOWN: {
         bool b = false;
         bool ok = wire_read_bool(r, &b);
         *(int *)at = b;
@@ -129,6 +143,7 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         ((struct wire_opt_bool *)at)->has = 1;
         return wire_read_bool(r, &((struct wire_opt_bool *)at)->value);
     case WIRE_INT:
+    case WIRE_INT_KNOWN:
     case WIRE_INT_HAS:
     case WIRE_SEED:
     case WIRE_POSITIVE:
@@ -137,21 +152,26 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         ((struct wire_opt_int *)at)->has = 1;
         return wire_read_int(r, &((struct wire_opt_int *)at)->value);
     case WIRE_DOUBLE:
+    case WIRE_DOUBLE_KNOWN:
         return wire_read_double(r, at);
     case WIRE_OPT_DOUBLE:
         ((struct wire_opt_double *)at)->has = 1;
         return wire_read_double(r, &((struct wire_opt_double *)at)->value);
     case WIRE_TIME:
         return wire_read_time(r, at);
-    case WIRE_OBJECT_TEXT: { /* any JSON object, kept as text */
-        struct json_str *out = at, raw;
-        if (!wire_expect(r, JSON_OBJECT))
-            return false;
-        if (!json_raw(&r->json, &raw))
-            return wire_read_ok(r);
-        out->s = arena_strndup(r->arena, raw.s, raw.n);
-        out->n = raw.n;
-        return out->s != NULL || wire_read_nomem(r);
+    case WIRE_TIME_US: {
+        struct wire_time t = { 0 };
+        bool ok = wire_read_time(r, &t);
+        *(int64_t *)at = t.us;
+        return ok;
+    }
+    case WIRE_OBJECT_TEXT:
+        return read_object_text(r, at);
+    case WIRE_OBJECT_CSTR: {
+        struct json_str text = { 0 };
+        bool ok = read_object_text(r, &text);
+        *(const char **)at = text.s;
+        return ok;
     }
     case WIRE_BYTES:
         return wire_read_bytes(r, at, (size_t *)(value + f->aux));
@@ -159,6 +179,13 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_strings(r, at);
     case WIRE_NAMED_STRINGS:
         return wire_read_named_strings(r, at);
+    case WIRE_STRING_PAIRS: {
+        struct wire_named_strings pairs = { 0 };
+        bool ok = wire_read_named_strings(r, &pairs);
+        *(const tinker_named_string **)at = pairs.v;
+        *(size_t *)(value + f->aux) = pairs.n;
+        return ok;
+    }
     case WIRE_NUMBERS: {
         struct wire_numbers *v = at;
         v->has = 1;

@@ -1,4 +1,7 @@
 /* rest_types.c - runs, checkpoints, sessions, billing and audit, as tables. */
+#include <math.h>
+#include <tinker/account.h>
+#include <tinker/rest.h>
 #include "wire/json/describe.h"
 
 #define REQ  WIRE_REQUIRED
@@ -7,21 +10,26 @@
 
 /* ---- sessions and samplers ------------------------------------------------------- */
 
-/* GET /api/v1/sessions */
-#define T struct wire_list_sessions_response
+/* The kinds below write lists of texts as struct wire_strings, enumerations as int. */
+_Static_assert(sizeof(tinker_strings) == sizeof(struct wire_strings) &&
+                   offsetof(tinker_strings, n) == offsetof(struct wire_strings, n),
+               "tinker_strings is read as struct wire_strings");
+_Static_assert(sizeof(tinker_checkpoint_kind) == sizeof(int) &&
+                   sizeof(tinker_billing_kind) == sizeof(int),
+               "enumerations are read as int");
+
 static const struct wire_field list_sessions[] = {
-    { WIRE_FIELD(T, sessions, WIRE_STRINGS, REQ) },
+    { .name = "sessions", .kind = WIRE_STRINGS, .flags = REQ },
 };
 const struct wire_type wire_list_sessions_response = { .name = "ListSessionsResponse",
-                                                       WIRE_TABLE(T, list_sessions) };
-#undef T
+                                                       WIRE_TABLE(tinker_strings, list_sessions) };
 
 /* GET /api/v1/sessions/{id} */
-#define T struct wire_get_session_response
+#define T tinker_session
 static const struct wire_field get_session[] = {
     { WIRE_FIELD(T, training_run_ids, WIRE_STRINGS, REQ) },
     { WIRE_FIELD(T, sampler_ids, WIRE_STRINGS, REQ) },
-    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, NUL), .aux = offsetof(T, n_user_metadata) },
     { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
 };
 const struct wire_type wire_get_session_response = { .name = "GetSessionResponse",
@@ -29,7 +37,7 @@ const struct wire_type wire_get_session_response = { .name = "GetSessionResponse
 #undef T
 
 /* GET /api/v1/samplers/{id} */
-#define T struct wire_get_sampler_response
+#define T tinker_sampler_info
 static const struct wire_field get_sampler[] = {
     { WIRE_FIELD(T, sampler_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
@@ -64,7 +72,7 @@ const struct wire_type wire_trace_export_response = { .name = "TraceExportRespon
 /* ---- checkpoints and runs -------------------------------------------------------- */
 
 /* Where a page stands in a listing. */
-#define T struct wire_cursor
+#define T tinker_cursor
 static const struct wire_field cursor[] = {
     { WIRE_FIELD(T, offset, WIRE_INT, REQ) },
     { WIRE_FIELD(T, limit, WIRE_INT, REQ) },
@@ -73,27 +81,33 @@ static const struct wire_field cursor[] = {
 const struct wire_type wire_cursor = { .name = "Cursor", WIRE_TABLE(T, cursor) };
 #undef T
 
+/* In the order of tinker_checkpoint_kind. */
 static const char *const checkpoint_types[] = { "training", "sampler", "external", NULL };
 
 /* Of the listings below; times are UTC. */
-#define T struct wire_checkpoint
+#define T tinker_checkpoint
 static const struct wire_field checkpoint[] = {
-    { WIRE_FIELD(T, checkpoint_id, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, checkpoint_type, WIRE_WORD, REQ), .words = checkpoint_types },
-    { WIRE_FIELD(T, time, WIRE_TIME, REQ) },
-    { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, size_bytes, WIRE_OPT_INT, SHOW) },
-    { .name = "public", .kind = WIRE_BOOL, .offset = offsetof(T, is_public) },
-    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
-    { WIRE_FIELD(T, expires_at, WIRE_TIME, SHOW) },
+    { WIRE_MEMBER(T, "checkpoint_id", id, WIRE_STRING, REQ) },
+    { WIRE_MEMBER(T, "checkpoint_type", kind, WIRE_ENUM, REQ), .words = checkpoint_types },
+    { WIRE_MEMBER(T, "time", time_us, WIRE_TIME_US, REQ) },
+    { WIRE_MEMBER(T, "tinker_path", path, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, size_bytes, WIRE_INT_KNOWN, SHOW) },
+    { WIRE_MEMBER(T, "public", is_public, WIRE_FLAG, 0) },
+    { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, NUL), .aux = offsetof(T, n_user_metadata) },
+    { WIRE_MEMBER(T, "expires_at", expires_us, WIRE_TIME_US, SHOW) },
 };
-const struct wire_type wire_checkpoint = { .name = "Checkpoint", WIRE_TABLE(T, checkpoint) };
+static const T checkpoint_defaults = { .time_us = TINKER_NO_TIME,
+                                       .size_bytes = -1,
+                                       .expires_us = TINKER_NO_TIME };
+const struct wire_type wire_checkpoint = { .name = "Checkpoint",
+                                           WIRE_TABLE(T, checkpoint),
+                                           .defaults = &checkpoint_defaults };
 #undef T
 
 /* GET /api/v1/checkpoints, and GET /api/v1/training_runs/{run}/checkpoints */
-#define T struct wire_checkpoints_list_response
+#define T tinker_checkpoints
 static const struct wire_field checkpoints_list[] = {
-    { WIRE_FIELD(T, checkpoints, WIRE_LIST, REQ), .aux = offsetof(T, n_checkpoints),
+    { WIRE_MEMBER(T, "checkpoints", items, WIRE_LIST, REQ), .aux = offsetof(T, n),
       .type = &wire_checkpoint },
     { WIRE_FIELD(T, cursor, WIRE_POINTER, SHOW), .type = &wire_cursor },
 };
@@ -102,26 +116,29 @@ const struct wire_type wire_checkpoints_list_response = { .name = "CheckpointsLi
 #undef T
 
 /* GET /api/v1/training_runs/{run} */
-#define T struct wire_training_run
+#define T tinker_training_run
 static const struct wire_field training_run[] = {
-    { WIRE_FIELD(T, training_run_id, WIRE_STRING, REQ) },
+    { WIRE_MEMBER(T, "training_run_id", id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, model_owner, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, is_lora, WIRE_BOOL, REQ) },
-    { WIRE_FIELD(T, corrupted, WIRE_BOOL, 0) },
-    { WIRE_FIELD(T, lora_rank, WIRE_OPT_INT, SHOW) },
-    { WIRE_FIELD(T, last_request_time, WIRE_TIME, REQ) },
+    { WIRE_MEMBER(T, "model_owner", owner, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, is_lora, WIRE_FLAG, REQ) },
+    { WIRE_FIELD(T, corrupted, WIRE_FLAG, 0) },
+    { WIRE_FIELD(T, lora_rank, WIRE_INT_KNOWN, SHOW) },
+    { WIRE_MEMBER(T, "last_request_time", last_request_us, WIRE_TIME_US, REQ) },
     { WIRE_FIELD(T, last_checkpoint, WIRE_POINTER, SHOW), .type = &wire_checkpoint },
     { WIRE_FIELD(T, last_sampler_checkpoint, WIRE_POINTER, SHOW), .type = &wire_checkpoint },
-    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, SHOW) },
+    { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, SHOW), .aux = offsetof(T, n_user_metadata) },
 };
-const struct wire_type wire_training_run = { .name = "TrainingRun", WIRE_TABLE(T, training_run) };
+static const T run_defaults = { .lora_rank = -1, .last_request_us = TINKER_NO_TIME };
+const struct wire_type wire_training_run = { .name = "TrainingRun",
+                                             WIRE_TABLE(T, training_run),
+                                             .defaults = &run_defaults };
 #undef T
 
 /* GET /api/v1/training_runs */
-#define T struct wire_training_runs_response
+#define T tinker_training_runs
 static const struct wire_field training_runs[] = {
-    { WIRE_FIELD(T, training_runs, WIRE_LIST, REQ), .aux = offsetof(T, n_training_runs),
+    { WIRE_MEMBER(T, "training_runs", items, WIRE_LIST, REQ), .aux = offsetof(T, n),
       .type = &wire_training_run },
     { WIRE_FIELD(T, cursor, WIRE_STRUCT, REQ), .type = &wire_cursor },
 };
@@ -138,25 +155,35 @@ const struct wire_type wire_ttl_request = { .name = "TtlRequest", WIRE_TABLE(T, 
 #undef T
 
 /* GET /api/v1/training_runs/{run}/checkpoints/{id}/archive: a redirect, or this. */
-#define T struct wire_checkpoint_archive_url_response
+#define T tinker_archive
 static const struct wire_field archive_url[] = {
     { WIRE_FIELD(T, url, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, expires, WIRE_TIME, REQ) },
+    { WIRE_MEMBER(T, "expires", expires_us, WIRE_TIME_US, REQ) },
 };
 const struct wire_type wire_checkpoint_archive_url_response = { .name =
                                                                     "CheckpointArchiveUrlResponse",
                                                                 WIRE_TABLE(T, archive_url) };
 #undef T
 
+#define T tinker_files
+static const struct wire_field external_urls[] = {
+    { WIRE_MEMBER(T, "urls", files, WIRE_STRING_PAIRS, REQ), .aux = offsetof(T, n) },
+    { WIRE_MEMBER(T, "expires", expires_us, WIRE_TIME_US, REQ) },
+};
+const struct wire_type wire_external_weights_urls_response = { .name =
+                                                                   "ExternalWeightsUrlsResponse",
+                                                               WIRE_TABLE(T, external_urls) };
+#undef T
+
 /* ---- audit and identity ---------------------------------------------------------- */
 
-#define T struct wire_audit_log_entry
+#define T tinker_audit_entry
 static const struct wire_field audit_log_entry[] = {
-    { WIRE_FIELD(T, timestamp, WIRE_TIME, REQ) },
+    { WIRE_MEMBER(T, "timestamp", time_us, WIRE_TIME_US, REQ) },
     { WIRE_FIELD(T, event, WIRE_STRING, REQ) },
-    { WIRE_FIELD(T, event_details, WIRE_OBJECT_TEXT, NUL) },
+    { WIRE_MEMBER(T, "event_details", details, WIRE_OBJECT_CSTR, NUL) },
     { WIRE_FIELD(T, model_id, WIRE_STRING, SHOW) },
-    { WIRE_FIELD(T, tinker_path, WIRE_STRING, SHOW) },
+    { WIRE_MEMBER(T, "tinker_path", path, WIRE_STRING, SHOW) },
     { WIRE_FIELD(T, purpose, WIRE_STRING, SHOW) },
 };
 static const struct wire_type wire_audit_log_entry = { .name = "AuditLogEntry",
@@ -164,9 +191,9 @@ static const struct wire_type wire_audit_log_entry = { .name = "AuditLogEntry",
 #undef T
 
 /* GET /api/v1/audit */
-#define T struct wire_audit_log_response
+#define T tinker_audit
 static const struct wire_field audit_log[] = {
-    { WIRE_FIELD(T, entries, WIRE_LIST, REQ), .aux = offsetof(T, n_entries),
+    { WIRE_MEMBER(T, "entries", items, WIRE_LIST, REQ), .aux = offsetof(T, n),
       .type = &wire_audit_log_entry },
 };
 const struct wire_type wire_audit_log_response = { .name = "AuditLogResponse",
@@ -195,64 +222,80 @@ const struct wire_type wire_get_billing_usage_request = { .name = "GetBillingUsa
                                                           WIRE_TABLE(T, billing_usage_request) };
 #undef T
 
+/* In the order of tinker_billing_kind. */
 static const char *const billing_kinds[] = { "training",   "sampling_prefill", "sampling_sample",
                                              "checkpoint", "storage",          NULL };
 enum {
-    IN_TOKENS = 1 << WIRE_BILLING_TRAINING | 1 << WIRE_BILLING_SAMPLING_PREFILL |
-                1 << WIRE_BILLING_SAMPLING_SAMPLE
+    IN_TOKENS =
+        1 << TINKER_BILLING_TRAINING | 1 << TINKER_BILLING_PREFILL | 1 << TINKER_BILLING_SAMPLING
 };
-/* What was paid for; `type` says which figures there are. */
-#define T struct wire_billing_event_info
+/* "event_info": the members of tinker_billing_event from `kind` to `gigabyte_hours`. */
+struct event_info {
+    tinker_billing_kind kind;
+    int64_t count;
+    int cached;
+    double gigabyte_hours;
+};
+#define INFO_OFFSET(m) (offsetof(tinker_billing_event, m) - offsetof(tinker_billing_event, kind))
+_Static_assert(INFO_OFFSET(count) == offsetof(struct event_info, count) &&
+                   INFO_OFFSET(cached) == offsetof(struct event_info, cached) &&
+                   INFO_OFFSET(gigabyte_hours) == offsetof(struct event_info, gigabyte_hours),
+               "struct event_info is a part of tinker_billing_event");
+#define T struct event_info
 static const struct wire_field billing_event_info[] = {
-    { .name = "type",
-      .kind = WIRE_ENUM,
-      .flags = REQ | WIRE_OPEN,
-      .offset = offsetof(T, kind),
-      .words = billing_kinds },
-    { WIRE_FIELD(T, cached, WIRE_BOOL, REQ), .variants = 1 << WIRE_BILLING_SAMPLING_PREFILL },
-    { WIRE_FIELD(T, token_count, WIRE_INT, REQ), .variants = IN_TOKENS },
-    { WIRE_FIELD(T, count, WIRE_INT, REQ), .variants = 1 << WIRE_BILLING_CHECKPOINT },
-    { WIRE_FIELD(T, gigabyte_hours, WIRE_DOUBLE, REQ), .variants = 1 << WIRE_BILLING_STORAGE },
+    { WIRE_MEMBER(T, "type", kind, WIRE_ENUM, REQ | WIRE_OPEN), .words = billing_kinds },
+    { WIRE_FIELD(T, cached, WIRE_FLAG, REQ), .variants = 1 << TINKER_BILLING_PREFILL },
+    { WIRE_MEMBER(T, "token_count", count, WIRE_INT, REQ), .variants = IN_TOKENS },
+    { WIRE_FIELD(T, count, WIRE_INT, REQ), .variants = 1 << TINKER_BILLING_CHECKPOINT },
+    { WIRE_FIELD(T, gigabyte_hours, WIRE_DOUBLE, REQ), .variants = 1 << TINKER_BILLING_STORAGE },
 };
 static const struct wire_type wire_billing_event_info = { .name = "BillingEventInfo",
                                                           WIRE_TABLE(T, billing_event_info),
                                                           .tag = "type" };
 #undef T
 
-#define T struct wire_billing_usage_event
+#define T tinker_billing_event
 static const struct wire_field billing_usage_event[] = {
-    { WIRE_FIELD(T, bucket_start, WIRE_TIME, REQ) },
-    { WIRE_FIELD(T, bucket_end, WIRE_TIME, REQ) },
+    { WIRE_MEMBER(T, "bucket_start", start_us, WIRE_TIME_US, REQ) },
+    { WIRE_MEMBER(T, "bucket_end", end_us, WIRE_TIME_US, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, user_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, user_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, project_id, WIRE_STRING, NUL) },
-    { WIRE_FIELD(T, estimated_cost_usd, WIRE_OPT_DOUBLE, NUL) },
-    { WIRE_FIELD(T, effective_rate_usd_per_million_tokens, WIRE_OPT_DOUBLE, NUL) },
-    { WIRE_FIELD(T, effective_rate_usd_per_gigabyte_month, WIRE_OPT_DOUBLE, NUL) },
-    { WIRE_FIELD(T, event_info, WIRE_STRUCT, REQ), .type = &wire_billing_event_info },
+    { WIRE_MEMBER(T, "estimated_cost_usd", cost_usd, WIRE_DOUBLE_KNOWN, NUL) },
+    { WIRE_MEMBER(T, "effective_rate_usd_per_million_tokens", million_tokens_usd, WIRE_DOUBLE_KNOWN,
+                  NUL) },
+    { WIRE_MEMBER(T, "effective_rate_usd_per_gigabyte_month", gigabyte_month_usd, WIRE_DOUBLE_KNOWN,
+                  NUL) },
+    { WIRE_MEMBER(T, "event_info", kind, WIRE_STRUCT, REQ), .type = &wire_billing_event_info },
 };
+static const T event_defaults = { .cost_usd = NAN,
+                                  .million_tokens_usd = NAN,
+                                  .gigabyte_month_usd = NAN };
 static const struct wire_type wire_billing_usage_event = { .name = "BillingUsageEvent",
-                                                           WIRE_TABLE(T, billing_usage_event) };
+                                                           WIRE_TABLE(T, billing_usage_event),
+                                                           .defaults = &event_defaults };
 #undef T
 
-#define T struct wire_billing_usage_session
+#define T tinker_billing_session
 static const struct wire_field billing_usage_session[] = {
-    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, SHOW) },
+    { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, SHOW), .aux = offsetof(T, n_user_metadata) },
 };
 static const struct wire_type wire_billing_usage_session = { .name = "BillingUsageSession",
                                                              WIRE_TABLE(T, billing_usage_session) };
 #undef T
 
-#define T struct wire_billing_usage_response
+#define T tinker_billing
 static const struct wire_field billing_usage_response[] = {
-    { WIRE_FIELD(T, data, WIRE_LIST, REQ), .aux = offsetof(T, n_data),
+    { WIRE_MEMBER(T, "data", events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),
       .type = &wire_billing_usage_event },
     { WIRE_FIELD(T, sessions, WIRE_MAP, 0), .aux = offsetof(T, n_sessions),
       .type = &wire_billing_usage_session },
-    { WIRE_FIELD(T, cost_data_through, WIRE_TIME, NUL) },
+    { WIRE_MEMBER(T, "cost_data_through", invoiced_until_us, WIRE_TIME_US, NUL) },
 };
+static const T billing_defaults = { .invoiced_until_us = TINKER_NO_TIME };
 const struct wire_type wire_billing_usage_response = { .name = "BillingUsageResponse",
-                                                       WIRE_TABLE(T, billing_usage_response) };
+                                                       WIRE_TABLE(T, billing_usage_response),
+                                                       .defaults = &billing_defaults };
 #undef T

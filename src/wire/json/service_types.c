@@ -186,23 +186,25 @@ const struct wire_type wire_auth_token_response = { .name = "AuthTokenResponse",
                                                     WIRE_TABLE(T, auth_token_response) };
 #undef T
 
-#define T struct wire_supported_model
+#define T tinker_supported_model
 static const struct wire_field supported_model[] = {
-    { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
-    { WIRE_FIELD(T, max_context_length, WIRE_OPT_INT, NUL) },
-    { WIRE_FIELD(T, trainable, WIRE_OPT_BOOL, NUL) },
-    { WIRE_FIELD(T, sampleable, WIRE_OPT_BOOL, NUL) },
+    { WIRE_MEMBER(T, "model_name", name, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, max_context_length, WIRE_INT_KNOWN, NUL) },
+    { WIRE_FIELD(T, trainable, WIRE_FLAG_KNOWN, NUL) },
+    { WIRE_FIELD(T, sampleable, WIRE_FLAG_KNOWN, NUL) },
 };
+static const T model_defaults = { .max_context_length = -1, .trainable = -1, .sampleable = -1 };
 static const struct wire_type wire_supported_model = { .name = "SupportedModel",
-                                                       WIRE_TABLE(T, supported_model) };
+                                                       WIRE_TABLE(T, supported_model),
+                                                       .defaults = &model_defaults };
 #undef T
 
 /* GET /api/v1/get_server_capabilities */
-#define T struct wire_get_server_capabilities_response
+#define T tinker_capabilities
 static const struct wire_field capabilities[] = {
-    { WIRE_FIELD(T, supported_models, WIRE_LIST, REQ), .aux = offsetof(T, n_supported_models),
+    { WIRE_MEMBER(T, "supported_models", items, WIRE_LIST, REQ), .aux = offsetof(T, n),
       .type = &wire_supported_model },
-    { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, stream_sample, WIRE_FLAG, NUL) },
 };
 const struct wire_type wire_get_server_capabilities_response = {
     .name = "GetServerCapabilitiesResponse", WIRE_TABLE(T, capabilities)

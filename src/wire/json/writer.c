@@ -147,7 +147,19 @@ bool wire_is_given(const struct wire_field *f, const void *value)
     case WIRE_STRING:
     case WIRE_WORD:
     case WIRE_POINTER:
+    case WIRE_OBJECT_CSTR:
+    case WIRE_STRING_PAIRS:
         return *(const void *const *)at != NULL;
+    case WIRE_FLAG: /* where it may be missing, false is */
+        return *(const int *)at != 0 || !(f->flags & WIRE_NULLABLE);
+    case WIRE_FLAG_KNOWN:
+        return *(const int *)at >= 0;
+    case WIRE_INT_KNOWN:
+        return *(const int64_t *)at != -1;
+    case WIRE_DOUBLE_KNOWN:
+        return !isnan(*(const double *)at);
+    case WIRE_TIME_US:
+        return *(const int64_t *)at != TINKER_NO_TIME;
     case WIRE_OPT_BOOL:
         return ((const struct wire_opt_bool *)at)->has;
     case WIRE_OPT_INT:
@@ -204,6 +216,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         json_put_bool(&w->json, *(const bool *)at);
         return true;
     case WIRE_FLAG:
+    case WIRE_FLAG_KNOWN:
         json_put_bool(&w->json, *(const int *)at != 0);
         return true;
     case WIRE_OPT_BOOL:
@@ -215,6 +228,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         json_put_int64(&w->json, *(const int64_t *)at);
         return true;
     case WIRE_INT:
+    case WIRE_INT_KNOWN:
     case WIRE_INT_HAS:
     case WIRE_SEED:
         json_put_int64(&w->json, *(const int64_t *)at);
@@ -223,9 +237,16 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         json_put_int64(&w->json, ((const struct wire_opt_int *)at)->value);
         return true;
     case WIRE_DOUBLE:
+    case WIRE_DOUBLE_KNOWN:
         return wire_write_double(w, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return wire_write_double(w, ((const struct wire_opt_double *)at)->value);
+    case WIRE_TIME_US: {
+        char text[WIRE_TIME_TEXT];
+        wire_time_format((struct wire_time){ 1, false, *(const int64_t *)at }, text);
+        json_put_string(&w->json, text);
+        return true;
+    }
     case WIRE_TIME: {
         char text[WIRE_TIME_TEXT];
         wire_time_format(*(const struct wire_time *)at, text);
@@ -234,6 +255,10 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     }
     case WIRE_OBJECT_TEXT:
         return write_object_text(w, *(const struct json_str *)at);
+    case WIRE_OBJECT_CSTR: {
+        const char *text = *(const char *const *)at;
+        return write_object_text(w, (struct json_str){ text, strlen(text) });
+    }
     case WIRE_BYTES:
         return write_bytes(w, *(const void *const *)at, *(const size_t *)(value + f->aux));
     case WIRE_STRINGS: {
@@ -248,6 +273,9 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         const struct wire_named_strings *v = at;
         return write_named_strings(w, v->v, v->n);
     }
+    case WIRE_STRING_PAIRS:
+        return write_named_strings(w, *(const tinker_named_string *const *)at,
+                                   *(const size_t *)(value + f->aux));
     case WIRE_NUMBERS: {
         const struct wire_numbers *v = at;
         return write_numbers(w, v->v, v->n);
