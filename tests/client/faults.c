@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
 #include "client/training/training_client.h"
@@ -257,7 +257,7 @@ static void check_calm(struct run *r)
     CHECK_INT(h->limits->dispatch.free, 400);
     CHECK_INT(h->limits->throttle.free, 10);
     CHECK_INT(h->limits->bytes.free, h->server.sample_dispatch_bytes_semaphore_size);
-    CHECK(h->ops == NULL && h->handlers == NULL);
+    CHECK(h->ops == NULL && h->sample_retries == NULL);
     CHECK(r->w.service->rest->ops == NULL);
 }
 

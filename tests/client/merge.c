@@ -17,7 +17,7 @@ static double reduced(const char *name, const double *v, const size_t *weights, 
     struct arena a;
     arena_init(&a, 1 << 20);
     tinker_forward_backward out;
-    CHECK_INT(reduce_results(p, n, &a, &out, NULL, NULL), TINKER_OK);
+    CHECK_INT(merge_results(p, n, &a, &out, NULL, NULL), TINKER_OK);
     double r = tinker_metric(out.metrics, out.n_metrics, name, missing);
     arena_clear(&a);
     return r;
@@ -52,7 +52,7 @@ static void test_unique_and_missing(void) /* R-101 R-100 */
     struct arena a;
     arena_init(&a, 1 << 20);
     tinker_forward_backward out;
-    CHECK_INT(reduce_results(p, 3, &a, &out, NULL, NULL), TINKER_OK);
+    CHECK_INT(merge_results(p, 3, &a, &out, NULL, NULL), TINKER_OK);
     CHECK_INT(out.n_metrics, 3);
     CHECK_NEAR(tinker_metric(out.metrics, out.n_metrics, "k:unique", 0), 5, 0);
     CHECK_NEAR(tinker_metric(out.metrics, out.n_metrics, "k:unique_1", 0), 6, 0);
@@ -79,11 +79,11 @@ static void test_hash(void) /* R-102 */
 {
     double a[] = { 1, 2, 3 }, b[] = { 3, 1, 2 }, c[] = { 0 },
            d[] = { -5, 2305843009213693952.0, 7 }, e[] = { 1234567.9, 12 };
-    CHECK(reduce_hash_unordered(a, 3) == INT64_C(529344067295497451));
-    CHECK(reduce_hash_unordered(b, 3) == INT64_C(529344067295497451));
-    CHECK(reduce_hash_unordered(c, 1) == INT64_C(-8753497827991233192));
-    CHECK(reduce_hash_unordered(d, 3) == INT64_C(5829274599431629514));
-    CHECK(reduce_hash_unordered(e, 2) == INT64_C(-7884232132791000200));
+    CHECK(merge_hash_unordered(a, 3) == INT64_C(529344067295497451));
+    CHECK(merge_hash_unordered(b, 3) == INT64_C(529344067295497451));
+    CHECK(merge_hash_unordered(c, 1) == INT64_C(-8753497827991233192));
+    CHECK(merge_hash_unordered(d, 3) == INT64_C(5829274599431629514));
+    CHECK(merge_hash_unordered(e, 2) == INT64_C(-7884232132791000200));
 }
 
 int main(void)

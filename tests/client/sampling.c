@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/io/runtime.h"
 #include "client/sampling/sampling_client.h"
 #include "support/fake_tinker.h"
@@ -46,7 +46,7 @@ static void test_retry_options(void) /* R-061 */
     CHECK_INT(o.delay_base_ms, 500);
     CHECK_INT(o.delay_max_ms, 10000);
     CHECK_NEAR(o.jitter, 0.25, 0);
-    CHECK_INT(handler_check(&o, NULL), TINKER_OK);
+    CHECK_INT(sample_retry_check(&o, NULL), TINKER_OK);
     tinker_retry_options bad[6] = { o, o, o, o, o, o };
     bad[0].max_connections = 0;
     bad[1].progress_ms = 0;
@@ -55,18 +55,18 @@ static void test_retry_options(void) /* R-061 */
     bad[4].jitter = 1.5;
     bad[5].max_retries = -2;
     for (int i = 0; i < 6; i++)
-        CHECK_INT(handler_check(&bad[i], NULL), TINKER_EINVAL);
+        CHECK_INT(sample_retry_check(&bad[i], NULL), TINKER_EINVAL);
 }
 
 static void test_delays_of_layer_3(void) /* */
 {
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    CHECK_INT(handler_delay_ms(&o, 1, 0), 375);
-    CHECK_INT(handler_delay_ms(&o, 1, 0.5), 500);
-    CHECK_INT(handler_delay_ms(&o, 1, 1), 625);
-    CHECK_INT(handler_delay_ms(&o, 2, 0.5), 1000);
-    CHECK_INT(handler_delay_ms(&o, 9, 1), 10000);
-    CHECK_INT(handler_delay_ms(&o, 100000, 0), 7500);
+    CHECK_INT(sample_retry_delay_ms(&o, 1, 0), 375);
+    CHECK_INT(sample_retry_delay_ms(&o, 1, 0.5), 500);
+    CHECK_INT(sample_retry_delay_ms(&o, 1, 1), 625);
+    CHECK_INT(sample_retry_delay_ms(&o, 2, 0.5), 1000);
+    CHECK_INT(sample_retry_delay_ms(&o, 9, 1), 10000);
+    CHECK_INT(sample_retry_delay_ms(&o, 100000, 0), 7500);
 }
 
 static void test_request(void) /* R-127 R-128 R-130 R-133 */
@@ -546,7 +546,7 @@ static void test_clients_of_one_session_share(void) /* R-066 */
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
     char *text = tinker_sampler_export(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_sampler *twin = sampler_new(s->holder, s->id, NULL);
+    tinker_sampler *twin = sampling_client_new(s->holder, s->id, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
@@ -579,7 +579,7 @@ static void test_strangers_do_not_share(void) /* R-062 R-066 */
     tinker_sampler *twin[9];
     tinker_future *f[10] = { NULL };
     for (size_t i = 0; i < 9; i++) {
-        twin[i] = sampler_new(s->holder, s->id, NULL);
+        twin[i] = sampling_client_new(s->holder, s->id, NULL);
         CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
         f[i] = sample(twin[i], 2);
         world_settle(&w);
@@ -693,14 +693,14 @@ static void fail_in_two_ways(void *arg)
 {
     tinker_sampler *s = arg;
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    struct handler *h = handler_ref(s->holder, "other", &o, NULL);
+    struct sample_retry *h = sample_retry_ref(s->holder, "other", &o, NULL);
     tinker_error rare = { .message = "rare" }, common = { .message = "common" };
-    handler_enter(h);
-    handler_failed(h, &rare);
-    handler_failed(h, &common);
-    handler_failed(h, &common);
-    handler_leave(h, true);
-    handler_unref(h);
+    sample_retry_enter(h);
+    sample_retry_failed(h, &rare);
+    sample_retry_failed(h, &common);
+    sample_retry_failed(h, &common);
+    sample_retry_leave(h, true);
+    sample_retry_unref(h);
 }
 
 static void test_frequent_errors_come_first(void) /* */
@@ -831,13 +831,13 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
 
 static void test_scope_of_limits(void) /* */
 {
-    char *scope = limits_scope("HTTPS://Host.Example:443/some/path");
+    char *scope = sample_limits_scope("HTTPS://Host.Example:443/some/path");
     CHECK_STR(scope, "https://host.example");
     free(scope);
-    scope = limits_scope("http://h:80");
+    scope = sample_limits_scope("http://h:80");
     CHECK_STR(scope, "http://h");
     free(scope);
-    scope = limits_scope("http://h:8000/x");
+    scope = sample_limits_scope("http://h:8000/x");
     CHECK_STR(scope, "http://h:8000");
     free(scope);
     static const struct {
@@ -879,21 +879,21 @@ static void test_scope_of_limits(void) /* R-214 */
 
 static void test_accounts_come_and_go(void) /* */
 {
-    struct limits *a = limits_ref("http://h/x", "k", false, 100);
-    struct limits *b = limits_ref("http://h/y", "other", false, 100);
-    struct limits *c = limits_ref("http://i/x", "k", false, 100);
+    struct sample_limits *a = sample_limits_ref("http://h/x", "k", false, 100);
+    struct sample_limits *b = sample_limits_ref("http://h/y", "other", false, 100);
+    struct sample_limits *c = sample_limits_ref("http://i/x", "k", false, 100);
     CHECK(a != b && a != c && b != c);
-    CHECK(limits_ref("http://H:80/z", "k", false, 100) == a);
-    limits_unref(b); /* the one in the middle: the others stay */
-    CHECK(limits_ref("http://i", "k", false, 100) == c);
-    limits_unref(a);
-    limits_unref(c);
-    CHECK(limits_ref("http://h", "k", false, 100) == a &&
-          limits_ref("http://i", "k", false, 1) == c);
-    limits_unref(a);
-    limits_unref(a);
-    limits_unref(c);
-    limits_unref(c);
+    CHECK(sample_limits_ref("http://H:80/z", "k", false, 100) == a);
+    sample_limits_unref(b); /* the one in the middle: the others stay */
+    CHECK(sample_limits_ref("http://i", "k", false, 100) == c);
+    sample_limits_unref(a);
+    sample_limits_unref(c);
+    CHECK(sample_limits_ref("http://h", "k", false, 100) == a &&
+          sample_limits_ref("http://i", "k", false, 1) == c);
+    sample_limits_unref(a);
+    sample_limits_unref(a);
+    sample_limits_unref(c);
+    sample_limits_unref(c);
 }
 
 static void test_few_sockets_serve_many_samples(void) /* */

@@ -22,7 +22,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     struct rng rng;
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_retry_options", err);
     if (s == TINKER_OK)
-        s = handler_check(&o, err);
+        s = sample_retry_check(&o, err);
     if (s == TINKER_OK)
         s = runtime_may_block("tinker_retry", err);
     if (s != TINKER_OK)
@@ -38,7 +38,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
                     (!o.no_stuck_detection && clock_now_ms(clock_real()) - start >= o.progress_ms);
         if (last)
             break;
-        sleep_ms(handler_delay_ms(&o, k + 1, rng_uniform(&rng)));
+        sleep_ms(sample_retry_delay_ms(&o, k + 1, rng_uniform(&rng)));
     }
     if (err)
         *err = mine;

@@ -15,8 +15,8 @@
 
 /* `id` is what the service calls the tokenizer: a repository, or, when it runs on this
  * machine, a directory.  NULL: it did not say. */
-static tinker_tokenizer *load(const char *model, const char *id,
-                              const tinker_tokenizer_options *opts, tinker_error *err)
+static tinker_tokenizer *load_named(const char *model, const char *id,
+                                    const tinker_tokenizer_options *opts, tinker_error *err)
 {
     tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
     if (opts && opts_copy(&o, sizeof(o), opts, "tinker_tokenizer_options", err) != TINKER_OK)
@@ -38,9 +38,9 @@ tinker_tokenizer *model_tokenizer_load(const tinker_future *answer,
 {
     const tinker_model_info *info = tinker_future_model_info(answer);
     if (!info)
-        return load(tinker_future_path(answer), NULL, opts, err);
-    return load(info->base_model ? info->base_model : info->model_name, info->tokenizer_id, opts,
-                err);
+        return load_named(tinker_future_path(answer), NULL, opts, err);
+    return load_named(info->base_model ? info->base_model : info->model_name, info->tokenizer_id,
+                      opts, err);
 }
 
 /* Wait for an answer that is the caller's own, load, free it. */
@@ -58,7 +58,7 @@ tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
                                             const tinker_tokenizer_options *opts,
                                             int64_t timeout_ms, tinker_error *err)
 {
-    return load_once(trainer_ask_name(t, err), opts, timeout_ms, err);
+    return load_once(training_client_ask_name(t, err), opts, timeout_ms, err);
 }
 
 tinker_tokenizer *tinker_sampler_tokenizer(tinker_sampler *s, const tinker_tokenizer_options *opts,
@@ -92,7 +92,7 @@ static tinker_future *answer_of(const struct asker *a, tinker_error *err)
 {
     pthread_mutex_lock(a->lock);
     if (!*a->kept)
-        *a->kept = a->training ? trainer_ask_name(a->training, err)
+        *a->kept = a->training ? training_client_ask_name(a->training, err)
                                : tinker_sampler_base_model(a->sampler, err);
     tinker_future *f = *a->kept;
     if (f)
@@ -102,7 +102,7 @@ static tinker_future *answer_of(const struct asker *a, tinker_error *err)
 }
 
 /* A failure is not kept: the next call asks again. */
-static void forget(const struct asker *a, tinker_future *f)
+static void forget_name(const struct asker *a, tinker_future *f)
 {
     pthread_mutex_lock(a->lock);
     bool ours = *a->kept == f;
@@ -123,7 +123,7 @@ static tinker_status load_shared(const struct asker *a, const tinker_tokenizer_o
     if (f && tinker_future_wait(f, timeout_ms, &mine) == TINKER_OK)
         *out = model_tokenizer_load(f, opts, &mine);
     else if (f && tinker_future_done(f))
-        forget(a, f);
+        forget_name(a, f);
     future_unref(f);
     if (!*out && err)
         *err = mine;

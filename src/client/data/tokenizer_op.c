@@ -138,7 +138,8 @@ static tinker_status copy_options(struct load *l, const tinker_tokenizer_options
 }
 
 /* An operation with its options, and without a source. */
-static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_error *err)
+static struct tokenizer_op *tokenizer_op_new(const tinker_tokenizer_options *opts,
+                                             tinker_error *err)
 {
     struct tokenizer_op *o = calloc(1, sizeof(*o));
     struct load *l = o ? calloc(1, sizeof(*l)) : NULL;
@@ -157,8 +158,8 @@ static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_er
 }
 
 /* source: taken over; NULL: err says why there is none. */
-static tinker_future *submit(struct tokenizer_op *o, struct holder *h, tinker_future *source,
-                             tinker_error *err)
+static tinker_future *submit_tokenizer(struct tokenizer_op *o, struct holder *h,
+                                       tinker_future *source, tinker_error *err)
 {
     o->load->source = source;
     tinker_future *f =
@@ -172,14 +173,14 @@ tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                  const tinker_tokenizer_options *opts,
                                                  tinker_error *err)
 {
-    struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, t->holder, trainer_ask_name(t, err), err) : NULL;
+    struct tokenizer_op *o = tokenizer_op_new(opts, err);
+    return o ? submit_tokenizer(o, t->holder, training_client_ask_name(t, err), err) : NULL;
 }
 
 tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                 const tinker_tokenizer_options *opts,
                                                 tinker_error *err)
 {
-    struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, s->holder, tinker_sampler_base_model(s, err), err) : NULL;
+    struct tokenizer_op *o = tokenizer_op_new(opts, err);
+    return o ? submit_tokenizer(o, s->holder, tinker_sampler_base_model(s, err), err) : NULL;
 }

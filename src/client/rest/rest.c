@@ -584,7 +584,7 @@ tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
     return ask_info(t, &info_kind, err);
 }
 
-tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err)
+tinker_future *training_client_ask_name(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &name_kind, err);
 }

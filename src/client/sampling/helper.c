@@ -116,7 +116,7 @@ size_t helper_text_length(const char *text, size_t n)
 /* ---- the end of a helper ---------------------------------------------------------------------- */
 
 /* true: it has ended, with *status (-1: somebody else has asked for it). */
-static bool reap(pid_t pid, int patience_ms, int *status)
+static bool wait_for_exit(pid_t pid, int patience_ms, int *status)
 {
     for (int i = 0; i <= patience_ms; i++) {
         pid_t got = waitpid(pid, status, WNOHANG);
@@ -133,10 +133,10 @@ static int kill_and_reap(pid_t pid)
 {
     int status = -1;
     kill(pid, SIGKILL);
-    return reap(pid, KILLED_MS, &status) ? status : -1;
+    return wait_for_exit(pid, KILLED_MS, &status) ? status : -1;
 }
 
-static void describe(int status, char *out, size_t size)
+static void describe_exit(int status, char *out, size_t size)
 {
     if (status != -1 && WIFEXITED(status))
         snprintf(out, size, "exit code %d", WEXITSTATUS(status));
@@ -164,7 +164,7 @@ static void work_reap(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j; /* first member */
     r->status = -1;
-    if (r->kill || !reap(r->pid, ENDING_MS, &r->status))
+    if (r->kill || !wait_for_exit(r->pid, ENDING_MS, &r->status))
         r->status = kill_and_reap(r->pid);
 }
 
@@ -173,7 +173,7 @@ static void on_reaped(struct runtime_job *j)
     struct reaping *r = (struct reaping *)j;
     struct helper *x = r->helper;
     char how[64];
-    describe(r->status, how, sizeof(how));
+    describe_exit(r->status, how, sizeof(how));
     free(r);
     if (!x)
         return;
@@ -215,7 +215,7 @@ static void close_socket(struct helper *x)
 }
 
 /* Give up on it: why is what to say, NULL: it has ended by itself. */
-static void end(struct helper *x, const char *why)
+static void end_helper(struct helper *x, const char *why)
 {
     if (x->ended)
         return;
@@ -253,7 +253,7 @@ static void helper_free(struct helper *x)
 static void on_ready(void *arg, int fd, unsigned events);
 
 /* As much as the socket takes.  Errors are not looked at: the socket ends then, which is read. */
-static void flush(struct helper *x)
+static void flush_output(struct helper *x)
 {
     while (x->fd >= 0 && x->sent < x->out.len) {
         ssize_t n =
@@ -272,8 +272,8 @@ static void flush(struct helper *x)
 }
 
 /* A frame of two parts; false: no memory. */
-static bool put(struct helper *x, struct helper_frame f, const void *a, size_t na, const void *b,
-                size_t nb)
+static bool put_frame(struct helper *x, struct helper_frame f, const void *a, size_t na,
+                      const void *b, size_t nb)
 {
     f.len = na + nb;
     if (f.len > HELPER_FRAME_MAX || !buf_reserve(&x->out, sizeof(f) + (size_t)f.len)) {
@@ -283,7 +283,7 @@ static bool put(struct helper *x, struct helper_frame f, const void *a, size_t n
     buf_append(&x->out, &f, sizeof(f));
     buf_append(&x->out, a, na);
     buf_append(&x->out, b, nb);
-    flush(x);
+    flush_output(x);
     return true;
 }
 
@@ -344,7 +344,7 @@ static struct helper_target *find_target(const struct helper *x, uint32_t number
     return t;
 }
 
-static void on_state(struct helper_target *t, uint64_t state, const char *reason)
+static void on_target_state(struct helper_target *t, uint64_t state, const char *reason)
 {
     tinker_sampler *s = t->sampler;
     uint64_t hash = hash_fnv1a(reason, strlen(reason));
@@ -362,7 +362,7 @@ static void on_news(struct helper *x, const struct helper_frame *f, const char *
     if (text && f->kind == HELPER_LINE)
         log_line(&t->sampler->holder->log, (enum log_level)f->id, "%s", text);
     else if (text)
-        on_state(t, f->id, text);
+        on_target_state(t, f->id, text);
     free(text);
 }
 
@@ -375,7 +375,7 @@ static void on_hello(struct helper *x, const struct helper_frame *f, const char 
         return;
     snprintf(why, sizeof(why), "the sampling helper is of version %.*s, this library of %s",
              (int)(f->len < 32 ? f->len : 32), content, tinker_version());
-    end(x, why);
+    end_helper(x, why);
 }
 
 static void on_frame(struct helper *x, const struct helper_frame *f, const char *content)
@@ -395,12 +395,12 @@ static void on_frame(struct helper *x, const struct helper_frame *f, const char 
         on_news(x, f, content);
         break;
     default:
-        end(x, "the sampling helper says what nobody understands");
+        end_helper(x, "the sampling helper says what nobody understands");
     }
 }
 
 /* What has come; false: the socket has ended. */
-static bool receive(struct helper *x)
+static bool receive_frames(struct helper *x)
 {
     if (!buf_reserve(&x->in, CHUNK)) {
         x->in.failed = false;
@@ -419,10 +419,10 @@ static void on_ready(void *arg, int fd, unsigned events)
     struct helper *x = arg;
     (void)fd;
     if (events & EPOLLOUT)
-        flush(x);
+        flush_output(x);
     if (!(events & ~(unsigned)EPOLLOUT))
         return;
-    bool open = receive(x), broken = false;
+    bool open = receive_frames(x), broken = false;
     struct helper_frame f;
     const char *content;
     size_t at = 0;
@@ -430,9 +430,9 @@ static void on_ready(void *arg, int fd, unsigned events)
         on_frame(x, &f, content);
     helper_frame_drop(&x->in, at);
     if (broken)
-        end(x, "the sampling helper says what nobody understands");
+        end_helper(x, "the sampling helper says what nobody understands");
     else if (!open)
-        end(x, NULL);
+        end_helper(x, NULL);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -443,12 +443,12 @@ static void on_startup(struct timer *t)
     struct helper *x = container_of(t, struct helper, startup);
     snprintf(why, sizeof(why), "the sampling helper %.128s did not answer within %d s", x->program,
              STARTUP_MS / 1000);
-    end(x, why);
+    end_helper(x, why);
 }
 
 /* The program with the socket as its standard input, in a group of its own, so that what a terminal
  * sends to this program does not end it; 0 or an errno. */
-static int spawn(const char *program, int fd, pid_t *pid)
+static int spawn_helper(const char *program, int fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -487,7 +487,7 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
     }
     int rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : errno;
     if (rc == 0) {
-        rc = spawn(program, pair[1], &x->pid);
+        rc = spawn_helper(program, pair[1], &x->pid);
         close(pair[1]);
         if (rc != 0)
             close(pair[0]);
@@ -519,18 +519,18 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
     return x;
 }
 
-static bool announce(struct helper_target *t, tinker_error *err)
+static bool register_target(struct helper_target *t, tinker_error *err)
 {
     struct buf settings, sampler;
     buf_init(&settings, 16 << 20);
     buf_init(&sampler, 16 << 20);
-    settings_write(t->sampler->holder->cfg, &settings);
+    helper_options_write(t->sampler->holder->cfg, &settings);
     buf_putc(&settings, '\0');
-    bool ok = shadow_write(t->sampler, &sampler, err) == TINKER_OK;
+    bool ok = sampler_export_write(t->sampler, &sampler, err) == TINKER_OK;
     if (ok) {
         const struct helper_frame f = { .target = t->number, .kind = HELPER_REGISTER };
         ok = buf_ok(&settings) && buf_ok(&sampler) &&
-             put(t->helper, f, settings.data, settings.len, sampler.data, sampler.len);
+             put_frame(t->helper, f, settings.data, settings.len, sampler.data, sampler.len);
         if (!ok)
             err_nomem(err, "sampling helper");
     }
@@ -550,7 +550,7 @@ static void target_free(struct helper_target *t)
         helper_free(x);
 }
 
-static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
+static struct helper_target *attach_sampler(tinker_sampler *s, tinker_error *err)
 {
     struct runtime *rt = s->holder->rt;
     if (s->far)
@@ -573,7 +573,7 @@ static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
         t->next->prev = t;
     x->first = t;
     x->targets++;
-    if (!announce(t, err)) {
+    if (!register_target(t, err)) {
         target_free(t);
         return NULL;
     }
@@ -586,7 +586,7 @@ static void on_release(struct loop_task *task)
     struct helper_target *t = (struct helper_target *)task; /* first member */
     const struct helper_frame f = { .target = t->number, .kind = HELPER_UNREGISTER };
     if (!t->helper->ended)
-        put(t->helper, f, NULL, 0, NULL, 0);
+        put_frame(t->helper, f, NULL, 0, NULL, 0);
     target_free(t);
 }
 
@@ -604,7 +604,7 @@ static void far_destroy(struct op *op)
 {
     struct helper_op *o = (struct helper_op *)op; /* first member */
     buf_clear(&o->body);
-    sampler_unref(o->sampler);
+    sampling_client_unref(o->sampler);
     free(o);
 }
 
@@ -615,7 +615,7 @@ static void far_abandon(struct op *op)
         struct helper *x = o->sampler->far->helper;
         const struct helper_frame f = { .id = o->id, .kind = HELPER_CANCEL };
         take_pending(x, o->id);
-        put(x, f, NULL, 0, NULL, 0);
+        put_frame(x, f, NULL, 0, NULL, 0);
     }
     op_destroy(op);
 }
@@ -624,7 +624,7 @@ static void far_start(struct op *op)
 {
     struct helper_op *o = (struct helper_op *)op;
     tinker_error err;
-    struct helper_target *t = attach(o->sampler, &err);
+    struct helper_target *t = attach_sampler(o->sampler, &err);
     struct helper *x = t ? t->helper : NULL;
     if (!t || x->why.status != TINKER_OK) {
         op_fail(op, t ? &x->why : &err);
@@ -633,7 +633,7 @@ static void far_start(struct op *op)
     o->id = x->next_id++;
     const struct helper_frame f = { .id = o->id, .target = t->number, .kind = HELPER_SAMPLE };
     o->sent = map_put(&x->pending, (const char *)&o->id, sizeof(o->id), o, NULL);
-    if (!o->sent || !put(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
+    if (!o->sent || !put_frame(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
         take_pending(x, o->id);
         err_nomem(&err, "sampling helper");
         op_fail(op, &err);
@@ -666,7 +666,7 @@ tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order
     o->sampler = s;
     o->order = *order;
     o->body = *body;
-    sampler_ref(s);
+    sampling_client_ref(s);
     tinker_future *f = op_submit(&o->op, &far_class, s->holder, RESULT_SAMPLE, err);
     if (!f)
         far_destroy(&o->op);

@@ -63,7 +63,7 @@ static void write_all(const void *p, size_t n)
     }
 }
 
-static void tell(struct helper_frame f, const struct buf *content)
+static void send_frame(struct helper_frame f, const struct buf *content)
 {
     f.len = content->len;
     pthread_mutex_lock(&writing);
@@ -75,7 +75,7 @@ static void tell(struct helper_frame f, const struct buf *content)
 static void tell_text(struct helper_frame f, const char *text)
 {
     const struct buf content = { .data = (char *)text, .len = strlen(text) };
-    tell(f, &content);
+    send_frame(f, &content);
 }
 
 static void on_line(void *state, tinker_log_level level, const char *line)
@@ -86,8 +86,8 @@ static void on_line(void *state, tinker_log_level level, const char *line)
         line);
 }
 
-static void on_state(void *state, const char *who, tinker_queue_state queue_state,
-                     const char *reason)
+static void on_helper_queue_state(void *state, const char *who, tinker_queue_state queue_state,
+                                  const char *reason)
 {
     const struct helped *t = state;
     (void)who;
@@ -106,7 +106,7 @@ static void tell_failure(uint64_t id, const struct helper_failure *failure, cons
     buf_append(&content, request_id, strlen(request_id) + 1);
     if (body)
         buf_puts(&content, body);
-    tell((struct helper_frame){ .id = id, .kind = HELPER_FAILURE }, &content);
+    send_frame((struct helper_frame){ .id = id, .kind = HELPER_FAILURE }, &content);
     buf_clear(&content);
 }
 
@@ -118,7 +118,7 @@ static void tell_error(uint64_t id, const tinker_error *err)
 
 /* ---- samplers ------------------------------------------------------------------------------------ */
 
-static struct helped *find(const struct helping *h, uint32_t number)
+static struct helped *find_sampler(const struct helping *h, uint32_t number)
 {
     struct helped *t = h->targets;
     while (t && t->number != number)
@@ -145,8 +145,9 @@ static bool open_sampler(struct helped *t, const char *content, size_t n)
     t->service = text ? tinker_service_new(&o, &t->err) : NULL;
     if (!text)
         err_nomem(&t->err, "sampler");
-    if (t->service && settings_read(&t->service->cfg, content, settings, &t->err) == TINKER_OK) {
-        tinker_service_observe(t->service, on_state, 0, t);
+    if (t->service &&
+        helper_options_read(&t->service->cfg, content, settings, &t->err) == TINKER_OK) {
+        tinker_service_observe(t->service, on_helper_queue_state, 0, t);
         t->sampler = tinker_service_import_sampler(t->service, text, &t->err);
     }
     free(text);
@@ -181,8 +182,8 @@ static void remove_target(struct helping *h, uint32_t number)
 
 /* ---- samples --------------------------------------------------------------------------------------- */
 
-static tinker_future *submit(const struct helped *t, const char *content, size_t n,
-                             tinker_error *err)
+static tinker_future *submit_order(const struct helped *t, const char *content, size_t n,
+                                   tinker_error *err)
 {
     struct sample_order order;
     struct buf body;
@@ -202,7 +203,7 @@ static tinker_future *submit(const struct helped *t, const char *content, size_t
 
 static void add_order(struct helping *h, const struct helper_frame *f, const char *content)
 {
-    struct helped *t = find(h, f->target);
+    struct helped *t = find_sampler(h, f->target);
     tinker_error err;
     if (!t || !t->sampler) {
         if (!t)
@@ -211,7 +212,7 @@ static void add_order(struct helping *h, const struct helper_frame *f, const cha
         return;
     }
     struct order *o = calloc(1, sizeof(*o));
-    tinker_future *future = o ? submit(t, content, (size_t)f->len, &err) : NULL;
+    tinker_future *future = o ? submit_order(t, content, (size_t)f->len, &err) : NULL;
     if (!o)
         err_nomem(&err, "sample");
     if (future) {
@@ -248,7 +249,7 @@ static void finish_order(struct helping *h, struct order *o)
         buf_append(&content, id, strlen(id) + 1);
         if (wire_encode_sample_response(tinker_future_sample(f), &content, &failure.err) ==
             TINKER_OK)
-            tell((struct helper_frame){ .id = o->id, .kind = HELPER_RESULT }, &content);
+            send_frame((struct helper_frame){ .id = o->id, .kind = HELPER_RESULT }, &content);
         else
             tell_error(o->id, &failure.err);
     } else {
@@ -265,7 +266,7 @@ static void finish_order(struct helping *h, struct order *o)
 
 /* ---- the loop ---------------------------------------------------------------------------------------- */
 
-static bool obey(struct helping *h, const struct helper_frame *f, const char *content)
+static bool handle_frame(struct helping *h, const struct helper_frame *f, const char *content)
 {
     switch (f->kind) {
     case HELPER_REGISTER:
@@ -286,7 +287,7 @@ static bool obey(struct helping *h, const struct helper_frame *f, const char *co
 }
 
 /* false: the program is gone. */
-static bool receive(struct helping *h)
+static bool receive_orders(struct helping *h)
 {
     if (!buf_reserve(&h->in, CHUNK))
         return false;
@@ -308,7 +309,7 @@ static bool take_orders(struct helping *h, bool *more)
     int n = 0;
     while (ok && n < ORDERS_PER_TURN &&
            (content = helper_frame_next(&h->in, &at, &f, &broken)) != NULL) {
-        ok = obey(h, &f, content);
+        ok = handle_frame(h, &f, content);
         n++;
     }
     helper_frame_drop(&h->in, at);
@@ -316,7 +317,7 @@ static bool take_orders(struct helping *h, bool *more)
     return ok && !broken;
 }
 
-static void serve(struct helping *h)
+static void serve_parent(struct helping *h)
 {
     pid_t program = getppid();
     bool more = false;
@@ -325,7 +326,8 @@ static void serve(struct helping *h)
         struct pollfd fds[] = { { .fd = SOCKET, .events = POLLIN },
                                 { .fd = tinker_queue_fd(h->done), .events = POLLIN } };
         poll(fds, 2, more ? 0 : LOOK_MS);
-        if (getppid() != program || (fds[0].revents && !receive(h)) || !take_orders(h, &more))
+        if (getppid() != program || (fds[0].revents && !receive_orders(h)) ||
+            !take_orders(h, &more))
             return;
         while (tinker_queue_next(h->done, 0, &tag) != NULL)
             finish_order(h, tag);
@@ -344,7 +346,7 @@ int tinker_sampling_helper(void)
     map_init(&h.orders);
     buf_init(&h.in, SIZE_MAX / 4);
     tell_text((struct helper_frame){ .kind = HELPER_HELLO }, tinker_version());
-    serve(&h);
+    serve_parent(&h);
     const char *key;
     size_t it = 0, n;
     void *value;

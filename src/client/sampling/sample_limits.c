@@ -1,77 +1,191 @@
-/* sample_limits.c - see dispatch.h. */
+/* sample_limits.c - see sample_limits.h.
+ *
+ * The list of shared limits belongs to the loop thread, of which a process has one.  A request
+ * takes its permits in one fixed order and gives all of them back together, so two requests
+ * never wait for each other. */
 #include "client/sampling/sample_limits.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/types.h>
+#include <unistd.h>
 #include "base/array.h"
 
-enum { PAUSE_CHECK_MS = 1000, RECENT_COST = 20 };
+enum {
+    DISPATCH_MAX = 400,    /* requests being submitted */
+    THROTTLED_MAX = 10,    /* the same, shortly after a pause */
+    LARGE_PROMPT = 131072, /* bytes: a pause after one of these is longer */
+    PAUSE_CHECK_MS = 1000, /* how often a request looks whether the pause is over */
+    RECENT_COST = 20       /* a prompt counts this many times its size after a pause */
+};
+static const int64_t second_ns = 1000000000;
 
-static void on_pause(struct timer *t)
+static struct sample_limits *shared;
+static pid_t shared_by; /* the process they belong to */
+
+char *sample_limits_scope(const char *base_url)
 {
-    dispatch_again(container_of(t, struct dispatch, timer));
+    const char *host = strstr(base_url, "://");
+    host = host ? host + 3 : base_url;
+    size_t n = (size_t)(host - base_url) + strcspn(host, "/?#");
+    char *scope = strndup(base_url, n);
+    if (!scope)
+        return NULL;
+    for (char *p = scope; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    const char *port = strncmp(scope, "https:", 6) == 0 ? ":443" : ":80";
+    size_t len = strlen(scope), np = strlen(port);
+    if (len > np && strcmp(scope + len - np, port) == 0)
+        scope[len - np] = '\0';
+    return scope;
 }
 
-void dispatch_again(struct dispatch *d)
+static char *make_key(const char *base_url, const char *api_key)
 {
-    struct loop *l = d->holder->rt->loop;
-    if (loop_now_ns(l) >= d->holder->limits->backoff_until_ns) {
-        d->go(d);
+    char *scope = sample_limits_scope(base_url);
+    size_t n = scope ? strlen(scope) + strlen(api_key) + 2 : 0;
+    char *key = scope ? malloc(n) : NULL;
+    if (key)
+        snprintf(key, n, "%s %s", scope, api_key);
+    free(scope);
+    return key;
+}
+
+static struct sample_limits *sample_limits_new(char *key, int64_t bytes)
+{
+    struct sample_limits *l = calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    l->key = key;
+    l->refs = 1;
+    sem_init_permits(&l->dispatch, DISPATCH_MAX);
+    sem_init_permits(&l->throttle, THROTTLED_MAX);
+    sem_init_bytes(&l->bytes, bytes);
+    return l;
+}
+
+struct sample_limits *sample_limits_ref(const char *base_url, const char *api_key, bool isolated,
+                                        int64_t bytes)
+{
+    if (isolated)
+        return sample_limits_new(NULL, bytes);
+    if (shared_by != getpid()) /* in a fork nobody gives back what requests of the parent hold */
+        shared = NULL;
+    shared_by = getpid();
+    char *key = make_key(base_url, api_key ? api_key : "");
+    if (!key)
+        return NULL;
+    for (struct sample_limits *l = shared; l; l = l->next)
+        if (strcmp(l->key, key) == 0) {
+            free(key);
+            l->refs++;
+            return l;
+        }
+    struct sample_limits *l = sample_limits_new(key, bytes);
+    if (!l) {
+        free(key);
+        return NULL;
+    }
+    l->next = shared;
+    shared = l;
+    return l;
+}
+
+void sample_limits_unref(struct sample_limits *l)
+{
+    if (!l || --l->refs > 0)
+        return;
+    for (struct sample_limits **at = &shared; *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    free(l->key);
+    free(l);
+}
+
+bool sample_limits_recent(const struct sample_limits *l, int64_t now_ns)
+{
+    return l->backoff_until_ns && now_ns - l->backoff_until_ns < 10 * second_ns;
+}
+
+void sample_limits_pause(struct sample_limits *l, int64_t now_ns, int64_t prompt_bytes)
+{
+    l->backoff_until_ns = now_ns + (prompt_bytes <= LARGE_PROMPT ? 1 : 5) * second_ns;
+}
+
+/* ---- the permits of one request --------------------------------------------------------------- */
+
+static void on_pause_check(struct timer *t)
+{
+    sample_permits_wait_pause(container_of(t, struct sample_permits, timer));
+}
+
+void sample_permits_wait_pause(struct sample_permits *p)
+{
+    struct loop *l = p->holder->rt->loop;
+    if (loop_now_ns(l) >= p->holder->limits->backoff_until_ns) {
+        p->go(p);
         return;
     }
-    d->timer.fire = on_pause;
-    loop_arm(l, &d->timer, PAUSE_CHECK_MS);
+    p->timer.fire = on_pause_check;
+    loop_arm(l, &p->timer, PAUSE_CHECK_MS);
 }
 
-static void on_budget(struct sem_wait *w)
+static void on_bytes_granted(struct sem_wait *w)
 {
-    dispatch_again(container_of(w, struct dispatch, budget));
+    sample_permits_wait_pause(container_of(w, struct sample_permits, budget));
 }
 
-static void take_budget(struct dispatch *d)
+static void take_budget(struct sample_permits *p)
 {
-    bool recent = d->throttle.sem != NULL;
-    d->budget.granted = on_budget;
-    if (sem_take(&d->holder->limits->bytes, &d->budget, recent ? d->bytes * RECENT_COST : d->bytes))
-        dispatch_again(d);
+    bool recent = p->throttle.sem != NULL;
+    p->budget.granted = on_bytes_granted;
+    if (sem_take(&p->holder->limits->bytes, &p->budget, recent ? p->bytes * RECENT_COST : p->bytes))
+        sample_permits_wait_pause(p);
 }
 
-static void on_throttle(struct sem_wait *w)
+static void on_throttle_granted(struct sem_wait *w)
 {
-    take_budget(container_of(w, struct dispatch, throttle));
+    take_budget(container_of(w, struct sample_permits, throttle));
 }
 
-static void take_throttle(struct dispatch *d)
+static void take_throttle(struct sample_permits *p)
 {
-    struct limits *l = d->holder->limits;
-    d->throttle.granted = on_throttle;
-    if (!limits_recent(l, loop_now_ns(d->holder->rt->loop)) ||
-        sem_take(&l->throttle, &d->throttle, 1))
-        take_budget(d);
+    struct sample_limits *l = p->holder->limits;
+    p->throttle.granted = on_throttle_granted;
+    if (!sample_limits_recent(l, loop_now_ns(p->holder->rt->loop)) ||
+        sem_take(&l->throttle, &p->throttle, 1))
+        take_budget(p);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_dispatch_granted(struct sem_wait *w)
 {
-    take_throttle(container_of(w, struct dispatch, permit));
+    take_throttle(container_of(w, struct sample_permits, permit));
 }
 
-void dispatch_start(struct dispatch *d)
+void sample_permits_take(struct sample_permits *p)
 {
-    d->permit.granted = on_permit;
-    if (sem_take(&d->holder->limits->dispatch, &d->permit, 1))
-        take_throttle(d);
+    p->permit.granted = on_dispatch_granted;
+    if (sem_take(&p->holder->limits->dispatch, &p->permit, 1))
+        take_throttle(p);
 }
 
-void dispatch_pause(struct dispatch *d)
+void sample_permits_pause(struct sample_permits *p)
 {
-    limits_pause(d->holder->limits, loop_now_ns(d->holder->rt->loop), d->bytes);
+    sample_limits_pause(p->holder->limits, loop_now_ns(p->holder->rt->loop), p->bytes);
 }
 
-void dispatch_end(struct dispatch *d)
+void sample_permits_give(struct sample_permits *p)
 {
-    if (!d->holder)
+    if (!p->holder)
         return;
-    loop_disarm(d->holder->rt->loop, &d->timer);
-    sem_give(&d->budget);
-    sem_give(&d->throttle);
-    sem_give(&d->permit);
+    loop_disarm(p->holder->rt->loop, &p->timer);
+    sem_give(&p->budget);
+    sem_give(&p->throttle);
+    sem_give(&p->permit);
 }

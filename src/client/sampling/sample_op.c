@@ -27,17 +27,17 @@
 
 struct sample_op {
     struct op op;
-    tinker_sampler *sampler; /* a reference */
-    struct handler *handler; /* a reference, once started */
-    struct buf body;         /* before and after the seq_id, see split */
+    tinker_sampler *sampler;    /* a reference */
+    struct sample_retry *group; /* a reference, once started */
+    struct buf body;            /* before and after the seq_id, see split */
     size_t split;
     struct buf sent; /* the body with its seq_id */
-    bool use_handler, entered;
+    bool use_retry, entered;
     tinker_retry_options retry;
     int failures;
     int64_t started_ns, attempt_ns;
     struct sem_wait permit; /* for the whole sample */
-    struct dispatch dispatch;
+    struct sample_permits permits;
     struct timer timer; /* before another attempt */
     struct timer stuck; /* the progress deadline */
     struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
@@ -46,26 +46,26 @@ struct sample_op {
 static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
                                                NULL,      0,      true,        false };
 
-static void attempt(struct sample_op *s);
+static void start_sample_attempt(struct sample_op *s);
 
-static struct loop *loop_of(const struct sample_op *s)
+static struct loop *sample_loop(const struct sample_op *s)
 {
     return s->op.holder->rt->loop;
 }
 
 /* ---- ends --------------------------------------------------------------------------- */
 
-static void stop(struct sample_op *s, bool completed)
+static void stop_sample(struct sample_op *s, bool completed)
 {
     call_cancel(&s->poll.call);
     poll_cancel(&s->poll);
-    loop_disarm(loop_of(s), &s->timer);
-    loop_disarm(loop_of(s), &s->stuck);
-    dispatch_end(&s->dispatch);
+    loop_disarm(sample_loop(s), &s->timer);
+    loop_disarm(sample_loop(s), &s->stuck);
+    sample_permits_give(&s->permits);
     if (s->entered)
-        handler_leave(s->handler, completed);
+        sample_retry_leave(s->group, completed);
     s->entered = false;
-    handler_release(s->handler, &s->permit);
+    sample_retry_release(s->group, &s->permit);
 }
 
 static void sample_destroy(struct op *op)
@@ -74,8 +74,8 @@ static void sample_destroy(struct op *op)
     poll_clear(&s->poll);
     buf_clear(&s->body);
     buf_clear(&s->sent);
-    handler_unref(s->handler);
-    sampler_unref(s->sampler);
+    sample_retry_unref(s->group);
+    sampling_client_unref(s->sampler);
     free(s);
 }
 
@@ -89,7 +89,7 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
 
 /* Nobody wants the sample any more: the service need not make it.  Should it not hear of that, it
  * makes it in vain. */
-static void take_back(struct sample_op *s)
+static void cancel_on_service(struct sample_op *s)
 {
     struct holder *h = s->op.holder;
     struct json_writer w;
@@ -108,80 +108,80 @@ static void take_back(struct sample_op *s)
 static void sample_abandon(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op;
-    take_back(s);
-    stop(s, false);
+    cancel_on_service(s);
+    stop_sample(s, false);
     op_destroy(op);
 }
 
-static void fail(struct sample_op *s, const tinker_error *err)
+static void fail_sample(struct sample_op *s, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
-    stop(s, false);
+    stop_sample(s, false);
     op_fail(&s->op, &copy);
 }
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
 /* failures: before this attempt. */
-static void tell(const struct sample_op *s, enum local_step step, int failures, int64_t delay_ms,
-                 const tinker_error *err)
+static void report_sample_attempt(const struct sample_op *s, enum local_step step, int failures,
+                                  int64_t delay_ms, const tinker_error *err)
 {
     struct local_attempt a = { "sample", "sample", failures + 1, s->attempt_ns,
                                delay_ms, err,      &s->op };
-    if (s->use_handler)
+    if (s->use_retry)
         local_attempt(s->op.holder, step, &a);
 }
 
-static void on_retry(struct timer *t)
+static void on_sample_retry(struct timer *t)
 {
-    attempt(container_of(t, struct sample_op, timer));
+    start_sample_attempt(container_of(t, struct sample_op, timer));
 }
 
-static bool may_retry(const struct sample_op *s)
+static bool may_retry_sample(const struct sample_op *s)
 {
-    const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
-    return s->use_handler && !o->no_retries &&
+    const tinker_retry_options *o = s->group ? &s->group->opts : NULL;
+    return s->use_retry && !o->no_retries &&
            (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
 }
 
-static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
+static void handle_sample_failure(struct sample_op *s, const tinker_error *err, bool retryable)
 {
-    dispatch_end(&s->dispatch);
+    sample_permits_give(&s->permits);
     s->failures++;
-    bool again = retryable && may_retry(s);
+    bool again = retryable && may_retry_sample(s);
     struct report_failure a = { err, again, s->failures, s->started_ns };
-    if (s->use_handler) {
-        handler_failed(s->handler, err);
+    if (s->use_retry) {
+        sample_retry_failed(s->group, err);
         report_sample(s->op.holder, &a);
     }
     if (!again) {
-        if (s->use_handler)
+        if (s->use_retry)
             log_line(&s->op.holder->log, LOG_ERROR, "sample failed: %s", err->message);
-        tell(s, LOCAL_FAILED, s->failures - 1, 0, err);
-        fail(s, err);
+        report_sample_attempt(s, LOCAL_FAILED, s->failures - 1, 0, err);
+        fail_sample(s, err);
         return;
     }
     struct runtime *rt = s->op.holder->rt;
-    int64_t delay_ms = handler_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
+    int64_t delay_ms = sample_retry_delay_ms(&s->group->opts, s->failures, rt->uniform(rt));
     metric_add(s->op.holder->cfg->metrics.sample_retries, 1);
-    tell(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
-    s->timer.fire = on_retry;
+    report_sample_attempt(s, LOCAL_RETRY, s->failures - 1, delay_ms, err);
+    s->timer.fire = on_sample_retry;
     loop_arm(rt->loop, &s->timer, delay_ms);
 }
 
 static void on_stuck(struct timer *t)
 {
     struct sample_op *s = container_of(t, struct sample_op, stuck);
-    int64_t progress_ms = s->handler->opts.progress_ms;
-    int64_t idle_ms = (loop_now_ns(loop_of(s)) - s->handler->progress_ns) / 1000000;
+    int64_t progress_ms = s->group->opts.progress_ms;
+    int64_t idle_ms = (loop_now_ns(sample_loop(s)) - s->group->progress_ns) / 1000000;
     if (idle_ms < progress_ms) {
-        loop_arm(loop_of(s), &s->stuck, progress_ms - idle_ms);
+        loop_arm(sample_loop(s), &s->stuck, progress_ms - idle_ms);
         return;
     }
     tinker_error err;
     err_set(&err, TINKER_ECONNECT, "No progress made in %gs. Requests appear to be stuck.",
             (double)progress_ms / 1000);
-    fail(s, &err);
+    fail_sample(s, &err);
 }
 
 /* ---- results -------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
     return result_sample.read(s->op.future, body, n, proto, err);
 }
 
-static tinker_status take_large(struct poll *p, void *out, struct arena *a, tinker_error *err)
+static tinker_status adopt_sample(struct poll *p, void *out, struct arena *a, tinker_error *err)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     (void)err;
@@ -202,7 +202,8 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
     return TINKER_OK;
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+static void on_sample_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                                  bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     observe_state(&s->sampler->watch, s->op.holder, OBSERVE_SAMPLING, s->sampler->id, state, reason,
@@ -214,17 +215,17 @@ static void on_polled(struct poll *p)
     struct sample_op *s = container_of(p, struct sample_op, poll);
     if (!p->ok) {
         op_note_response(&s->op, &p->call);
-        failed(s, &p->call.err, p->gone);
+        handle_sample_failure(s, &p->call.err, p->gone);
         return;
     }
-    tell(s, LOCAL_STOP, s->failures, 0, NULL);
-    stop(s, true);
+    report_sample_attempt(s, LOCAL_STOP, s->failures, 0, NULL);
+    stop_sample(s, true);
     op_succeed(&s->op);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------- */
 
-static bool on_status(struct call *c, int status)
+static bool on_sample_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     struct holder *h = s->op.holder;
@@ -232,7 +233,7 @@ static bool on_status(struct call *c, int status)
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(h, c->err.message)))
         return false;
-    dispatch_pause(&s->dispatch);
+    sample_permits_pause(&s->permits);
     return true;
 }
 
@@ -241,34 +242,34 @@ static void on_sent(struct call *c)
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     char id[112];
     if (c->outcome == CALL_CAUGHT) {
-        dispatch_again(&s->dispatch);
+        sample_permits_wait_pause(&s->permits);
         return;
     }
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
         bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
                          (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
         op_note_response(&s->op, c);
-        failed(s, &c->err, retryable);
+        handle_sample_failure(s, &c->err, retryable);
         return;
     }
-    dispatch_end(&s->dispatch);
+    sample_permits_give(&s->permits);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);
     s->poll.holder = s->op.holder;
     s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
-    s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
+    s->poll.started_ns = loop_now_ns(sample_loop(s)); /* as the reference: after dispatch */
     s->poll.decode = on_decode;
     s->poll.read_aside = result_sample_aside;
-    s->poll.take_aside = take_large;
-    s->poll.queue_state = on_state;
+    s->poll.take_aside = adopt_sample;
+    s->poll.queue_state = on_sample_queue_state;
     s->poll.done = on_polled;
     poll_start(&s->poll, id);
 }
 
-static void go(struct dispatch *d)
+static void send_sample(struct sample_permits *d)
 {
-    struct sample_op *s = container_of(d, struct sample_op, dispatch);
+    struct sample_op *s = container_of(d, struct sample_op, permits);
     struct call *c = &s->poll.call;
     c->holder = s->op.holder;
     c->op = &s->op;
@@ -281,7 +282,7 @@ static void go(struct dispatch *d)
     c->body_len = s->sent.len;
     c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
     c->n_extra = 1;
-    c->catch = on_status;
+    c->catch = on_sample_status;
     c->done = on_sent;
     call_start(c);
 }
@@ -297,57 +298,57 @@ static bool number_body(struct sample_op *s)
     return buf_ok(&s->sent);
 }
 
-static void attempt(struct sample_op *s)
+static void start_sample_attempt(struct sample_op *s)
 {
-    s->attempt_ns = loop_now_ns(loop_of(s));
-    tell(s, LOCAL_START, s->failures, 0, NULL);
+    s->attempt_ns = loop_now_ns(sample_loop(s));
+    report_sample_attempt(s, LOCAL_START, s->failures, 0, NULL);
     if (!number_body(s)) {
         tinker_error err;
         err_nomem(&err, "sample");
-        fail(s, &err);
+        fail_sample(s, &err);
         return;
     }
-    dispatch_start(&s->dispatch);
+    sample_permits_take(&s->permits);
 }
 
-static void permitted(struct sample_op *s)
+static void begin_sample(struct sample_op *s)
 {
     struct holder *h = s->op.holder;
     s->started_ns = loop_now_ns(h->rt->loop);
-    handler_enter(s->handler);
+    sample_retry_enter(s->group);
     s->entered = true;
-    if (!s->handler->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
+    if (!s->group->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
         s->stuck.fire = on_stuck;
-        loop_arm(h->rt->loop, &s->stuck, s->handler->opts.progress_ms);
+        loop_arm(h->rt->loop, &s->stuck, s->group->opts.progress_ms);
     }
-    attempt(s);
+    start_sample_attempt(s);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_sample_permit(struct sem_wait *w)
 {
     struct sample_op *s = container_of(w, struct sample_op, permit);
-    s->handler->waiting--;
-    permitted(s);
+    s->group->waiting--;
+    begin_sample(s);
 }
 
 static void sample_start(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     tinker_error err;
-    if (!s->use_handler) {
-        attempt(s);
+    if (!s->use_retry) {
+        start_sample_attempt(s);
         return;
     }
-    s->handler = handler_ref(op->holder, s->sampler->id, &s->retry, &err);
-    if (!s->handler) {
+    s->group = sample_retry_ref(op->holder, s->sampler->id, &s->retry, &err);
+    if (!s->group) {
         op_fail(op, &err);
         return;
     }
-    s->permit.granted = on_permit;
-    if (sem_take(&s->handler->permits, &s->permit, 1))
-        permitted(s);
+    s->permit.granted = on_sample_permit;
+    if (sem_take(&s->group->permits, &s->permit, 1))
+        begin_sample(s);
     else
-        s->handler->waiting++;
+        s->group->waiting++;
 }
 
 static const struct op_class sample_class = { "sample", sample_start, sample_abandon,
@@ -373,7 +374,7 @@ static tinker_status split_body(struct sample_op *s, tinker_error *err)
 }
 
 /* Fields that older services do not know are sent only when they say something. */
-static struct wire_opt_int asked(size_t n)
+static struct wire_opt_int optional_count(size_t n)
 {
     return (struct wire_opt_int){ n > 0, (int64_t)n };
 }
@@ -390,10 +391,10 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
     req.seq_id = (struct wire_opt_int){ numbered, 0 };
     req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
     req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
-    req.topk_sample_logprobs = asked(r->opts.topk_sample_logprobs);
+    req.topk_sample_logprobs = optional_count(r->opts.topk_sample_logprobs);
     req.target_prompt_logprobs = r->opts.target_prompt_logprobs;
-    req.prompt_alt_tokens_k = asked(r->opts.prompt_alt_tokens_k);
-    req.prompt_logprobs_last_n = asked(r->opts.prompt_logprobs_last_n);
+    req.prompt_alt_tokens_k = optional_count(r->opts.prompt_alt_tokens_k);
+    req.prompt_logprobs_last_n = optional_count(r->opts.prompt_logprobs_last_n);
     return wire_encode_json(&wire_sample_request, &req, out, err);
 }
 
@@ -408,11 +409,13 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     }
     s->sampler = sampler;
     s->body = *body;
-    s->dispatch = (struct dispatch){ .holder = sampler->holder, .bytes = order->bytes, .go = go };
+    s->permits = (struct sample_permits){ .holder = sampler->holder,
+                                          .bytes = order->bytes,
+                                          .go = send_sample };
     s->retry = order->retry;
-    s->use_handler = order->use_handler;
+    s->use_retry = order->use_retry;
     buf_init(&s->sent, SIZE_MAX / 4);
-    sampler_ref(sampler);
+    sampling_client_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
         f = op_submit(&s->op, &sample_class, sampler->holder, RESULT_SAMPLE, err);
@@ -421,11 +424,11 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     return f;
 }
 
-static tinker_future *submit(tinker_sampler *sampler, const struct sample_request *r,
-                             bool logprobs_only, tinker_error *err)
+static tinker_future *submit_request(tinker_sampler *sampler, const struct sample_request *r,
+                                     bool logprobs_only, tinker_error *err)
 {
     struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
-                                  .use_handler =
+                                  .use_retry =
                                       logprobs_only || !sampler->holder->server.sample_no_retries };
     struct buf body;
     pthread_mutex_lock(&sampler->lock);
@@ -496,7 +499,7 @@ tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input
     struct sample_request r;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    return submit(s, &r, false, err);
+    return submit_request(s, &r, false, err);
 }
 
 tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
@@ -507,5 +510,5 @@ tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_inp
         return NULL;
     r.params.max_tokens = 1;
     r.opts.prompt_logprobs = 1;
-    return submit(s, &r, true, err);
+    return submit_request(s, &r, true, err);
 }

@@ -1,4 +1,4 @@
-/* sample_retry.c - see handler.h. */
+/* sample_retry.c - see sample_retry.h. */
 #include "client/sampling/sample_retry.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 enum { PROGRESS_LINE_S = 2 };
 
-tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
+tinker_status sample_retry_check(const tinker_retry_options *o, tinker_error *err)
 {
     if (o->max_connections <= 0)
         return err_set(err, TINKER_EINVAL, "retry: max_connections must be positive, not %d",
@@ -29,7 +29,7 @@ tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
     return TINKER_OK;
 }
 
-int64_t handler_delay_ms(const tinker_retry_options *o, int k, double u)
+int64_t sample_retry_delay_ms(const tinker_retry_options *o, int k, double u)
 {
     double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
     double max = (double)o->delay_max_ms;
@@ -48,7 +48,7 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
 }
 
 /* The service's number, unless the caller asked for fewer. */
-static int64_t permits_of(const struct holder *holder, const tinker_retry_options *opts)
+static int64_t count_permits(const struct holder *holder, const tinker_retry_options *opts)
 {
     static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
     int64_t theirs = holder->server.sample_max_concurrent_requests;
@@ -56,15 +56,15 @@ static int64_t permits_of(const struct holder *holder, const tinker_retry_option
     return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
 }
 
-struct handler *handler_ref(struct holder *holder, const char *session_id,
-                            const tinker_retry_options *opts, tinker_error *err)
+struct sample_retry *sample_retry_ref(struct holder *holder, const char *session_id,
+                                      const tinker_retry_options *opts, tinker_error *err)
 {
-    for (struct handler *h = holder->handlers; h; h = h->next)
+    for (struct sample_retry *h = holder->sample_retries; h; h = h->next)
         if (strcmp(h->session_id, session_id) == 0 && same_options(&h->opts, opts)) {
             h->refs++;
             return h;
         }
-    struct handler *h = calloc(1, sizeof(*h));
+    struct sample_retry *h = calloc(1, sizeof(*h));
     char *id = strdup(session_id);
     if (!h || !id) {
         free(h);
@@ -76,17 +76,17 @@ struct handler *handler_ref(struct holder *holder, const char *session_id,
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    sem_init_permits(&h->permits, permits_of(holder, opts));
-    h->next = holder->handlers;
-    holder->handlers = h;
+    sem_init_permits(&h->permits, count_permits(holder, opts));
+    h->next = holder->sample_retries;
+    holder->sample_retries = h;
     return h;
 }
 
-void handler_unref(struct handler *h)
+void sample_retry_unref(struct sample_retry *h)
 {
     if (!h || --h->refs > 0)
         return;
-    for (struct handler **at = &h->holder->handlers; *at; at = &(*at)->next)
+    for (struct sample_retry **at = &h->holder->sample_retries; *at; at = &(*at)->next)
         if (*at == h) {
             *at = h->next;
             break;
@@ -95,12 +95,12 @@ void handler_unref(struct handler *h)
     free(h);
 }
 
-void handler_failed(struct handler *h, const tinker_error *err)
+void sample_retry_failed(struct sample_retry *h, const tinker_error *err)
 {
     char text[sizeof(h->errors[0].text)];
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, err->message);
-    for (int i = 0; i < HANDLER_ERRORS; i++) {
-        struct handler_error *e = &h->errors[i];
+    for (int i = 0; i < SAMPLE_RETRY_ERRORS; i++) {
+        struct sample_retry_error *e = &h->errors[i];
         if (e->n && strcmp(e->text, text) != 0)
             continue;
         memcpy(e->text, text, sizeof(text));
@@ -109,23 +109,23 @@ void handler_failed(struct handler *h, const tinker_error *err)
     }
 }
 
-static int by_frequency(const void *a, const void *b)
+static int compare_frequency(const void *a, const void *b)
 {
-    return ((const struct handler_error *)b)->n - ((const struct handler_error *)a)->n;
+    return ((const struct sample_retry_error *)b)->n - ((const struct sample_retry_error *)a)->n;
 }
 
 /* The most frequent first; they count anew. */
-static void put_errors(struct handler *h, struct buf *out)
+static void append_errors(struct sample_retry *h, struct buf *out)
 {
-    qsort(h->errors, HANDLER_ERRORS, sizeof(h->errors[0]), by_frequency);
-    for (int i = 0; i < HANDLER_ERRORS && h->errors[i].n; i++) {
+    qsort(h->errors, SAMPLE_RETRY_ERRORS, sizeof(h->errors[0]), compare_frequency);
+    for (int i = 0; i < SAMPLE_RETRY_ERRORS && h->errors[i].n; i++) {
         buf_printf(out, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
                    h->errors[i].text);
         h->errors[i].n = 0;
     }
 }
 
-static void progress_line(struct handler *h, int64_t now)
+static void log_progress(struct sample_retry *h, int64_t now)
 {
     const struct log *log = &h->holder->log;
     if (log->level > LOG_DEBUG || (h->running > 0 && h->logged_ns &&
@@ -133,7 +133,7 @@ static void progress_line(struct handler *h, int64_t now)
         return;
     struct buf errors;
     buf_init(&errors, 4096);
-    put_errors(h, &errors);
+    append_errors(h, &errors);
     h->logged_ns = now;
     log_line(log, LOG_DEBUG, "samples of %s: %lld waiting, %d in progress, %lld completed%s",
              h->session_id, (long long)h->waiting, h->running, (long long)h->completed,
@@ -141,15 +141,15 @@ static void progress_line(struct handler *h, int64_t now)
     buf_clear(&errors);
 }
 
-void handler_enter(struct handler *h)
+void sample_retry_enter(struct sample_retry *h)
 {
     int64_t now = loop_now_ns(h->holder->rt->loop);
     if (h->running++ == 0)
         h->progress_ns = now;
-    progress_line(h, now);
+    log_progress(h, now);
 }
 
-void handler_leave(struct handler *h, bool completed)
+void sample_retry_leave(struct sample_retry *h, bool completed)
 {
     int64_t now = loop_now_ns(h->holder->rt->loop);
     h->running--;
@@ -157,10 +157,10 @@ void handler_leave(struct handler *h, bool completed)
         h->progress_ns = now;
         h->completed++;
     }
-    progress_line(h, now);
+    log_progress(h, now);
 }
 
-void handler_release(struct handler *h, struct sem_wait *permit)
+void sample_retry_release(struct sample_retry *h, struct sem_wait *permit)
 {
     if (permit->sem && !permit->holding)
         h->waiting--;

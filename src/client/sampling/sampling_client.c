@@ -1,4 +1,4 @@
-/* sampling_client.c - creating sampling clients.  See sampler.h. */
+/* sampling_client.c - creating sampling clients.  See sampling_client.h. */
 #include "client/sampling/sampling_client.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
+tinker_sampler *sampling_client_new(struct holder *h, const char *id, tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
     char *copy = strdup(id);
@@ -30,12 +30,12 @@ tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err)
     return s;
 }
 
-void sampler_ref(tinker_sampler *s)
+void sampling_client_ref(tinker_sampler *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-void sampler_unref(tinker_sampler *s)
+void sampling_client_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -51,7 +51,7 @@ tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_opt
 {
     tinker_retry_options ours = TINKER_RETRY_OPTIONS_INIT;
     if (opts_copy(&ours, sizeof(ours), opts, "tinker_retry_options", err) != TINKER_OK ||
-        handler_check(&ours, err) != TINKER_OK)
+        sample_retry_check(&ours, err) != TINKER_OK)
         return TINKER_EINVAL;
     pthread_mutex_lock(&s->lock);
     s->retry = ours;
@@ -61,7 +61,7 @@ tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_opt
 
 void tinker_sampler_free(tinker_sampler *s)
 {
-    sampler_unref(s);
+    sampling_client_unref(s);
 }
 
 const char *tinker_sampler_id(const tinker_sampler *s)
@@ -116,7 +116,7 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.holder, res.sampling_session_id, &c->err);
+        f->value = sampling_client_new(o->op.holder, res.sampling_session_id, &c->err);
     if (f->value)
         op_succeed(&o->op);
     else

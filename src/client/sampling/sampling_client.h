@@ -1,6 +1,6 @@
 /* sampling_client.h - the inside of tinker_sampler. */
-#ifndef CLIENT_SAMPLER_H
-#define CLIENT_SAMPLER_H
+#ifndef CLIENT_SAMPLING_CLIENT_H
+#define CLIENT_SAMPLING_CLIENT_H
 
 #include <stdatomic.h>
 #include <tinker/sampling.h>
@@ -19,9 +19,9 @@ struct tinker_sampler {
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
-tinker_sampler *sampler_new(struct holder *h, const char *id, tinker_error *err);
-void sampler_ref(tinker_sampler *s);
-void sampler_unref(tinker_sampler *s);
+tinker_sampler *sampling_client_new(struct holder *h, const char *id, tinker_error *err);
+void sampling_client_ref(tinker_sampler *s);
+void sampling_client_unref(tinker_sampler *s);
 
 /* sampling.c: a request of the user's, checked against the defaults of this version. */
 struct sample_request {
@@ -39,7 +39,7 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
 struct sample_order {
     int64_t bytes; /* of the prompt, for the budgets */
     tinker_retry_options retry;
-    int use_handler; /* is it tried again, under the permits of the sampler? */
+    int use_retry; /* is it tried again, under the permits of the sampler? */
 };
 /* body is taken over.  Any thread. */
 tinker_future *sample_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,

@@ -1,4 +1,4 @@
-/* stream_callback.c - see teller.h. */
+/* stream_callback.c - see stream_callback.h. */
 #include "client/sampling/stream_callback.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "client/io/callback_job.h"
 #include "wire/topk.h"
 
-struct told {
+struct kept_sequence {
     int32_t *tokens;
     float *logprobs;
     size_t n, cap;
@@ -20,28 +20,28 @@ struct told {
     size_t rows; /* 0: none was told so far */
 };
 
-struct teller {
+struct stream_callback {
     struct round round; /* first */
     const atomic_bool *muted;
     tinker_stream_callback *call;
     void *state;
     struct tap *tap; /* a reference, NULL: not bound */
     /* loop thread: */
-    struct teller_owner *owner;
+    struct stream_callback_owner *owner;
     bool again; /* there was news during the round */
     /* before the first round: */
     struct stream_list *list;     /* a reference, or NULL */
     struct tinker_future *sample; /* a reference, or NULL */
-    /* the courier's while a round is under way: */
+    /* the callback thread's while a round is under way: */
     bool stopped, lost;
     size_t sequence, at; /* of the sample: what comes next */
     size_t n_sequences, topk;
-    struct told *told; /* of each sequence of a stream */
+    struct kept_sequence *told; /* of each sequence of a stream */
 };
 
-static void destroy(struct round *r)
+static void destroy_callback(struct round *r)
 {
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     for (size_t i = 0; t->told && i < t->n_sequences; i++) {
         free(t->told[i].tokens);
         free(t->told[i].logprobs);
@@ -55,9 +55,9 @@ static void destroy(struct round *r)
     free(t);
 }
 
-/* ---- on the courier ------------------------------------------------------------------------- */
+/* ---- on the callback thread ------------------------------------------------------------------------- */
 
-static bool grow(struct told *s)
+static bool grow_tokens(struct kept_sequence *s)
 {
     if (s->n < s->cap)
         return true;
@@ -74,7 +74,7 @@ static bool grow(struct told *s)
 }
 
 /* Rows of k for all tokens that there is room for. */
-static bool grow_rows(struct told *s, size_t k)
+static bool grow_topk_rows(struct kept_sequence *s, size_t k)
 {
     if (s->rows == s->cap)
         return true;
@@ -96,11 +96,11 @@ static bool grow_rows(struct told *s, size_t k)
 }
 
 /* The likeliest in the place of the token that comes next. */
-static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
+static bool keep_topk(struct kept_sequence *s, size_t k, const tinker_stream_event *e)
 {
     if (k == 0 || (e->topk == 0 && s->rows == 0))
         return true;
-    if (!grow_rows(s, k))
+    if (!grow_topk_rows(s, k))
         return false;
     size_t n = e->topk < k ? e->topk : k;
     if (n) {
@@ -111,14 +111,14 @@ static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
 }
 
 /* Of a stream: keep it for the result. */
-static bool keep(struct teller *t, const tinker_stream_event *e)
+static bool keep_event(struct stream_callback *t, const tinker_stream_event *e)
 {
-    struct told *s = &t->told[e->sequence];
+    struct kept_sequence *s = &t->told[e->sequence];
     if (e->kind == TINKER_STREAM_FINISHED)
         s->stop_reason = e->stop_reason;
     if (e->kind != TINKER_STREAM_TOKEN)
         return true;
-    if (!grow(s) || !keep_rivals(s, t->topk, e))
+    if (!grow_tokens(s) || !keep_topk(s, t->topk, e))
         return false;
     s->tokens[s->n] = e->token;
     s->logprobs[s->n++] = e->logprob;
@@ -127,7 +127,7 @@ static bool keep(struct teller *t, const tinker_stream_event *e)
 }
 
 /* The next event of a sample; false: there is none. */
-static bool next_of_sample(struct teller *t, tinker_stream_event *e)
+static bool next_sample_event(struct stream_callback *t, tinker_stream_event *e)
 {
     const tinker_sample *all = tinker_future_sample(t->sample);
     if (!all || t->sequence >= all->n_sequences)
@@ -152,20 +152,20 @@ static bool next_of_sample(struct teller *t, tinker_stream_event *e)
 }
 
 /* false: there is nothing to tell now. */
-static bool next_event(struct teller *t, tinker_stream_event *e)
+static bool next_event(struct stream_callback *t, tinker_stream_event *e)
 {
     if (t->sample)
-        return next_of_sample(t, e);
+        return next_sample_event(t, e);
     if (!t->list || stream_list_next(t->list, 0, e, NULL) != TINKER_OK ||
         e->kind == TINKER_STREAM_END)
         return false;
-    t->lost = t->lost || !keep(t, e);
+    t->lost = t->lost || !keep_event(t, e);
     return !t->lost;
 }
 
-static void tell_all(struct round *r)
+static void deliver_events(struct round *r)
 {
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     tinker_stream_event e;
     while (!t->stopped && next_event(t, &e)) {
         if (atomic_load(t->muted) || !tap_enter(t->tap)) {
@@ -179,31 +179,31 @@ static void tell_all(struct round *r)
 
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
-void teller_kick(struct teller *t)
+void stream_callback_kick(struct stream_callback *t)
 {
     t->again = t->round.under_way;
     if (t->round.under_way || t->stopped || t->lost)
         return;
-    if (!round_begin(&t->round)) /* else all this is the courier's */
+    if (!round_begin(&t->round)) /* else all this is the callback thread's */
         t->lost = true;
 }
 
-static void all_told(struct round *r)
+static void on_round_over(struct round *r)
 {
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     if (t->again)
-        teller_kick(t);
+        stream_callback_kick(t);
     if (!t->round.under_way)
         t->owner->told(t->owner); /* who may free it */
 }
 
-static const struct round_class rounds = { tell_all, all_told, destroy };
+static const struct round_class rounds = { deliver_events, on_round_over, destroy_callback };
 
-struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
-                          tinker_stream_callback *call, void *state)
+struct stream_callback *stream_callback_new(struct holder *h, size_t n_sequences, size_t topk,
+                                            tinker_stream_callback *call, void *state)
 {
-    struct teller *t = calloc(1, sizeof(*t));
-    struct told *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
+    struct stream_callback *t = calloc(1, sizeof(*t));
+    struct kept_sequence *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
     if (!told) {
         free(t);
         return NULL;
@@ -218,31 +218,32 @@ struct teller *teller_new(struct holder *h, size_t n_sequences, size_t topk,
     return t;
 }
 
-void teller_bind(struct teller *t, struct teller_owner *owner, struct tap *tap)
+void stream_callback_bind(struct stream_callback *t, struct stream_callback_owner *owner,
+                          struct tap *tap)
 {
     t->owner = owner;
     t->tap = tap;
     tap_ref(tap);
 }
 
-void teller_read_list(struct teller *t, struct stream_list *list)
+void stream_callback_read_list(struct stream_callback *t, struct stream_list *list)
 {
     stream_list_ref(list);
     t->list = list;
 }
 
-void teller_read_sample(struct teller *t, struct tinker_future *sample)
+void stream_callback_read_sample(struct stream_callback *t, struct tinker_future *sample)
 {
     future_ref(sample);
     t->sample = sample;
 }
 
-bool teller_is_idle(const struct teller *t)
+bool stream_callback_is_idle(const struct stream_callback *t)
 {
     return !t->round.under_way;
 }
 
-bool teller_gave_up(const struct teller *t, tinker_error *err)
+bool stream_callback_gave_up(const struct stream_callback *t, tinker_error *err)
 {
     if (t->stopped)
         err_set(err, TINKER_ECANCELED, "the sample was ended by its callback");
@@ -251,7 +252,8 @@ bool teller_gave_up(const struct teller *t, tinker_error *err)
     return t->stopped || t->lost;
 }
 
-static bool copy_rivals(const struct told *s, size_t k, struct arena *arena, tinker_sequence *out)
+static bool copy_topk(const struct kept_sequence *s, size_t k, struct arena *arena,
+                      tinker_sequence *out)
 {
     if (s->rows == 0)
         return true;
@@ -261,26 +263,26 @@ static bool copy_rivals(const struct told *s, size_t k, struct arena *arena, tin
     return out->topk_tokens && out->topk_logprobs;
 }
 
-tinker_sample *teller_result(const struct teller *t, struct arena *arena)
+tinker_sample *stream_callback_result(const struct stream_callback *t, struct arena *arena)
 {
     tinker_sample *out = arena_alloc(arena, sizeof(*out));
     tinker_sequence *v = arena_array(arena, t->n_sequences, sizeof(*v));
     if (!out || !v || t->lost)
         return NULL;
     for (size_t i = 0; i < t->n_sequences; i++) {
-        const struct told *s = &t->told[i];
+        const struct kept_sequence *s = &t->told[i];
         v[i] = (tinker_sequence){ .stop_reason = s->stop_reason, .n = s->n };
         v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
         if (s->scored)
             v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
-        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_rivals(s, t->topk, arena, &v[i]))
+        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_topk(s, t->topk, arena, &v[i]))
             return NULL;
     }
     *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };
     return out;
 }
 
-void teller_free(struct teller *t)
+void stream_callback_free(struct stream_callback *t)
 {
     if (t)
         round_close(&t->round);

@@ -32,7 +32,7 @@
 enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000, SEQUENCES_TOLD = 1 << 16 };
 
 /* One sequence: what the program was told of it, and what this attempt has brought. */
-struct told {
+struct told_sequence {
     size_t n, n_again;
     uint64_t hash, hash_again; /* of the tokens */
     bool finished;
@@ -40,18 +40,18 @@ struct told {
 
 struct stream_op {
     struct op op;
-    tinker_sampler *sampler;  /* a reference */
-    struct handler *handler;  /* a reference, once started */
-    struct stream_list *list; /* a reference */
+    tinker_sampler *sampler;    /* a reference */
+    struct sample_retry *group; /* a reference, once started */
+    struct stream_list *list;   /* a reference */
     struct buf body;
     struct call call;
-    struct dispatch dispatch;
-    struct sem_wait permit; /* of the handler */
+    struct sample_permits permits;
+    struct sem_wait permit; /* of the retry group */
     struct timer timer;     /* before another attempt */
     struct timer accepted;  /* the first event is there */
     struct timer over;      /* the last event is there; then: enough of lingering */
     tinker_retry_options retry;
-    bool use_handler, entered;
+    bool use_retry, entered;
     int failures;
     int64_t started_ns, attempt_ns;
     /* of the attempt: */
@@ -59,15 +59,16 @@ struct stream_op {
     struct arena scratch; /* of one event */
     tinker_error bad;     /* of an event; TINKER_OK: none */
     size_t n_events, n_sequences;
-    bool complete;     /* [DONE] was seen */
-    struct told *told; /* of each sequence; NULL: another attempt would make other tokens */
+    bool complete; /* [DONE] was seen */
+    struct told_sequence
+        *told; /* of each sequence; NULL: another attempt would make other tokens */
 };
 
 /* Quiet for so long only while a training step runs before the sample. */
 static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMPLE, 600000,
                                               "600",           0,      false,       false };
 
-static struct loop *loop_of(const struct stream_op *o)
+static struct loop *stream_loop(const struct stream_op *o)
 {
     return o->op.holder->rt->loop;
 }
@@ -76,19 +77,19 @@ static struct loop *loop_of(const struct stream_op *o)
 
 static void give_permits(struct stream_op *o, bool completed)
 {
-    dispatch_end(&o->dispatch);
+    sample_permits_give(&o->permits);
     if (o->entered)
-        handler_leave(o->handler, completed);
+        sample_retry_leave(o->group, completed);
     o->entered = false;
-    handler_release(o->handler, &o->permit);
+    sample_retry_release(o->group, &o->permit);
 }
 
-static void stop(struct stream_op *o, bool completed)
+static void stop_stream(struct stream_op *o, bool completed)
 {
     call_cancel(&o->call);
-    loop_disarm(loop_of(o), &o->timer);
-    loop_disarm(loop_of(o), &o->accepted);
-    loop_disarm(loop_of(o), &o->over);
+    loop_disarm(stream_loop(o), &o->timer);
+    loop_disarm(stream_loop(o), &o->accepted);
+    loop_disarm(stream_loop(o), &o->over);
     give_permits(o, completed);
 }
 
@@ -100,8 +101,8 @@ static void stream_destroy(struct op *op)
     sse_clear(&o->sse);
     arena_clear(&o->scratch);
     free(o->told);
-    handler_unref(o->handler);
-    sampler_unref(o->sampler);
+    sample_retry_unref(o->group);
+    sampling_client_unref(o->sampler);
     stream_list_unref(o->list);
     free(o);
 }
@@ -112,15 +113,15 @@ static void stream_abandon(struct op *op)
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
     err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
-    stop(o, false);
+    stop_stream(o, false);
     stream_list_end(o->list, &err);
     op_destroy(op);
 }
 
-static void fail(struct stream_op *o, const tinker_error *err)
+static void fail_stream(struct stream_op *o, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
-    stop(o, false);
+    stop_stream(o, false);
     stream_list_end(o->list, &copy);
     op_fail(&o->op, &copy);
 }
@@ -128,12 +129,12 @@ static void fail(struct stream_op *o, const tinker_error *err)
 /* ---- events ----------------------------------------------------------------------------- */
 
 /* Was this told by an attempt before?  *other: then it was something else. */
-static bool is_told(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
+static bool was_told_before(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
 {
     *other = false;
     if (!o->told)
         return false;
-    struct told *t = &o->told[c->sequence];
+    struct told_sequence *t = &o->told[c->sequence];
     if (c->kind != WIRE_CHUNK_TOKEN) {
         bool known = t->finished;
         *other = t->n_again < t->n;
@@ -172,7 +173,7 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
                 (long long)c->sequence, o->n_sequences);
         return false;
     }
-    bool other, told = is_told(o, c, &other);
+    bool other, told = was_told_before(o, c, &other);
     if (other) {
         err_set(&o->bad, TINKER_EPROTOCOL,
                 "the stream was cut, and came again with other tokens in sequence %lld",
@@ -188,12 +189,12 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 
 static void on_accepted(struct timer *t)
 {
-    dispatch_end(&container_of(t, struct stream_op, accepted)->dispatch);
+    sample_permits_give(&container_of(t, struct stream_op, accepted)->permits);
 }
 
 static void on_stream_over(struct timer *t);
 
-static bool on_event(void *state, const struct sse_event *e)
+static bool on_sse_event(void *state, const struct sse_event *e)
 {
     struct stream_op *o = state;
     struct wire_sample_chunk c;
@@ -201,12 +202,12 @@ static bool on_event(void *state, const struct sse_event *e)
         return true;
     if (o->n_events++ == 0) { /* not now: whoever gets the permits sends, and curl is busy */
         o->accepted.fire = on_accepted;
-        loop_arm(loop_of(o), &o->accepted, 0);
+        loop_arm(stream_loop(o), &o->accepted, 0);
     }
     if (strcmp(e->data, WIRE_STREAM_DONE) == 0) {
         o->complete = true;
         o->over.fire = on_stream_over; /* not now, as above */
-        loop_arm(loop_of(o), &o->over, 0);
+        loop_arm(stream_loop(o), &o->over, 0);
         return true;
     }
     tinker_status s = wire_read_chunk(e->data, e->n, &o->scratch, &c, &o->bad);
@@ -215,7 +216,7 @@ static bool on_event(void *state, const struct sse_event *e)
     return ok;
 }
 
-static bool on_data(struct http_request *r, const void *p, size_t n)
+static bool on_stream_data(struct http_request *r, const void *p, size_t n)
 {
     struct stream_op *o = container_of(container_of(r, struct call, http), struct stream_op, call);
     tinker_error err;
@@ -228,8 +229,8 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 
 /* ---- attempts ---------------------------------------------------------------------------- */
 
-static void tell(const struct stream_op *o, enum local_step step, int64_t delay_ms,
-                 const tinker_error *err)
+static void report_stream_attempt(const struct stream_op *o, enum local_step step, int64_t delay_ms,
+                                  const tinker_error *err)
 {
     struct local_attempt a = { .layer = "sample",
                                .operation = "stream_sample",
@@ -238,36 +239,36 @@ static void tell(const struct stream_op *o, enum local_step step, int64_t delay_
                                .delay_ms = delay_ms,
                                .err = err,
                                .op = &o->op };
-    if (o->use_handler)
+    if (o->use_retry)
         local_attempt(o->op.holder, step, &a);
 }
 
-static void attempt(struct stream_op *o)
+static void start_stream_attempt(struct stream_op *o)
 {
-    o->attempt_ns = loop_now_ns(loop_of(o));
+    o->attempt_ns = loop_now_ns(stream_loop(o));
     o->n_events = 0;
     for (size_t i = 0; o->told && i < o->n_sequences; i++)
         o->told[i].n_again = o->told[i].hash_again = 0;
     sse_clear(&o->sse);
-    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
-    tell(o, LOCAL_START, 0, NULL);
-    dispatch_start(&o->dispatch);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_sse_event, o);
+    report_stream_attempt(o, LOCAL_START, 0, NULL);
+    sample_permits_take(&o->permits);
 }
 
-static void on_retry(struct timer *t)
+static void on_stream_retry(struct timer *t)
 {
-    attempt(container_of(t, struct stream_op, timer));
+    start_stream_attempt(container_of(t, struct stream_op, timer));
 }
 
 /* Could another attempt do better, and may it? */
-static bool may_retry(const struct stream_op *o, bool broken)
+static bool may_retry_stream(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
-    if (!o->use_handler || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
+    if (!o->use_retry || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
         op_is_spent(&o->op))
         return false;
-    const tinker_retry_options *opts = &o->handler->opts;
-    int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
+    const tinker_retry_options *opts = &o->group->opts;
+    int64_t elapsed_ms = (loop_now_ns(stream_loop(o)) - o->started_ns) / 1000000;
     if (opts->no_retries || (opts->max_retries >= 0 && o->failures > opts->max_retries) ||
         elapsed_ms >= opts->progress_ms)
         return false;
@@ -276,43 +277,43 @@ static bool may_retry(const struct stream_op *o, bool broken)
 }
 
 /* broken: an answer without an end. */
-static void failed(struct stream_op *o, const tinker_error *err, bool broken)
+static void handle_stream_failure(struct stream_op *o, const tinker_error *err, bool broken)
 {
     struct runtime *rt = o->op.holder->rt;
-    dispatch_end(&o->dispatch);
+    sample_permits_give(&o->permits);
     o->failures++;
-    bool again = may_retry(o, broken);
+    bool again = may_retry_stream(o, broken);
     struct report_failure a = { err, again, o->failures, o->started_ns };
-    if (o->use_handler) {
-        handler_failed(o->handler, err);
+    if (o->use_retry) {
+        sample_retry_failed(o->group, err);
         report_sample(o->op.holder, &a);
     }
     if (!again) {
-        tell(o, LOCAL_FAILED, 0, err);
-        fail(o, err);
+        report_stream_attempt(o, LOCAL_FAILED, 0, err);
+        fail_stream(o, err);
         return;
     }
-    int64_t delay_ms = handler_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
+    int64_t delay_ms = sample_retry_delay_ms(&o->group->opts, o->failures, rt->uniform(rt));
     metric_add(o->op.holder->cfg->metrics.sample_retries, 1);
-    tell(o, LOCAL_RETRY, delay_ms, err);
-    o->timer.fire = on_retry;
+    report_stream_attempt(o, LOCAL_RETRY, delay_ms, err);
+    o->timer.fire = on_stream_retry;
     loop_arm(rt->loop, &o->timer, delay_ms);
 }
 
-static bool on_status(struct call *c, int status)
+static bool on_stream_status(struct call *c, int status)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
     if (op_is_spent(&o->op))
         return false;
     if (status != 429 && !(status == 402 && holder_billing_pause(o->op.holder, c->err.message)))
         return false;
-    dispatch_pause(&o->dispatch);
+    sample_permits_pause(&o->permits);
     return true;
 }
 
 static void complete_stream(struct stream_op *o)
 {
-    tell(o, LOCAL_STOP, 0, NULL);
+    report_stream_attempt(o, LOCAL_STOP, 0, NULL);
     give_permits(o, true);
     stream_list_end(o->list, NULL);
     op_report(&o->op, NULL);
@@ -331,10 +332,10 @@ static void on_stream_over(struct timer *t)
     o->op.lingers = true;
     complete_stream(o);
     o->over.fire = on_linger_end;
-    loop_arm(loop_of(o), &o->over, LINGER_MS);
+    loop_arm(stream_loop(o), &o->over, LINGER_MS);
 }
 
-static void on_done(struct call *c)
+static void on_stream_response(struct call *c)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
     if (o->op.lingers) {
@@ -344,7 +345,7 @@ static void on_done(struct call *c)
     tinker_error err = c->err;
     bool broken = c->outcome == CALL_OK && !o->complete;
     if (c->outcome == CALL_CAUGHT) {
-        dispatch_again(&o->dispatch);
+        sample_permits_wait_pause(&o->permits);
         return;
     }
     if (o->bad.status != TINKER_OK)
@@ -353,17 +354,17 @@ static void on_done(struct call *c)
         err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
     else if (o->complete) { /* how the connection ends does not matter any more */
         complete_stream(o);
-        stop(o, true);
+        stop_stream(o, true);
         op_destroy(&o->op);
         return;
     }
     op_note_response(&o->op, c);
-    failed(o, &err, broken);
+    handle_stream_failure(o, &err, broken);
 }
 
-static void send(struct dispatch *d)
+static void send_stream(struct sample_permits *d)
 {
-    struct stream_op *o = container_of(d, struct stream_op, dispatch);
+    struct stream_op *o = container_of(d, struct stream_op, permits);
     struct call *c = &o->call;
     c->holder = o->op.holder;
     c->op = &o->op;
@@ -375,48 +376,48 @@ static void send(struct dispatch *d)
     c->accept = "text/event-stream";
     c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
     c->n_extra = 1;
-    c->http.on_data = on_data;
-    c->catch = on_status;
-    c->done = on_done;
+    c->http.on_data = on_stream_data;
+    c->catch = on_stream_status;
+    c->done = on_stream_response;
     call_start(c);
 }
 
-static void permitted(struct stream_op *o)
+static void begin_stream(struct stream_op *o)
 {
-    o->started_ns = loop_now_ns(loop_of(o));
-    if (o->handler)
-        handler_enter(o->handler);
-    o->entered = o->handler != NULL;
-    attempt(o);
+    o->started_ns = loop_now_ns(stream_loop(o));
+    if (o->group)
+        sample_retry_enter(o->group);
+    o->entered = o->group != NULL;
+    start_stream_attempt(o);
 }
 
-static void on_permit(struct sem_wait *w)
+static void on_stream_permit(struct sem_wait *w)
 {
     struct stream_op *o = container_of(w, struct stream_op, permit);
-    o->handler->waiting--;
-    permitted(o);
+    o->group->waiting--;
+    begin_stream(o);
 }
 
 static void stream_start(struct op *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    o->dispatch.holder = op->holder;
-    o->dispatch.go = send;
-    if (!o->use_handler) {
-        permitted(o);
+    o->permits.holder = op->holder;
+    o->permits.go = send_stream;
+    if (!o->use_retry) {
+        begin_stream(o);
         return;
     }
-    o->handler = handler_ref(op->holder, o->sampler->id, &o->retry, &err);
-    if (!o->handler) {
-        fail(o, &err);
+    o->group = sample_retry_ref(op->holder, o->sampler->id, &o->retry, &err);
+    if (!o->group) {
+        fail_stream(o, &err);
         return;
     }
-    o->permit.granted = on_permit;
-    if (sem_take(&o->handler->permits, &o->permit, 1))
-        permitted(o);
+    o->permit.granted = on_stream_permit;
+    if (sem_take(&o->group->permits, &o->permit, 1))
+        begin_stream(o);
     else
-        o->handler->waiting++;
+        o->group->waiting++;
 }
 
 static const struct op_class stream_class = { "stream_sample", stream_start, stream_abandon,
@@ -424,7 +425,8 @@ static const struct op_class stream_class = { "stream_sample", stream_start, str
 
 /* ---- the user's side --------------------------------------------------------------------- */
 
-static struct stream_op *make(tinker_sampler *s, const struct sample_request *r, tinker_error *err)
+static struct stream_op *stream_op_new(tinker_sampler *s, const struct sample_request *r,
+                                       tinker_error *err)
 {
     struct stream_op *o = calloc(1, sizeof(*o));
     struct stream_list *list = o ? stream_list_new() : NULL;
@@ -441,13 +443,13 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     o->list = list;
     o->sampler = s;
     o->n_sequences = r->opts.num_samples;
-    o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
-    o->use_handler = !s->holder->server.sample_no_retries;
-    sampler_ref(s);
+    o->permits.bytes = (int64_t)wire_prompt_bytes(r->prompt);
+    o->use_retry = !s->holder->server.sample_no_retries;
+    sampling_client_ref(s);
     pthread_mutex_lock(&s->lock);
     o->retry = s->retry;
     pthread_mutex_unlock(&s->lock);
-    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_sse_event, o);
     arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
     buf_init(&o->body, SIZE_MAX / 4);
     return o;
@@ -486,7 +488,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         err_nomem(err, "stream");
         return NULL;
     }
-    struct stream_op *o = make(s, &r, err);
+    struct stream_op *o = stream_op_new(s, &r, err);
     if (o) {
         st->list = o->list;
         stream_list_ref(st->list);

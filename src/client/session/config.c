@@ -14,7 +14,7 @@
 #include "client/call/breaker.h"
 #include "client/session/env.h"
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/call/call_options.h"
 #include "client/session/credentials_file.h"
 #include "wire/wire.h"
@@ -426,7 +426,7 @@ static tinker_status set_breaker(struct config *c, const tinker_service_options 
                     "library's I/O thread");
     if (s != TINKER_OK)
         return s;
-    char *scope = limits_scope(c->base_url);
+    char *scope = sample_limits_scope(c->base_url);
     c->breaker_scope = scope ? arena_strdup(&c->arena, scope) : NULL;
     free(scope);
     return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");

@@ -176,14 +176,14 @@ static void close_holders(void *arg)
         holder_close(c->service->session, one_closed, c);
     if (c->service->rest)
         holder_close(c->service->rest, one_closed, c);
-    shadow_close_all(c->service, one_closed, c);
+    sampler_export_close_all(c->service, one_closed, c);
 }
 
 static void service_end(tinker_service *s)
 {
     if (s->rt->pid == getpid()) {
         struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-                             (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
+                             (s->session != NULL) + (s->rest != NULL) + sampler_export_count(s) };
         runtime_sync(s->rt, close_holders, &c);
         pthread_mutex_lock(&c.lock);
         while (c.open > 0)
@@ -192,7 +192,7 @@ static void service_end(tinker_service *s)
         custom_jobs_wait(c.session);
         runtime_drain_courier(s->rt);
         runtime_unref(s->rt);
-        shadow_free_all(s);
+        sampler_export_free_all(s);
     }
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->importing);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/session/startup.h"
 #include "client/observe/telemetry.h"
 
@@ -92,7 +92,7 @@ static void holder_free(struct holder *h)
     session_free(h->startup);
     telemetry_free(h->telemetry);
     auth_free(h->auth);
-    limits_unref(h->limits);
+    sample_limits_unref(h->limits);
     for (int i = 0; i < POOL_COUNT; i++)
         http_pool_free(h->pools[i]);
     http_common_free(h->common);

@@ -48,7 +48,7 @@ void custom_metrics_free(struct custom_metrics *m)
     free(m);
 }
 
-static tinker_named_number *find(tinker_named_number *v, size_t n, const char *name)
+static tinker_named_number *find_named_tensor(tinker_named_number *v, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(v[i].name, name) == 0)
@@ -66,7 +66,7 @@ tinker_status custom_metrics_lay(const struct custom_metrics *m, struct arena *a
     if (n)
         memcpy(v, out->metrics, n * sizeof(*v));
     for (size_t i = 0; i < m->n; i++) {
-        tinker_named_number *same = find(v, n, m->v[i].name);
+        tinker_named_number *same = find_named_tensor(v, n, m->v[i].name);
         if (same) {
             same->value = m->v[i].value;
             continue;
@@ -83,7 +83,7 @@ tinker_status custom_metrics_lay(const struct custom_metrics *m, struct arena *a
 
 /* ---- checking the data ----------------------------------------------------------------- */
 
-static const tinker_named_tensor *input(const tinker_datum *d, const char *name)
+static const tinker_named_tensor *find_input(const tinker_datum *d, const char *name)
 {
     for (size_t i = 0; i < d->n_inputs; i++)
         if (strcmp(d->inputs[i].name, name) == 0)
@@ -135,7 +135,7 @@ tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_cust
         size_t extra = 0;
         for (size_t k = 0; k < data[i].n_inputs; k++)
             extra += !is_sent(data[i].inputs[k].name);
-        if (!input(&data[i], "target_tokens"))
+        if (!find_input(&data[i], "target_tokens"))
             s = err_set(err, TINKER_EINVAL, "data[%zu]: target_tokens must be provided", i);
         else if (extra && !opts->strip_local_inputs)
             s = refuse_extra(&data[i], i, extra, err);
@@ -145,7 +145,7 @@ tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_cust
 
 /* ---- data of the two passes --------------------------------------------------------------- */
 
-static size_t elements(const tinker_tensor *t)
+static size_t count_elements(const tinker_tensor *t)
 {
     size_t n = 1;
     for (size_t i = 0; t->shape && i < t->ndim; i++)
@@ -157,7 +157,7 @@ static size_t elements(const tinker_tensor *t)
 static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *weights,
                                  tinker_named_tensor *in)
 {
-    in[0] = *input(d, "target_tokens");
+    in[0] = *find_input(d, "target_tokens");
     in[1] = (tinker_named_tensor){ "weights", *weights };
     return (tinker_datum){ d->model_input, in, 2 };
 }
@@ -169,16 +169,17 @@ tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, siz
     tinker_named_tensor *in = arena_array(a, 2 * n, sizeof(*in));
     size_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t len = elements(&input(&data[i], "target_tokens")->tensor);
-        most = !input(&data[i], "weights") && len > most ? len : most;
+        size_t len = count_elements(&find_input(&data[i], "target_tokens")->tensor);
+        most = !find_input(&data[i], "weights") && len > most ? len : most;
     }
     const float *zeros = arena_array(a, most, sizeof(*zeros)); /* shared by all */
     if (!out || !in || !zeros)
         return NULL;
     for (size_t i = 0; i < n; i++) {
-        const tinker_named_tensor *w = input(&data[i], "weights");
-        const tinker_tensor *t = &input(&data[i], "target_tokens")->tensor;
-        tinker_tensor none = { TINKER_FLOAT32, zeros, elements(t), t->shape, t->ndim, NULL, NULL };
+        const tinker_named_tensor *w = find_input(&data[i], "weights");
+        const tinker_tensor *t = &find_input(&data[i], "target_tokens")->tensor;
+        tinker_tensor none = { TINKER_FLOAT32, zeros, count_elements(t), t->shape, t->ndim,
+                               NULL,           NULL };
         out[i] = w && data[i].n_inputs == 2
                      ? data[i]
                      : with_weights(&data[i], w ? &w->tensor : &none, in + 2 * i);
@@ -258,7 +259,7 @@ tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tink
 }
 
 /* Wait for a pass that nobody else knows; a timeout ends it. */
-static tinker_status await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
+static tinker_status await_forward(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
     tinker_status s = tinker_future_wait(f, timeout_ms, err);
     if (s == TINKER_ETIMEDOUT && !tinker_future_done(f)) {
@@ -277,7 +278,7 @@ struct told {
     void *state;
 };
 
-static void tell(const tinker_loss_event *event, void *state)
+static void send_loss_event(const tinker_loss_event *event, void *state)
 {
     const struct told *to = state;
     local_loss(to->hooks, event);
@@ -291,15 +292,15 @@ tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, voi
 {
     struct told to = { hooks, opts->observer, opts->observer_state };
     tinker_custom_options told = *opts;
-    told.observer = tell;
+    told.observer = send_loss_event;
     told.observer_state = &to;
     return tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
 }
 
-static tinker_loss_report *forward(tinker_training *t, struct arena *a, const tinker_datum *data,
-                                   size_t n, tinker_loss_fn *fn, void *state,
-                                   const tinker_custom_options *opts, int64_t timeout_ms,
-                                   tinker_error *err)
+static tinker_loss_report *run_forward(tinker_training *t, struct arena *a,
+                                       const tinker_datum *data, size_t n, tinker_loss_fn *fn,
+                                       void *state, const tinker_custom_options *opts,
+                                       int64_t timeout_ms, tinker_error *err)
 {
     const tinker_datum *plain = custom_forward_data(a, data, n);
     tinker_tensor *logprobs = arena_array(a, n, sizeof(*logprobs));
@@ -309,21 +310,21 @@ static tinker_loss_report *forward(tinker_training *t, struct arena *a, const ti
     }
     tinker_future *f = tinker_training_forward(t, plain, n, &custom_cross_entropy, err);
     tinker_loss_report *r = NULL;
-    if (f && await(f, timeout_ms, err) == TINKER_OK &&
+    if (f && await_forward(f, timeout_ms, err) == TINKER_OK &&
         custom_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
         r = custom_evaluate(t->holder->hooks, fn, state, data, logprobs, n, opts, err);
     tinker_future_free(f);
     return r;
 }
 
-static tinker_future *backward(tinker_training *t, struct arena *a, const tinker_datum *data,
-                               const tinker_loss_report *r, tinker_error *err)
+static tinker_future *submit_backward(tinker_training *t, struct arena *a, const tinker_datum *data,
+                                      const tinker_loss_report *r, tinker_error *err)
 {
     const tinker_datum *weighted = custom_backward_data(a, data, r);
     struct custom_metrics *m = custom_metrics_new(r->metrics, r->n_metrics);
     tinker_future *f = NULL;
     if (weighted && m)
-        f = trainer_backward_custom(t, weighted, r->n_gradients, &custom_cross_entropy, &m, err);
+        f = training_backward_custom(t, weighted, r->n_gradients, &custom_cross_entropy, &m, err);
     else
         err_nomem(err, "gradients of a custom loss");
     custom_metrics_free(m);
@@ -346,8 +347,8 @@ tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const
         return NULL;
     struct arena a;
     arena_init(&a, SIZE_MAX);
-    tinker_loss_report *r = forward(t, &a, data, n, fn, state, &ours, timeout_ms, err);
-    tinker_future *f = r ? backward(t, &a, data, r, err) : NULL;
+    tinker_loss_report *r = run_forward(t, &a, data, n, fn, state, &ours, timeout_ms, err);
+    tinker_future *f = r ? submit_backward(t, &a, data, r, err) : NULL;
     if (f && report)
         *report = r;
     else

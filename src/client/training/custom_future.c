@@ -28,7 +28,7 @@ struct custom_job {
     struct running run;
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    struct train_op *op;                      /* lock; the second pass, NULL: over */
+    struct training_op *op;                   /* lock; the second pass, NULL: over */
     enum { JOB_NEW, JOB_GO, JOB_NONE } state; /* lock; is there anything to do? */
     struct loop *loop;
     struct loop_task task;
@@ -58,7 +58,7 @@ static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static struct running *running; /* running_lock */
 
-static void running_add(struct running *r)
+static void register_running(struct running *r)
 {
     pthread_mutex_lock(&running_lock);
     r->next = running;
@@ -66,7 +66,7 @@ static void running_add(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
-static void running_remove(struct running *r)
+static void unregister_running(struct running *r)
 {
     pthread_mutex_lock(&running_lock);
     struct running **at = &running;
@@ -77,7 +77,7 @@ static void running_remove(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
-static bool runs_locked(const void *holder)
+static bool has_running_locked(const void *holder)
 {
     for (const struct running *r = running; r; r = r->next)
         if (r->holder == holder)
@@ -88,7 +88,7 @@ static bool runs_locked(const void *holder)
 void custom_jobs_wait(const void *holder)
 {
     pthread_mutex_lock(&running_lock);
-    while (holder && runs_locked(holder))
+    while (holder && has_running_locked(holder))
         pthread_cond_wait(&running_changed, &running_lock);
     pthread_mutex_unlock(&running_lock);
 }
@@ -120,7 +120,7 @@ void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends,
         buf_init(&j->bodies[i], SIZE_MAX / 4);
 }
 
-void custom_job_bind(struct custom_job *j, struct train_op *backward)
+void custom_job_bind(struct custom_job *j, struct training_op *backward)
 {
     pthread_mutex_lock(&j->lock);
     j->op = backward;
@@ -138,7 +138,7 @@ void custom_job_leave(struct custom_job *j)
 /* ---- a copy of the data --------------------------------------------------------------------- */
 
 /* *p, n bytes, in the arena; false: no memory. */
-static bool copy(struct arena *a, const void **p, size_t n)
+static bool copy_bytes(struct arena *a, const void **p, size_t n)
 {
     if (!*p)
         return true;
@@ -156,23 +156,24 @@ static bool copy_text(struct arena *a, const char **s)
 static bool copy_tensor(struct arena *a, tinker_tensor *t)
 {
     size_t rows = t->shape && t->ndim ? (size_t)t->shape[0] : 0;
-    return copy(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
-           copy(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
-           copy(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
-           copy(a, (const void **)&t->col, t->n * sizeof(*t->col));
+    return copy_bytes(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
+           copy_bytes(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
+           copy_bytes(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
+           copy_bytes(a, (const void **)&t->col, t->n * sizeof(*t->col));
 }
 
 static bool copy_chunk(struct arena *a, tinker_chunk *c)
 {
-    return copy(a, (const void **)&c->tokens, c->n_tokens * sizeof(*c->tokens)) &&
-           copy(a, &c->bytes, c->n_bytes) && copy_text(a, &c->format) && copy_text(a, &c->location);
+    return copy_bytes(a, (const void **)&c->tokens, c->n_tokens * sizeof(*c->tokens)) &&
+           copy_bytes(a, &c->bytes, c->n_bytes) && copy_text(a, &c->format) &&
+           copy_text(a, &c->location);
 }
 
 static bool copy_datum(struct arena *a, tinker_datum *d)
 {
     tinker_model_input *m = &d->model_input;
-    if (!copy(a, (const void **)&m->chunks, m->n_chunks * sizeof(*m->chunks)) ||
-        !copy(a, (const void **)&d->inputs, d->n_inputs * sizeof(*d->inputs)))
+    if (!copy_bytes(a, (const void **)&m->chunks, m->n_chunks * sizeof(*m->chunks)) ||
+        !copy_bytes(a, (const void **)&d->inputs, d->n_inputs * sizeof(*d->inputs)))
         return false;
     bool ok = true;
     for (size_t i = 0; ok && i < m->n_chunks; i++)
@@ -218,7 +219,7 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
     return s;
 }
 
-static tinker_status compute(struct custom_job *j)
+static tinker_status compute_gradient(struct custom_job *j)
 {
     tinker_tensor *logprobs = arena_array(&j->arena, j->n, sizeof(*logprobs));
     if (!logprobs || !j->ends || !j->bodies)
@@ -238,10 +239,10 @@ static tinker_status compute(struct custom_job *j)
     return write_bodies(j, weighted, &j->err);
 }
 
-static void deliver(struct loop_task *t)
+static void deliver_bodies(struct loop_task *t)
 {
     struct custom_job *j = container_of(t, struct custom_job, task);
-    struct train_op *op = j->op; /* written by this thread only, from now on */
+    struct training_op *op = j->op; /* written by this thread only, from now on */
     if (op && !op->op.future) {
         op = NULL; /* cancelled; what is left of it will leave */
     } else if (op) {
@@ -252,7 +253,7 @@ static void deliver(struct loop_task *t)
             op->parts[i].body = j->bodies[i];
             memset(&j->bodies[i], 0, sizeof(j->bodies[i]));
         }
-        train_op_count(op);
+        training_op_count(op);
         op->overlay = j->metrics;
         op->op.future->report = j->report;
         j->metrics = NULL;
@@ -260,14 +261,14 @@ static void deliver(struct loop_task *t)
         custom_job_leave(j);
         op->job = NULL;
         if (made)
-            train_op_go(op);
+            training_op_resume(op);
         else
-            train_op_refuse(op, &err); /* the next request fills its numbers: see gap.h */
+            training_op_refuse(op, &err); /* the next request fills its numbers: see seq_gap.h */
     }
     job_unref(j);
 }
 
-static void *run(void *arg)
+static void *run_job(void *arg)
 {
     struct custom_job *j = arg;
     pthread_mutex_lock(&j->lock);
@@ -278,11 +279,11 @@ static void *run(void *arg)
     bool forwarded = go && tinker_future_wait(j->forward, -1, &j->err) == TINKER_OK;
     runtime_mark_thread();
     if (forwarded)
-        compute(j);
-    running_remove(&j->run); /* the user's code is through */
+        compute_gradient(j);
+    unregister_running(&j->run); /* the user's code is through */
     pthread_mutex_lock(&j->lock);
     bool posted = j->op != NULL;
-    j->task.run = deliver;
+    j->task.run = deliver_bodies;
     if (posted)
         loop_post(j->loop, &j->task);
     pthread_mutex_unlock(&j->lock);
@@ -321,7 +322,7 @@ static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, 
     return NULL;
 }
 
-static void let_go(struct custom_job *j, bool go)
+static void release_thread(struct custom_job *j, bool go)
 {
     pthread_mutex_lock(&j->lock);
     j->state = go ? JOB_GO : JOB_NONE;
@@ -345,19 +346,19 @@ tinker_future *tinker_training_request_forward_backward_custom(tinker_training *
         return NULL;
     j->fn = fn;
     j->fn_state = state;
-    running_add(&j->run);
-    if (pthread_create(&thread, NULL, run, j) != 0) {
-        running_remove(&j->run);
+    register_running(&j->run);
+    if (pthread_create(&thread, NULL, run_job, j) != 0) {
+        unregister_running(&j->run);
         err_set(err, TINKER_ESTATE, "no thread for a custom loss");
         job_unref(j);
         job_unref(j);
         return NULL;
     }
     pthread_detach(thread);
-    tinker_future *f = trainer_submit_custom(t, j->plain, n, j, &j->forward, err);
+    tinker_future *f = training_submit_custom(t, j->plain, n, j, &j->forward, err);
     if (!f && j->forward)
         tinker_future_cancel(j->forward);
-    let_go(j, f != NULL);
+    release_thread(j, f != NULL);
     if (!f)
         job_unref(j); /* the second pass's */
     return f;

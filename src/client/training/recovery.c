@@ -1,7 +1,7 @@
 /* recovery.c - watching runs, and recovering those that the service calls corrupted.
  *
- *   WATCHED --interval--> LOOKED AT --corrupted--> QUEUED --a place is free--> RECOVERING
- *      ^----- not corrupted, or no answer ----'      ^--- delay --- RESTING <-- failed --'
+ *   WATCHED --interval--> POLLED --corrupted--> QUEUED --a place is free--> RECOVERING
+ *      ^----- not corrupted, or no answer ----'      ^--- delay --- DELAYED <-- failed --'
  *
  * Everything is on the loop thread; the public functions go there and wait, which is safe
  * because the loop never waits. */
@@ -19,7 +19,7 @@
 #include "client/future/future.h"
 #include "client/session/service.h"
 
-enum run_state { WATCHED, LOOKED_AT, QUEUED, RECOVERING, RESTING };
+enum run_state { WATCHED, POLLED, QUEUED, RECOVERING, DELAYED };
 
 struct run {
     struct run *next;
@@ -40,7 +40,7 @@ struct tinker_recovery {
     tinker_rest *rest;
     tinker_recovery_policy policy;
     char *checkpoint; /* of the policy */
-    struct audience *audience;
+    struct recovery_callback *callback;
     struct run *runs;
     int recovering;
     bool starting;
@@ -88,8 +88,8 @@ int64_t recovery_delay_ms(const tinker_recovery_policy *p, int k)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void tell_hooks(const struct run *run, const char *name, const char *model_id,
-                       const tinker_error *err)
+static void send_recovery_event(const struct run *run, const char *name, const char *model_id,
+                                const tinker_error *err)
 {
     const tinker_recovery *r = run->recovery;
     struct event *e = event_new(&r->service->hooks, name);
@@ -154,8 +154,8 @@ static void run_remove(struct run *run)
 }
 
 /* Have notify called when f is complete; false: there is no f. */
-static bool await(struct run *run, tinker_future *f, int64_t timeout_ms,
-                  void (*notify)(tinker_future *f, void *state))
+static bool watch_future(struct run *run, tinker_future *f, int64_t timeout_ms,
+                         void (*notify)(tinker_future *f, void *state))
 {
     if (!f)
         return false;
@@ -166,40 +166,40 @@ static bool await(struct run *run, tinker_future *f, int64_t timeout_ms,
     return true;
 }
 
-static bool ask(struct run *run, int64_t timeout_ms, void (*notify)(tinker_future *f, void *state),
-                tinker_error *err)
+static bool request_run_info(struct run *run, int64_t timeout_ms,
+                             void (*notify)(tinker_future *f, void *state), tinker_error *err)
 {
     tinker_future *f =
         tinker_rest_training_run(run->recovery->rest, run->id, TINKER_SCOPE_OWNED, err);
-    return await(run, f, timeout_ms, notify);
+    return watch_future(run, f, timeout_ms, notify);
 }
 
 /* ---- recovering ---------------------------------------------------------------------------------- */
 
-static void enqueue(struct run *run)
+static void enqueue_recovery(struct run *run)
 {
     run->state = QUEUED;
     run->queued = run->recovery->next_queued++;
     start_next(run->recovery);
 }
 
-static void on_rested(struct timer *t)
+static void on_delay_over(struct timer *t)
 {
-    enqueue(container_of(t, struct run, timer));
+    enqueue_recovery(container_of(t, struct run, timer));
 }
 
 static void attempt_failed(struct run *run, const tinker_error *err)
 {
     tinker_recovery *r = run->recovery;
     r->recovering--;
-    tell_hooks(run, "recovery.failed", NULL, err);
+    send_recovery_event(run, "recovery.failed", NULL, err);
     if (run->attempt >= r->policy.max_attempts) {
-        tell_hooks(run, "recovery.exhausted", NULL, err);
-        audience_failed(r->audience, run->id, err);
+        send_recovery_event(run, "recovery.exhausted", NULL, err);
+        recovery_callback_failed(r->callback, run->id, err);
         run_remove(run);
     } else {
-        run->state = RESTING;
-        run->timer.fire = on_rested;
+        run->state = DELAYED;
+        run->timer.fire = on_delay_over;
         loop_arm(r->service->rt->loop, &run->timer, recovery_delay_ms(&r->policy, run->attempt));
     }
     start_next(r);
@@ -218,15 +218,15 @@ static void on_created(tinker_future *f, void *state)
         attempt_failed(run, &err);
         return;
     }
-    tell_hooks(run, "recovery.client_created", tinker_training_model_id(t), NULL);
-    tell_hooks(run, "recovery.completed", tinker_training_model_id(t), NULL);
-    audience_recovered(r->audience, run->id, run->old, t, run->path);
+    send_recovery_event(run, "recovery.client_created", tinker_training_model_id(t), NULL);
+    send_recovery_event(run, "recovery.completed", tinker_training_model_id(t), NULL);
+    recovery_callback_recovered(r->callback, run->id, run->old, t, run->path);
     r->recovering--;
     run_remove(run);
     start_next(r);
 }
 
-static void create(struct run *run, const char *checkpoint)
+static void create_client(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
     tinker_from_state opts = TINKER_FROM_STATE_INIT;
@@ -238,10 +238,10 @@ static void create(struct run *run, const char *checkpoint)
         attempt_failed(run, &err);
         return;
     }
-    tell_hooks(run, "recovery.checkpoint_selected", NULL, NULL);
+    send_recovery_event(run, "recovery.checkpoint_selected", NULL, NULL);
     opts.optimizer = r->policy.restore_optimizer != 0;
     tinker_future *f = tinker_service_request_from_state(r->service, run->path, &opts, &err);
-    if (!await(run, f, r->policy.attempt_timeout_ms, on_created))
+    if (!watch_future(run, f, r->policy.attempt_timeout_ms, on_created))
         attempt_failed(run, &err);
 }
 
@@ -253,7 +253,7 @@ static void on_fetched(tinker_future *f, void *state)
     const tinker_training_run *info =
         tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
     if (info && info->last_checkpoint)
-        create(run, info->last_checkpoint->path);
+        create_client(run, info->last_checkpoint->path);
     else {
         if (info)
             err_set(&err, TINKER_ESTATE, "training run %s: missing checkpoint", run->id);
@@ -262,17 +262,17 @@ static void on_fetched(tinker_future *f, void *state)
     tinker_future_free(f);
 }
 
-static void begin(struct run *run)
+static void begin_attempt(struct run *run)
 {
     tinker_recovery *r = run->recovery;
     tinker_error err;
     run->state = RECOVERING;
     run->attempt++;
     r->recovering++;
-    tell_hooks(run, "recovery.started", NULL, NULL);
+    send_recovery_event(run, "recovery.started", NULL, NULL);
     if (run->given)
-        create(run, run->given);
-    else if (!ask(run, r->policy.attempt_timeout_ms, on_fetched, &err))
+        create_client(run, run->given);
+    else if (!request_run_info(run, r->policy.attempt_timeout_ms, on_fetched, &err))
         attempt_failed(run, &err);
 }
 
@@ -293,13 +293,13 @@ static void start_next(tinker_recovery *r)
         return;
     r->starting = true;
     while (r->recovering < r->policy.max_concurrent && (run = first_queued(r)) != NULL)
-        begin(run);
+        begin_attempt(run);
     r->starting = false;
 }
 
 /* What to recover the run from: checkpoint (NULL: to be found out), unless the policy knows
  * better.  false: no memory. */
-static bool choose(struct run *run, const char *checkpoint)
+static bool choose_checkpoint(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
     if (r->policy.strategy == TINKER_RECOVERY_SPECIFIC)
@@ -314,23 +314,23 @@ static bool choose(struct run *run, const char *checkpoint)
 
 /* ---- watching ------------------------------------------------------------------------------------ */
 
-static void look(struct timer *t);
+static void poll_run(struct timer *t);
 
-static void look_later(struct run *run)
+static void schedule_poll(struct run *run)
 {
     const tinker_recovery *r = run->recovery;
     run->state = WATCHED;
-    run->timer.fire = look;
+    run->timer.fire = poll_run;
     loop_arm(r->service->rt->loop, &run->timer, r->policy.poll_interval_ms);
 }
 
-static void look_failed(struct run *run, const tinker_error *err)
+static void report_poll_error(struct run *run, const tinker_error *err)
 {
-    tell_hooks(run, "recovery.poll_error", NULL, err);
-    look_later(run);
+    send_recovery_event(run, "recovery.poll_error", NULL, err);
+    schedule_poll(run);
 }
 
-static void on_looked(tinker_future *f, void *state)
+static void on_run_polled(tinker_future *f, void *state)
 {
     struct run *run = state;
     tinker_error err;
@@ -338,27 +338,27 @@ static void on_looked(tinker_future *f, void *state)
     const tinker_training_run *info =
         tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
     if (!info)
-        look_failed(run, &err);
+        report_poll_error(run, &err);
     else if (!info->corrupted)
-        look_later(run);
+        schedule_poll(run);
     else {
         const char *last = info->last_checkpoint ? info->last_checkpoint->path : NULL;
-        if (choose(run, last)) {
-            tell_hooks(run, "recovery.detected", NULL, NULL);
-            enqueue(run);
+        if (choose_checkpoint(run, last)) {
+            send_recovery_event(run, "recovery.detected", NULL, NULL);
+            enqueue_recovery(run);
         } else
-            look_later(run);
+            schedule_poll(run);
     }
     tinker_future_free(f);
 }
 
-static void look(struct timer *t)
+static void poll_run(struct timer *t)
 {
     struct run *run = container_of(t, struct run, timer);
     tinker_error err;
-    run->state = LOOKED_AT;
-    if (!ask(run, run->recovery->policy.poll_interval_ms, on_looked, &err))
-        look_failed(run, &err);
+    run->state = POLLED;
+    if (!request_run_info(run, run->recovery->policy.poll_interval_ms, on_run_polled, &err))
+        report_poll_error(run, &err);
 }
 
 /* ---- public: over to the loop thread ---------------------------------------------------------------- */
@@ -377,7 +377,7 @@ static void admit_on_loop(void *arg)
 {
     struct request *q = arg;
     struct run *run = run_find(q->recovery, q->run_id);
-    if (run && run->state != WATCHED && run->state != LOOKED_AT) {
+    if (run && run->state != WATCHED && run->state != POLLED) {
         q->status =
             err_set(&q->err, TINKER_ESTATE, "training run %s: its recovery is pending", q->run_id);
         return;
@@ -391,16 +391,16 @@ static void admit_on_loop(void *arg)
     run->old = q->old;
     run_stop(run);
     if (!q->now)
-        look_later(run);
-    else if (choose(run, q->checkpoint))
-        enqueue(run);
+        schedule_poll(run);
+    else if (choose_checkpoint(run, q->checkpoint))
+        enqueue_recovery(run);
     else {
         q->status = err_nomem(&q->err, "recovery");
         run_remove(run);
     }
 }
 
-static tinker_status admit(struct request *q, tinker_error *err)
+static tinker_status admit_run(struct request *q, tinker_error *err)
 {
     const tinker_recovery *r = q->recovery;
     if (!q->run_id || !*q->run_id)
@@ -419,7 +419,7 @@ tinker_status tinker_recovery_watch(tinker_recovery *r, const char *run_id, tink
                                     tinker_error *err)
 {
     struct request q = { .recovery = r, .run_id = run_id, .old = old };
-    return admit(&q, err);
+    return admit_run(&q, err);
 }
 
 tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, const char *checkpoint,
@@ -428,14 +428,14 @@ tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, cons
     struct request q = {
         .recovery = r, .run_id = run_id, .checkpoint = checkpoint, .old = old, .now = true
     };
-    return admit(&q, err);
+    return admit_run(&q, err);
 }
 
 static void unwatch_on_loop(void *arg)
 {
     struct request *q = arg;
     struct run *run = run_find(q->recovery, q->run_id);
-    q->found = run && (run->state == WATCHED || run->state == LOOKED_AT);
+    q->found = run && (run->state == WATCHED || run->state == POLLED);
     if (q->found)
         run_remove(run);
 }
@@ -451,7 +451,7 @@ int tinker_recovery_unwatch(tinker_recovery *r, const char *run_id)
 static void recovery_destroy(tinker_recovery *r)
 {
     tinker_rest_free(r->rest);
-    audience_unref(r->audience);
+    recovery_callback_unref(r->callback);
     free(r->checkpoint);
     free(r);
 }
@@ -470,9 +470,9 @@ tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_po
     r->service = s;
     r->policy = ours;
     r->policy.checkpoint = r->checkpoint = ours.checkpoint ? strdup(ours.checkpoint) : NULL;
-    r->audience = audience_new(s->rt, &ours);
+    r->callback = recovery_callback_new(s->rt, &ours);
     r->rest = tinker_service_create_rest(s, err);
-    if (r->rest && r->audience && (r->checkpoint || !ours.checkpoint))
+    if (r->rest && r->callback && (r->checkpoint || !ours.checkpoint))
         return r;
     if (r->rest)
         err_nomem(err, "recovery");
@@ -494,7 +494,7 @@ void tinker_recovery_free(tinker_recovery *r)
     struct runtime *rt = r->service->rt;
     if (rt->pid == getpid()) {
         runtime_sync(rt, stop_on_loop, r);
-        audience_close(r->audience);
+        recovery_callback_close(r->callback);
     }
     recovery_destroy(r);
 }

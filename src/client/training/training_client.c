@@ -1,4 +1,4 @@
-/* training_client.c - creating training clients, and what they hold.  See trainer.h. */
+/* training_client.c - creating training clients, and what they hold.  See training_client.h. */
 #include "client/training/training_client.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_error *err)
+tinker_training *training_client_new(struct holder *h, const char *model_id, tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
     char *id = strdup(model_id);
@@ -29,24 +29,24 @@ tinker_training *trainer_new(struct holder *h, const char *model_id, tinker_erro
     return t;
 }
 
-void trainer_ref(tinker_training *t)
+void training_client_ref(tinker_training *t)
 {
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
-void trainer_unref(tinker_training *t)
+void training_client_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
     tinker_future_free(t->named);
-    gaps_clear(&t->gaps);
+    seq_gaps_clear(&t->gaps);
     pthread_mutex_destroy(&t->lock);
     free(t->model_id);
     free(t);
 }
 
-tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
-                                     tinker_error *err)
+tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64_t *first,
+                                             tinker_error *err)
 {
     if (t->unloaded)
         return err_set(err, TINKER_ESTATE, "model %s was unloaded", t->model_id);
@@ -55,7 +55,7 @@ tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *firs
     return TINKER_OK;
 }
 
-tinker_status trainer_check_path(const char *path, tinker_error *err)
+tinker_status training_client_check_path(const char *path, tinker_error *err)
 {
     struct wire_path parsed;
     tinker_status s = path ? wire_path_parse_known(path, &parsed, err)
@@ -70,7 +70,7 @@ tinker_status trainer_check_path(const char *path, tinker_error *err)
 
 void tinker_training_free(tinker_training *t)
 {
-    trainer_unref(t);
+    training_client_unref(t);
 }
 
 const char *tinker_training_model_id(const tinker_training *t)
@@ -102,7 +102,7 @@ static void create_destroy(struct op *op)
     call_clear(&c->call);
     poll_clear(&c->poll);
     buf_clear(&c->body);
-    trainer_unref(c->made);
+    training_client_unref(c->made);
     free(c->base_model);
     free(c->metadata);
     free(c);
@@ -128,7 +128,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     tinker_status s =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
     if (s == TINKER_OK) {
-        c->made = trainer_new(c->op.holder, res.model_id, err);
+        c->made = training_client_new(c->op.holder, res.model_id, err);
         s = c->made ? TINKER_OK : TINKER_ENOMEM;
     }
     arena_clear(&scratch);

@@ -16,7 +16,7 @@
 #include "client/training/training_client.h"
 #include "wire/wire.h"
 
-struct state_op {
+struct from_state_op {
     struct op op;
     struct holder_wait wait;
     struct holder *info;        /* whom to ask about the weights: REST, or another account's */
@@ -50,14 +50,14 @@ static void free_config(void *arg)
     free(arg);
 }
 
-static void state_destroy(struct op *op)
+static void from_state_destroy(struct op *op)
 {
-    struct state_op *s = (struct state_op *)op; /* first member */
+    struct from_state_op *s = (struct from_state_op *)op; /* first member */
     call_clear(&s->call);
     poll_clear(&s->poll);
     buf_clear(&s->body);
     arena_clear(&s->arena);
-    trainer_unref(s->made);
+    training_client_unref(s->made);
     if (s->foreign && s->info)
         holder_close(s->info, free_config, s->foreign_cfg);
     free(s->path);
@@ -68,9 +68,9 @@ static void state_destroy(struct op *op)
     free(s);
 }
 
-static void state_abandon(struct op *op)
+static void from_state_abandon(struct op *op)
 {
-    struct state_op *s = (struct state_op *)op;
+    struct from_state_op *s = (struct from_state_op *)op;
     holder_forget(&s->wait);
     auth_forget(&s->auth);
     call_cancel(&s->call);
@@ -78,7 +78,7 @@ static void state_abandon(struct op *op)
     op_destroy(op);
 }
 
-static void succeed(struct state_op *s)
+static void finish_with_client(struct from_state_op *s)
 {
     log_line(&s->op.holder->log, LOG_INFO, "training client initialised for model %s",
              s->made->model_id);
@@ -89,9 +89,9 @@ static void succeed(struct state_op *s)
 
 /* ---- requests and promises ---------------------------------------------------------------------- */
 
-static void request(struct state_op *s, struct holder *h, const struct call_spec *spec,
-                    const struct wire_type *type, const void *value, const char *path,
-                    void (*done)(struct call *c))
+static void send_request(struct from_state_op *s, struct holder *h, const struct call_spec *spec,
+                         const struct wire_type *type, const void *value, const char *path,
+                         void (*done)(struct call *c))
 {
     tinker_error err;
     buf_reset(&s->body);
@@ -111,18 +111,19 @@ static void request(struct state_op *s, struct holder *h, const struct call_spec
     call_start(c);
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+static void on_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                           bool changed)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
     observe_state(&s->watch, s->op.holder, OBSERVE_CREATION, who, state, reason, changed);
 }
 
 /* Poll for the promise in the answer of s->call. */
-static void follow(struct state_op *s, const struct poll_kind *kind,
-                   tinker_status (*decode)(struct poll *, const char *, size_t, bool,
-                                           tinker_error *),
-                   void (*done)(struct poll *p))
+static void poll_promise(struct from_state_op *s, const struct poll_kind *kind,
+                         tinker_status (*decode)(struct poll *, const char *, size_t, bool,
+                                                 tinker_error *),
+                         void (*done)(struct poll *p))
 {
     struct call *c = &s->call;
     char id[112];
@@ -136,12 +137,12 @@ static void follow(struct state_op *s, const struct poll_kind *kind,
     s->poll.future = s->op.future;
     s->poll.started_ns = c->start_ns;
     s->poll.decode = decode;
-    s->poll.queue_state = on_state;
+    s->poll.queue_state = on_queue_state;
     s->poll.done = done;
     poll_start(&s->poll, id);
 }
 
-static bool poll_failed(struct state_op *s, struct poll *p)
+static bool poll_failed(struct from_state_op *s, struct poll *p)
 {
     if (p->ok)
         return false;
@@ -155,7 +156,7 @@ static bool poll_failed(struct state_op *s, struct poll *p)
 static tinker_status load_decode(struct poll *p, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     struct wire_load_weights_response res;
     (void)proto;
     return wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT, &s->arena, &res,
@@ -164,17 +165,18 @@ static tinker_status load_decode(struct poll *p, const char *body, size_t n, boo
 
 static void load_polled(struct poll *p)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     if (!poll_failed(s, p))
-        succeed(s);
+        finish_with_client(s);
 }
 
 static void load_sent(struct call *c)
 {
-    follow(container_of(c, struct state_op, call), &result_load.poll, load_decode, load_polled);
+    poll_promise(container_of(c, struct from_state_op, call), &result_load.poll, load_decode,
+                 load_polled);
 }
 
-static void load(struct state_op *s)
+static void load_weights(struct from_state_op *s)
 {
     struct wire_load_weights_request req = {
         .model_id = s->made->model_id,
@@ -185,19 +187,19 @@ static void load(struct state_op *s)
     };
     s->made->next_id = 1; /* this request takes the first number and turn */
     s->made->turns.counter = 1;
-    request(s, s->op.holder, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
-            load_sent);
+    send_request(s, s->op.holder, &load_spec, &wire_load_weights_request, &req,
+                 "api/v1/load_weights", load_sent);
 }
 
 /* One request that creates the model and loads it; its id follows from ours. */
-static void load_as_new(struct state_op *s)
+static void load_as_new(struct from_state_op *s)
 {
     struct holder *h = s->op.holder;
     char id[160];
     tinker_error err;
     s->model_seq = h->model_seq++;
     snprintf(id, sizeof(id), "%s:train:%lld", h->session_id, (long long)s->model_seq);
-    s->made = trainer_new(h, id, &err);
+    s->made = training_client_new(h, id, &err);
     if (!s->made) {
         op_fail(&s->op, &err);
         return;
@@ -212,38 +214,40 @@ static void load_as_new(struct state_op *s)
     };
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
-    request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights", load_sent);
+    send_request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
+                 load_sent);
 }
 
 /* ---- create_model -------------------------------------------------------------------------------- */
 
-static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
-                                   tinker_error *err)
+static tinker_status state_create_decode(struct poll *p, const char *body, size_t n, bool proto,
+                                         tinker_error *err)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     struct wire_create_model_response res;
     (void)proto;
     tinker_status status =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
     if (status != TINKER_OK)
         return status;
-    s->made = trainer_new(s->op.holder, res.model_id, err);
+    s->made = training_client_new(s->op.holder, res.model_id, err);
     return s->made ? TINKER_OK : TINKER_ENOMEM;
 }
 
-static void create_polled(struct poll *p)
+static void state_create_polled(struct poll *p)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     if (!poll_failed(s, p))
-        load(s);
+        load_weights(s);
 }
 
-static void create_sent(struct call *c)
+static void state_create_sent(struct call *c)
 {
-    follow(container_of(c, struct state_op, call), &create_kind, create_decode, create_polled);
+    poll_promise(container_of(c, struct from_state_op, call), &create_kind, state_create_decode,
+                 state_create_polled);
 }
 
-static void create(struct state_op *s)
+static void create_model(struct from_state_op *s)
 {
     struct holder *h = s->op.holder;
     const struct wire_weights_info_response *w = &s->weights;
@@ -260,8 +264,8 @@ static void create(struct state_op *s)
     };
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
-    request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
-            create_sent);
+    send_request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
+                 state_create_sent);
 }
 
 /* ---- weights_info --------------------------------------------------------------------------------- */
@@ -269,15 +273,15 @@ static void create(struct state_op *s)
 /* The credential under which the weights were looked up goes along with the load. */
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, auth);
+    struct from_state_op *s = container_of(w, struct from_state_op, auth);
     if (!err && token)
         s->load_token = strdup(token);
-    create(s);
+    create_model(s);
 }
 
 static void info_done(struct call *c)
 {
-    struct state_op *s = container_of(c, struct state_op, call);
+    struct from_state_op *s = container_of(c, struct from_state_op, call);
     const struct buf *body = &c->http.resp.body;
     tinker_status status = TINKER_OK;
     if (c->outcome == CALL_OK)
@@ -294,23 +298,23 @@ static void info_done(struct call *c)
         s->auth.ready = on_token;
         auth_token(s->info->auth, &s->auth, AUTH_NORMAL);
     } else
-        create(s);
+        create_model(s);
 }
 
 static void info_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, wait);
+    struct from_state_op *s = container_of(w, struct from_state_op, wait);
     struct wire_weights_info_request req = { s->path };
     if (err) {
         op_fail(&s->op, err);
         return;
     }
-    request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
-            info_done);
+    send_request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
+                 info_done);
 }
 
 /* A session-less holder for the account that owns the weights. */
-static bool use_foreign(struct state_op *s, tinker_error *err)
+static bool use_foreign(struct from_state_op *s, tinker_error *err)
 {
     struct holder *h = s->op.holder;
     struct config *cfg = malloc(sizeof(*cfg));
@@ -334,7 +338,7 @@ static bool use_foreign(struct state_op *s, tinker_error *err)
 
 static void session_ready(struct holder_wait *w, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, wait);
+    struct from_state_op *s = container_of(w, struct from_state_op, wait);
     tinker_error failed;
     if (err) {
         op_fail(&s->op, err);
@@ -352,32 +356,32 @@ static void session_ready(struct holder_wait *w, const tinker_error *err)
     holder_when_ready(s->info, &s->wait);
 }
 
-static void state_start(struct op *op)
+static void from_state_start(struct op *op)
 {
-    struct state_op *s = (struct state_op *)op;
+    struct from_state_op *s = (struct from_state_op *)op;
     s->wait.ready = session_ready;
     holder_when_ready(op->holder, &s->wait);
 }
 
-static const struct op_class state_class = { "create_from_state", state_start, state_abandon,
-                                             state_destroy };
+static const struct op_class from_state_class = { "create_from_state", from_state_start,
+                                                  from_state_abandon, from_state_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------------- */
 
-static bool copy(char **out, const char *text)
+static bool copy_string(char **out, const char *text)
 {
     *out = text ? strdup(text) : NULL;
     return !text || *out;
 }
 
-static bool fill(struct state_op *s, const char *path, const tinker_from_state *o,
-                 tinker_error *err)
+static bool copy_options(struct from_state_op *s, const char *path, const tinker_from_state *o,
+                         tinker_error *err)
 {
     arena_init(&s->arena, 16 << 20);
     buf_init(&s->body, 16 << 20);
     s->optimizer = o->optimizer != 0;
-    if (!copy(&s->path, path) || !copy(&s->base_model, o->base_model) ||
-        !copy(&s->token, o->access_token)) {
+    if (!copy_string(&s->path, path) || !copy_string(&s->base_model, o->base_model) ||
+        !copy_string(&s->token, o->access_token)) {
         err_nomem(err, "create_from_state");
         return false;
     }
@@ -397,10 +401,10 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
 {
     tinker_from_state o = TINKER_FROM_STATE_INIT;
     if (opts_copy(&o, sizeof(o), opts, "tinker_from_state", err) != TINKER_OK ||
-        trainer_check_path(path, err) != TINKER_OK)
+        training_client_check_path(path, err) != TINKER_OK)
         return NULL;
     struct holder *h = service_session(service, err), *rest = h ? service_rest(service, err) : NULL;
-    struct state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
+    struct from_state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
     if (!s) {
         if (rest)
             err_nomem(err, "create_from_state");
@@ -408,10 +412,10 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     }
     s->info = rest;
     tinker_future *f = NULL;
-    if (fill(s, path, &o, err))
-        f = op_submit(&s->op, &state_class, h, RESULT_TRAINING, err);
+    if (copy_options(s, path, &o, err))
+        f = op_submit(&s->op, &from_state_class, h, RESULT_TRAINING, err);
     if (!f)
-        state_destroy(&s->op);
+        from_state_destroy(&s->op);
     return f;
 }
 

@@ -1,6 +1,6 @@
-/* sample_options.c - see tinker_sampler_sample_stream(): a stream or a sample, told by callback.
+/* sample_stream_op.c - tinker_sampler_sample_stream(): a stream or a sample, delivered by callback.
  *
- * The operation waits for another, its source, and for the teller; it is over when both are.
+ * The operation waits for another, its source, and for the callback; it is complete when both are.
  * Runs on the loop thread, except submitting. */
 #include <stdlib.h>
 #include "base/array.h"
@@ -12,35 +12,35 @@
 
 enum { STREAM_SEQUENCES_MAX = 65536 };
 
-struct tokens_op {
+struct sample_stream_op {
     struct op op;             /* first */
     tinker_future *source;    /* a reference */
     struct stream_list *list; /* of a stream, a reference; NULL: the source is a sample */
-    struct teller *teller;
-    struct teller_owner owner;
+    struct stream_callback *callback;
+    struct stream_callback_owner owner;
     bool started, over; /* the operation; the source */
 };
 
-static void tokens_destroy(struct op *op)
+static void sample_stream_destroy(struct op *op)
 {
-    struct tokens_op *o = (struct tokens_op *)op;
+    struct sample_stream_op *o = (struct sample_stream_op *)op;
     if (o->started && o->list)
         stream_list_listen(o->list, NULL, NULL);
     if (o->started)
         o->source->notify = NULL;
-    teller_free(o->teller);
+    stream_callback_free(o->callback);
     stream_list_unref(o->list);
     future_unref(o->source);
     free(o);
 }
 
-static void tokens_abandon(struct op *op)
+static void sample_stream_abandon(struct op *op)
 {
-    tinker_future_cancel(((struct tokens_op *)op)->source);
+    tinker_future_cancel(((struct sample_stream_op *)op)->source);
     op_destroy(op);
 }
 
-static void finish(struct tokens_op *o)
+static void finish_sample_stream(struct sample_stream_op *o)
 {
     struct tinker_future *f = o->op.future;
     tinker_error err;
@@ -50,7 +50,7 @@ static void finish(struct tokens_op *o)
         return;
     }
     if (o->list) {
-        f->value = teller_result(o->teller, &f->arena);
+        f->value = stream_callback_result(o->callback, &f->arena);
     } else { /* nobody else has the source: its result moves */
         f->value = o->source->value;
         o->source->value = NULL;
@@ -65,48 +65,48 @@ static void finish(struct tokens_op *o)
 }
 
 /* May end the operation. */
-static void look(struct tokens_op *o)
+static void check_progress(struct sample_stream_op *o)
 {
     tinker_error err;
-    if (!teller_is_idle(o->teller))
+    if (!stream_callback_is_idle(o->callback))
         return;
-    if (teller_gave_up(o->teller, &err)) {
+    if (stream_callback_gave_up(o->callback, &err)) {
         tinker_future_cancel(o->source);
         op_fail(&o->op, &err);
     } else if (o->over)
-        finish(o);
+        finish_sample_stream(o);
 }
 
-static void on_told(struct teller_owner *owner)
+static void on_delivered(struct stream_callback_owner *owner)
 {
-    look(container_of(owner, struct tokens_op, owner));
+    check_progress(container_of(owner, struct sample_stream_op, owner));
 }
 
 static void on_events(void *arg)
 {
-    teller_kick(((struct tokens_op *)arg)->teller);
+    stream_callback_kick(((struct sample_stream_op *)arg)->callback);
 }
 
 static void on_source(tinker_future *f, void *state)
 {
-    struct tokens_op *o = state;
+    struct sample_stream_op *o = state;
     o->over = true;
     if (!o->list && !f->err)
-        teller_read_sample(o->teller, f);
-    teller_kick(o->teller);
-    look(o); /* without memory for a round nobody else will */
+        stream_callback_read_sample(o->callback, f);
+    stream_callback_kick(o->callback);
+    check_progress(o); /* without memory for a round nobody else will */
 }
 
-static void tokens_start(struct op *op)
+static void sample_stream_start(struct op *op)
 {
-    struct tokens_op *o = (struct tokens_op *)op;
+    struct sample_stream_op *o = (struct sample_stream_op *)op;
     o->started = true;
-    o->owner.told = on_told;
-    teller_bind(o->teller, &o->owner, op->future->tap);
+    o->owner.told = on_delivered;
+    stream_callback_bind(o->callback, &o->owner, op->future->tap);
     if (o->list) {
-        teller_read_list(o->teller, o->list);
+        stream_callback_read_list(o->callback, o->list);
         stream_list_listen(o->list, on_events, o);
-        teller_kick(o->teller);
+        stream_callback_kick(o->callback);
     }
     if (tinker_future_done(o->source)) { /* futures complete on this thread */
         on_source(o->source, o);
@@ -116,8 +116,8 @@ static void tokens_start(struct op *op)
     o->source->notify_state = o;
 }
 
-static const struct op_class tokens_class = { "sample_stream", tokens_start, tokens_abandon,
-                                              tokens_destroy };
+static const struct op_class sample_stream_class = { "sample_stream", sample_stream_start,
+                                                     sample_stream_abandon, sample_stream_destroy };
 
 /* ---- submitting, in the caller's thread ----------------------------------------------------- */
 
@@ -131,8 +131,8 @@ static bool can_stream(const tinker_sampler *s, const tinker_sample_options *opt
 }
 
 /* The source, with the options of the call; false: *err says why. */
-static bool open_source(struct tokens_op *o, tinker_sampler *s, const struct sample_request *r,
-                        tinker_error *err)
+static bool open_event_source(struct sample_stream_op *o, tinker_sampler *s,
+                              const struct sample_request *r, tinker_error *err)
 {
     if (!can_stream(s, &r->opts)) {
         o->source = tinker_sampler_sample(s, r->prompt, &r->params, &r->opts, err);
@@ -160,16 +160,17 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
         err_set(err, TINKER_EINVAL, "nobody would hear of the tokens: on_event is NULL");
         return NULL;
     }
-    struct tokens_op *o = calloc(1, sizeof(*o));
+    struct sample_stream_op *o = calloc(1, sizeof(*o));
     tinker_future *f = NULL;
     if (o)
-        o->teller = teller_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
-                               r.opts.topk_sample_logprobs, on_event, state);
-    if (!o || !o->teller)
+        o->callback =
+            stream_callback_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
+                                r.opts.topk_sample_logprobs, on_event, state);
+    if (!o || !o->callback)
         err_nomem(err, "sample");
-    else if (open_source(o, s, &r, err))
-        f = op_submit_over(&o->op, &tokens_class, s->holder, RESULT_SAMPLE, o->source, err);
+    else if (open_event_source(o, s, &r, err))
+        f = op_submit_over(&o->op, &sample_stream_class, s->holder, RESULT_SAMPLE, o->source, err);
     if (!f && o)
-        tokens_destroy(&o->op);
+        sample_stream_destroy(&o->op);
     return f;
 }
