@@ -43,8 +43,9 @@ int main(int argc, char **argv)
     opts.loader = load_here;
     opts.loader_state = (void *)dir;
     tinker_tokens ids = TINKER_TOKENS_INIT;
-    if (tinker_sampler_encode(s, text, strlen(text), &opts, NULL, MINUTE_MS, &ids, &err) !=
-        TINKER_OK)
+    tinker_tokenizer *tok =
+        need(tinker_sampler_create_tokenizer(s, &opts, MINUTE_MS, &err), "tokenizer");
+    if (tinker_tokenizer_encode(tok, text, strlen(text), NULL, &ids, &err) != TINKER_OK)
         die("encode");
     printf("%zu tokens:", ids.n);
     for (size_t i = 0; i < ids.n; i++)
@@ -58,7 +59,7 @@ int main(int argc, char **argv)
     tinker_future *f = await(tinker_sampler_sample(s, &input, &params, NULL, &err), "sample");
     const tinker_sequence *q = &tinker_future_sample(f)->sequences[0];
     tinker_text out = TINKER_TEXT_INIT;
-    if (tinker_sampler_decode(s, q->tokens, q->n, &opts, NULL, MINUTE_MS, &out, &err) != TINKER_OK)
+    if (tinker_tokenizer_decode(tok, q->tokens, q->n, NULL, &out, &err) != TINKER_OK)
         die("decode");
     printf("\nsampled:%s\n", out.s);
 
@@ -73,6 +74,7 @@ int main(int argc, char **argv)
     expect(strcmp(back.s, text) == 0, "decoding gives the text back");
     printf("round trip: %s\n", back.s);
 
+    tinker_tokenizer_free(tok);
     tinker_text_clear(&back);
     tinker_tokens_clear(&direct);
     tinker_text_clear(&out);

@@ -62,11 +62,11 @@ static size_t byte_order_mark(const char *s)
     return strncmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *err)
+tinker_status tinker_dataset_next(tinker_dataset *d, const tinker_conversation **out,
+                                  tinker_error *err)
 {
     tinker_error own;
-    err = err ? err : &own;
-    *err = (tinker_error){ .status = TINKER_OK };
+    *out = NULL;
     tinker_conversation_free(d->row);
     d->row = NULL;
     ssize_t n;
@@ -75,16 +75,18 @@ const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *
         errno = 0;
         n = getline(&d->line, &d->cap, d->file);
         if (n < 0) {
-            if (errno)
-                err_errno(err, "read", d->path);
-            return NULL;
+            return errno ? err_errno(err, "read", d->path) : TINKER_OK; /* the end */
         }
         skip = d->number++ == 0 ? byte_order_mark(d->line) : 0;
     } while (is_blank(d->line + skip, (size_t)n - skip));
-    d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, err);
-    if (!d->row)
-        err_prefix(err, "%s:%zu", d->path, d->number);
-    return d->row;
+    d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, &own);
+    *out = d->row;
+    if (d->row)
+        return TINKER_OK;
+    err_prefix(&own, "%s:%zu", d->path, d->number);
+    if (err)
+        *err = own;
+    return own.status;
 }
 
 size_t tinker_dataset_line(const tinker_dataset *d)

@@ -2,8 +2,10 @@
  * not know; a report has few kinds of values. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <tinker/custom_loss.h>
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/number.h"
 #include "autodiff/tape.h"
 
@@ -71,7 +73,25 @@ static void put_regularizer(struct buf *b, const tinker_loss_term *t)
     put_custom(b, t);
 }
 
-char *tinker_loss_report_json(const tinker_loss_report *r)
+/* Append b to *out.  By hand: tinker_text_append() belongs to the tokenizers, which this room
+ * does not know. */
+static tinker_status append_text(tinker_text *out, const struct buf *b, tinker_error *err)
+{
+    size_t need = out->n + b->len + 1;
+    char *s =
+        buf_ok(b) && need > b->len ? realloc(out->s, need > out->cap ? need : out->cap) : NULL;
+    if (!s)
+        return err_nomem(err, "loss report");
+    memcpy(s + out->n, b->data, b->len);
+    out->s = s;
+    out->cap = need > out->cap ? need : out->cap;
+    out->n += b->len;
+    s[out->n] = '\0';
+    return TINKER_OK;
+}
+
+tinker_status tinker_loss_report_json(const tinker_loss_report *r, tinker_text *out,
+                                      tinker_error *err)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 4);
@@ -95,5 +115,7 @@ char *tinker_loss_report_json(const tinker_loss_report *r)
         put_member(&b, "total_grad_norm", r->total_grad_norm);
     }
     buf_putc(&b, '}');
-    return buf_detach(&b, NULL);
+    tinker_status s = append_text(out, &b, err);
+    buf_clear(&b);
+    return s;
 }

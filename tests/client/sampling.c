@@ -197,7 +197,7 @@ static void test_logprobs(void) /* R-132 */
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_no_retries\":true}");
     say(&w, POLL, 200, "{\"sequences\":[],\"prompt_logprobs\":[null,-1.5,-2.5]}", 1);
-    tinker_future *f = tinker_sampler_logprobs(s, fake_prompt(3), NULL);
+    tinker_future *f = tinker_sampler_compute_logprobs(s, fake_prompt(3), NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     const tinker_sample *r = tinker_future_sample(f);
     REQUIRE(r);
@@ -544,7 +544,7 @@ static void test_clients_of_one_session_share(void) /* R-066 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
-    char *text = tinker_sampler_export(s, NULL);
+    char *text = export_text(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_sampler *twin = sampling_client_new(s->holder, s->id, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
@@ -655,7 +655,8 @@ static void test_failures_without_the_handler(void) /* R-068 */
     CHECK_INT(world_log_count(&w, "sample failed"), 0);
     tinker_future_free(f);
     say(&w, POLL, 410, "{}", 1);
-    f = tinker_sampler_logprobs(s, fake_prompt(3), NULL); /* this one always goes through it */
+    f = tinker_sampler_compute_logprobs(s, fake_prompt(3),
+                                        NULL); /* this one always goes through it */
     CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
     CHECK_INT(fake_count(w.server, ASAMPLE), 3);
     tinker_future_free(f);
@@ -780,7 +781,7 @@ static void test_base_model(void) /* R-134 */
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"tiny\"}", -1);
     for (int i = 0; i < 2; i++) {
-        tinker_future *f = tinker_sampler_base_model(s, NULL);
+        tinker_future *f = tinker_sampler_get_base_model(s, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
         CHECK_STR(tinker_future_path(f), "tiny");
         tinker_future_free(f);
@@ -794,7 +795,7 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, NULL);
-    char *text = tinker_sampler_export(s, &w.err);
+    char *text = export_text(s, &w.err);
     REQUIRE(text);
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-not-the-right-one";

@@ -11,7 +11,6 @@
 enum { THREADS = 8 };
 
 static atomic_int loads;
-static char info_seen[1]; /* a state of its own: what is remembered goes by it */
 static char asked[256], revision_asked[64];
 
 /* A loader that takes its time, so that threads meet inside. */
@@ -126,7 +125,7 @@ static void test_asks_once(void)
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t && s);
     say(&w, API "get_info", 200, info, 1);
-    tinker_tokenizer *tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    tinker_tokenizer *tok = tinker_training_create_tokenizer(t, &o, 5000, &err);
     REQUIRE(tok != NULL);
     CHECK_STR(asked, "org/base");
     CHECK_INT(fake_count(w.server, API "get_info"), 1);
@@ -134,13 +133,13 @@ static void test_asks_once(void)
     say(&w, API "get_info", 200,
         "{\"model_data\":{\"model_name\":\"n\",\"base_model\":\"org/first\"},\"model_id\":\"m\"}",
         1);
-    tok = tinker_training_tokenizer(t, &o, 5000, &err); /* base_model before model_name */
+    tok = tinker_training_create_tokenizer(t, &o, 5000, &err); /* base_model before model_name */
     CHECK_STR(asked, "org/first");
     tinker_tokenizer_free(tok);
     say(&w, API "get_info", 200,
         "{\"model_data\":{\"model_name\":\"n\",\"tokenizer_id\":\"own/tok:7\"},\"model_id\":\"m\"}",
         1);
-    tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    tok = tinker_training_create_tokenizer(t, &o, 5000, &err);
     CHECK_STR(asked, "own/tok");
     CHECK_INT(fake_count(w.server, API "get_info"), 3);
     tinker_tokenizer_free(tok);
@@ -148,12 +147,12 @@ static void test_asks_once(void)
         w.server, API "get_info",
         (struct fake_reply){
             .status = 503, .body = "{}", .headers = "x-should-retry: false\r\n", .times = -1 });
-    CHECK(!tinker_training_tokenizer(t, &o, 5000, &err));
+    CHECK(!tinker_training_create_tokenizer(t, &o, 5000, &err));
     CHECK_INT(err.http_status, 503);
     CHECK_INT(fake_count(w.server, API "get_info"), 4); /* no second layer */
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"meta-llama/Llama-3.1-8B\"}", 1);
-    tok = tinker_sampler_tokenizer(s, &o, 5000, &err);
+    tok = tinker_sampler_create_tokenizer(s, &o, 5000, &err);
     REQUIRE(tok != NULL);
     CHECK_STR(asked, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer");
     CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 1);
@@ -243,83 +242,7 @@ static void test_as_futures(void)
     world_close(&w);
 }
 
-struct worker {
-    tinker_training *t;
-    tinker_tokenizer_options *o;
-    size_t n;
-};
-
-static void *encode_one(void *arg)
-{
-    struct worker *k = arg;
-    tinker_tokens ids = TINKER_TOKENS_INIT;
-    tinker_error err;
-    for (int i = 0; i < 5; i++)
-        tinker_training_encode(k->t, "hello world", 11, k->o, NULL, 5000, &ids, &err);
-    k->n = ids.n;
-    tinker_tokens_clear(&ids);
-    return NULL;
-}
-
-/* R-211 on a client: any number of encodes from any number of threads ask once. */
-static void test_encode_on_clients(void)
-{
-    struct world w;
-    world_open_real(&w, NULL);
-    tinker_error err = { 0 };
-    tinker_tokenizer_options o = by(loader, info_seen);
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
-    REQUIRE(t != NULL);
-    say(&w, API "get_info", 400, "{\"detail\":\"not yet\"}", 1);
-    tinker_tokens ids = TINKER_TOKENS_INIT;
-    CHECK_INT(tinker_training_encode(t, "hello", 5, &o, NULL, 5000, &ids, &err), TINKER_EHTTP);
-    CHECK_INT(ids.n, 0);
-    say(&w, API "get_info", 200, info, -1); /* a failure is not remembered */
-    pthread_t thread[THREADS];
-    struct worker k[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        k[i] = (struct worker){ t, &o, 0 };
-        pthread_create(&thread[i], NULL, encode_one, &k[i]);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(thread[i], NULL);
-        CHECK_INT(k[i].n, 10); /* "hello" and " world", five times */
-    }
-    CHECK_INT(fake_count(w.server, API "get_info"), 2);
-    CHECK_INT(atomic_load(&loads), 1);
-    /* there and back, ASCII and not */
-    static const char *const texts[] = { "hello world", "\xC3\xA9 \xE6\xBC\xA2 \xF0\x9F\x99\x82",
-                                         "" };
-    for (size_t i = 0; i < 3; i++) {
-        tinker_text back = TINKER_TEXT_INIT;
-        ids.n = 0;
-        CHECK_INT(tinker_training_encode(t, texts[i], strlen(texts[i]), &o, NULL, 5000, &ids, &err),
-                  TINKER_OK);
-        CHECK_INT(tinker_training_decode(t, ids.ids, ids.n, &o, NULL, 5000, &back, &err),
-                  TINKER_OK);
-        CHECK_MEM(back.s, back.n, texts[i], strlen(texts[i]));
-        tinker_text_clear(&back);
-    }
-    tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
-    REQUIRE(s != NULL);
-    say(&w, API "samplers/sess:sample:0", 200,
-        "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"org/base\"}", -1);
-    tinker_text back = TINKER_TEXT_INIT;
-    ids.n = 0;
-    CHECK_INT(tinker_sampler_encode(s, "hello", 5, &o, NULL, 5000, &ids, &err), TINKER_OK);
-    CHECK_INT(tinker_sampler_decode(s, ids.ids, ids.n, &o, NULL, 5000, &back, &err), TINKER_OK);
-    CHECK_STR(back.s, "hello");
-    CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 1);
-    CHECK_INT(tinker_sampler_encode(s, NULL, 5, &o, NULL, 5000, &ids, &err), TINKER_EINVAL);
-    CHECK_INT(tinker_sampler_decode(s, NULL, 5, &o, NULL, 5000, &back, &err), TINKER_EINVAL);
-    tinker_text_clear(&back);
-    tinker_tokens_clear(&ids);
-    tinker_sampler_free(s);
-    tinker_training_free(t);
-    world_close(&w);
-}
-
-/* R-211 without a client: by the name of a model, and as a model input. */
+/* by the name of a model, and as a model input. */
 static void test_by_name(void)
 {
     tinker_tokenizer_options o = by(loader, NULL);
@@ -365,7 +288,6 @@ int main(void)
     RUN(test_loaded_once);
     RUN(test_asks_once);
     RUN(test_as_futures);
-    RUN(test_encode_on_clients);
     RUN(test_by_name);
     return tap_done();
 }

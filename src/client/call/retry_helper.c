@@ -31,7 +31,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     int64_t start = clock_now_ms(clock_real());
     for (int k = 0;; k++) {
         mine = (tinker_error){ 0 };
-        s = fn(state, k, &mine);
+        s = fn(k, &mine, state);
         if (s == TINKER_OK)
             return s;
         bool last = !mine.retriable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||

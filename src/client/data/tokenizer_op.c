@@ -182,5 +182,5 @@ tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                 tinker_error *err)
 {
     struct tokenizer_op *o = tokenizer_op_new(opts, err);
-    return o ? submit_tokenizer(o, s->holder, tinker_sampler_base_model(s, err), err) : NULL;
+    return o ? submit_tokenizer(o, s->holder, tinker_sampler_get_base_model(s, err), err) : NULL;
 }

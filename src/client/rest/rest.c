@@ -530,7 +530,7 @@ tinker_future *tinker_rest_sampler(tinker_rest *r, const char *sampler_id, tinke
     return path ? submit(r, &sampler_kind, path, NULL, err) : NULL;
 }
 
-tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
+tinker_future *tinker_sampler_get_base_model(tinker_sampler *s, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
     return path ? rest_submit(s->holder, &base_model_kind, path, NULL, err) : NULL;
@@ -579,7 +579,7 @@ static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind,
     return rest_submit(t->holder, kind, path_of("api/v1/get_info"), &body, err);
 }
 
-tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
+tinker_future *tinker_training_get_info(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &info_kind, err);
 }

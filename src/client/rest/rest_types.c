@@ -57,7 +57,7 @@ static int64_t int_of(struct wire_opt_int v)
 static tinker_checkpoint checkpoint_of(const struct wire_checkpoint *w)
 {
     tinker_checkpoint_kind kind = TINKER_CHECKPOINT_TRAINING;
-    tinker_checkpoint_kind_parse(w->checkpoint_type, &kind);
+    tinker_checkpoint_kind_parse(w->checkpoint_type, &kind, NULL);
     return (tinker_checkpoint){
         .id = w->checkpoint_id,
         .sampler = kind == TINKER_CHECKPOINT_SAMPLER,

@@ -373,31 +373,6 @@ static tinker_status split_body(struct sample_op *s, tinker_error *err)
     return TINKER_OK;
 }
 
-/* Fields that older services do not know are sent only when they say something. */
-static struct wire_opt_int optional_count(size_t n)
-{
-    return (struct wire_opt_int){ n > 0, (int64_t)n };
-}
-
-tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
-                            struct buf *out, tinker_error *err)
-{
-    struct wire_sample_request req;
-    wire_init(&wire_sample_request, &req);
-    req.num_samples = (int64_t)r->opts.num_samples;
-    req.prompt = *r->prompt;
-    req.sampling_params = r->params;
-    req.sampling_session_id = s->id;
-    req.seq_id = (struct wire_opt_int){ numbered, 0 };
-    req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
-    req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
-    req.topk_sample_logprobs = optional_count(r->opts.topk_sample_logprobs);
-    req.target_prompt_logprobs = r->opts.target_prompt_logprobs;
-    req.prompt_alt_tokens_k = optional_count(r->opts.prompt_alt_tokens_k);
-    req.prompt_logprobs_last_n = optional_count(r->opts.prompt_logprobs_last_n);
-    return wire_encode_json(&wire_sample_request, &req, out, err);
-}
-
 tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order *order,
                              struct buf *body, tinker_error *err)
 {
@@ -443,55 +418,6 @@ static tinker_future *submit_request(tinker_sampler *sampler, const struct sampl
                                   : sample_submit(sampler, &order, &body, err);
 }
 
-/* The rest of the tensor is looked at when it is written. */
-static tinker_status check_targets(const tinker_tensor *t, tinker_error *err)
-{
-    if (t && wire_dtype(t->dtype) != TINKER_INT64)
-        return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: tokens are integers");
-    if (t && (!t->shape || t->ndim != 2))
-        return err_set(err, TINKER_EINVAL,
-                       "target_prompt_logprobs needs a shape of two dimensions, one row for each "
-                       "token of the prompt but the first");
-    return TINKER_OK;
-}
-
-static tinker_status check_options(const tinker_sample_options *o, tinker_error *err)
-{
-    const struct {
-        const char *name;
-        size_t n;
-    } counts[] = { { "topk_prompt_logprobs", o->topk_prompt_logprobs },
-                   { "topk_sample_logprobs", o->topk_sample_logprobs },
-                   { "prompt_logprobs_last_n", o->prompt_logprobs_last_n },
-                   { "prompt_alt_tokens_k", o->prompt_alt_tokens_k } };
-    if (o->num_samples == 0 || o->num_samples > INT32_MAX)
-        return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
-                       o->num_samples);
-    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
-        if (counts[i].n > INT32_MAX)
-            return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", counts[i].name,
-                           counts[i].n, INT32_MAX);
-    return check_targets(o->target_prompt_logprobs, err);
-}
-
-tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
-                           const tinker_sampling_params *params, const tinker_sample_options *opts,
-                           tinker_error *err)
-{
-    *r = (struct sample_request){ prompt, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLE_OPTIONS_INIT };
-    tinker_status s =
-        opts_copy(&r->params, sizeof(r->params), params, "tinker_sampling_params", err);
-    if (s == TINKER_OK)
-        s = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_sample_options", err);
-    if (s == TINKER_OK)
-        s = wire_check_sampling_params(&r->params, err);
-    if (s == TINKER_OK && !prompt)
-        s = err_set(err, TINKER_EINVAL, "sample needs a prompt");
-    if (s == TINKER_OK)
-        s = wire_check_model_input(prompt, true, err);
-    return s == TINKER_OK ? check_options(&r->opts, err) : s;
-}
-
 tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
                                      const tinker_sampling_params *params,
                                      const tinker_sample_options *opts, tinker_error *err)
@@ -502,8 +428,8 @@ tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input
     return submit_request(s, &r, false, err);
 }
 
-tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
-                                       tinker_error *err)
+tinker_future *tinker_sampler_compute_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
+                                               tinker_error *err)
 {
     struct sample_request r;
     if (sample_check(&r, prompt, NULL, NULL, err) != TINKER_OK)

@@ -122,19 +122,18 @@ static const struct op_class sample_stream_class = { "sample_stream", sample_str
 /* ---- submitting, in the caller's thread ----------------------------------------------------- */
 
 /* Does the service offer streams, and does one carry what is asked for? */
-static bool can_stream(const tinker_sampler *s, const tinker_sample_options *opts)
+static bool can_stream(const tinker_sampler *s, const struct sample_request *r)
 {
     const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
-    return offered->has && offered->value && !opts->prompt_logprobs &&
-           !opts->topk_prompt_logprobs && !opts->target_prompt_logprobs &&
-           !opts->prompt_alt_tokens_k && opts->num_samples <= STREAM_SEQUENCES_MAX;
+    return offered->has && offered->value && !sample_prompt_option(r) &&
+           r->opts.num_samples <= STREAM_SEQUENCES_MAX;
 }
 
 /* The source, with the options of the call; false: *err says why. */
 static bool open_event_source(struct sample_stream_op *o, tinker_sampler *s,
                               const struct sample_request *r, tinker_error *err)
 {
-    if (!can_stream(s, &r->opts)) {
+    if (!can_stream(s, r)) {
         o->source = tinker_sampler_sample(s, r->prompt, &r->params, &r->opts, err);
         return o->source != NULL;
     }
@@ -150,7 +149,7 @@ static bool open_event_source(struct sample_stream_op *o, tinker_sampler *s,
 tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                             const tinker_sampling_params *params,
                                             const tinker_sample_options *opts,
-                                            tinker_stream_callback *on_event, void *state,
+                                            tinker_stream_event_fn *on_event, void *state,
                                             tinker_error *err)
 {
     struct sample_request r;
@@ -163,9 +162,8 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
     struct sample_stream_op *o = calloc(1, sizeof(*o));
     tinker_future *f = NULL;
     if (o)
-        o->callback =
-            stream_callback_new(s->holder, can_stream(s, &r.opts) ? r.opts.num_samples : 0,
-                                r.opts.topk_sample_logprobs, on_event, state);
+        o->callback = stream_callback_new(s->holder, can_stream(s, &r) ? r.opts.num_samples : 0,
+                                          r.opts.topk_sample_logprobs, on_event, state);
     if (!o || !o->callback)
         err_nomem(err, "sample");
     else if (open_event_source(o, s, &r, err))

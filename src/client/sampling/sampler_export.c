@@ -93,20 +93,20 @@ static bool may_sync_with_loop(const struct runtime *rt, const char *what, tinke
     return false;
 }
 
-char *tinker_sampler_export(tinker_sampler *s, tinker_error *err)
+tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out, tinker_error *err)
 {
     struct export_job j = { .sampler = s };
     if (!may_sync_with_loop(s->holder->rt, "tinker_sampler_export", err))
-        return NULL;
+        return TINKER_ESTATE;
     buf_init(&j.out, 1 << 20);
     runtime_sync(s->holder->rt, export_on_loop, &j);
-    char *text = j.status == TINKER_OK ? buf_detach(&j.out, NULL) : NULL;
-    if (!text && j.status == TINKER_OK)
-        err_nomem(err, "sampler");
-    else if (!text && err)
+    if (j.status == TINKER_OK)
+        j.status = buf_ok(&j.out) ? tinker_text_append(out, j.out.data, j.out.len, err)
+                                  : err_nomem(err, "sampler");
+    else if (err)
         *err = j.err;
     buf_clear(&j.out);
-    return text;
+    return j.status;
 }
 
 /* ---- import ------------------------------------------------------------------------------- */

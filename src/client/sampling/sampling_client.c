@@ -39,7 +39,6 @@ void sampling_client_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tinker_future_free(s->named);
     helper_release(s->far);
     pthread_mutex_destroy(&s->lock);
     free(s->id);

@@ -13,7 +13,6 @@ struct tinker_sampler {
     char *id; /* of the sampling session */
     pthread_mutex_t lock;
     tinker_retry_options retry; /* lock; copied into each sample */
-    tinker_future *named;       /* lock: what the model is called, asked for by the first encode */
     int64_t next_seq;           /* loop thread */
     struct observe watch;       /* loop thread */
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
@@ -23,7 +22,7 @@ tinker_sampler *sampling_client_new(struct holder *h, const char *id, tinker_err
 void sampling_client_ref(tinker_sampler *s);
 void sampling_client_unref(tinker_sampler *s);
 
-/* sampling.c: a request of the user's, checked against the defaults of this version. */
+/* sample_options.c: a request of the user's, checked against the defaults of this version. */
 struct sample_request {
     const tinker_model_input *prompt;
     tinker_sampling_params params;
@@ -32,10 +31,12 @@ struct sample_request {
 tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
                            const tinker_sampling_params *params, const tinker_sample_options *opts,
                            tinker_error *err);
-/* Its JSON, with a seq_id of 0 or without one; appended to an initialised buffer. */
+/* The first of its options that is about the prompt, which no stream carries; NULL: none. */
+const char *sample_prompt_option(const struct sample_request *r);
+/* Its JSON, with a seq_id of 0 or without one; appended to an initialized buffer. */
 tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
                             struct buf *out, tinker_error *err);
-/* An encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
+/* sample_op.c: an encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
 struct sample_order {
     int64_t bytes; /* of the prompt, for the budgets */
     tinker_retry_options retry;

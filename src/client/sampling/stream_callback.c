@@ -23,7 +23,7 @@ struct kept_sequence {
 struct stream_callback {
     struct round round; /* first */
     const atomic_bool *muted;
-    tinker_stream_callback *call;
+    tinker_stream_event_fn *call;
     void *state;
     struct tap *tap; /* a reference, NULL: not bound */
     /* loop thread: */
@@ -172,7 +172,7 @@ static void deliver_events(struct round *r)
             t->stopped = true;
             return;
         }
-        t->stopped = t->call(t->state, &e) != 0;
+        t->stopped = t->call(&e, t->state) != 0;
         tap_leave(t->tap);
     }
 }
@@ -200,7 +200,7 @@ static void on_round_over(struct round *r)
 static const struct round_class rounds = { deliver_events, on_round_over, destroy_callback };
 
 struct stream_callback *stream_callback_new(struct holder *h, size_t n_sequences, size_t topk,
-                                            tinker_stream_callback *call, void *state)
+                                            tinker_stream_event_fn *call, void *state)
 {
     struct stream_callback *t = calloc(1, sizeof(*t));
     struct kept_sequence *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;

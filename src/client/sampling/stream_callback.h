@@ -22,7 +22,7 @@ struct stream_callback_owner {
 /* Any thread.  n_sequences: of a stream; topk: likeliest tokens that were asked for in the place of
  * each of its tokens.  NULL: no memory. */
 struct stream_callback *stream_callback_new(struct holder *h, size_t n_sequences, size_t topk,
-                                            tinker_stream_callback *call, void *state);
+                                            tinker_stream_event_fn *call, void *state);
 /* Who hears of rounds, and whether the user may be called. */
 void stream_callback_bind(struct stream_callback *t, struct stream_callback_owner *owner,
                           struct tap *tap);

@@ -455,16 +455,6 @@ static struct stream_op *stream_op_new(tinker_sampler *s, const struct sample_re
     return o;
 }
 
-/* What was asked of the prompt: streams tell of sampled tokens only. */
-static const char *not_in_streams(const tinker_sample_options *o)
-{
-    return o->prompt_logprobs           ? "prompt_logprobs"
-           : o->topk_prompt_logprobs    ? "topk_prompt_logprobs"
-           : o->target_prompt_logprobs  ? "target_prompt_logprobs"
-           : o->prompt_alt_tokens_k > 0 ? "prompt_alt_tokens_k"
-                                        : NULL;
-}
-
 tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
                                      const tinker_sampling_params *params,
                                      const tinker_sample_options *opts, tinker_error *err)
@@ -473,7 +463,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     const struct wire_opt_bool *offered = &s->holder->server.stream_sample;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    const char *missing = not_in_streams(&r.opts);
+    const char *missing = sample_prompt_option(&r);
     if (missing) {
         err_set(err, TINKER_EINVAL, "%s: no stream carries it; tinker_sampler_sample() does",
                 missing);
@@ -532,9 +522,19 @@ int tinker_stream_fd(tinker_stream *st, tinker_error *err)
     return fd;
 }
 
-tinker_future *tinker_stream_future(tinker_stream *st)
+const tinker_future *tinker_stream_future(const tinker_stream *st)
 {
     return st->future;
+}
+
+void tinker_stream_cancel(tinker_stream *st)
+{
+    tinker_future_cancel(st->future);
+}
+
+void tinker_stream_set_deadline(tinker_stream *st, int64_t timeout_ms)
+{
+    tinker_future_set_deadline(st->future, timeout_ms);
 }
 
 void tinker_stream_free(tinker_stream *st)

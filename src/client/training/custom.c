@@ -258,23 +258,10 @@ tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tink
     return TINKER_OK;
 }
 
-/* Wait for a pass that nobody else knows; a timeout ends it. */
-static tinker_status await_forward(tinker_future *f, int64_t timeout_ms, tinker_error *err)
-{
-    tinker_status s = tinker_future_wait(f, timeout_ms, err);
-    if (s == TINKER_ETIMEDOUT && !tinker_future_done(f)) {
-        err_set(err, s, "forward pass of a custom loss not complete after %lld ms",
-                (long long)timeout_ms);
-        trouble_append(err, f);
-        tinker_future_cancel(f);
-    }
-    return s;
-}
-
 /* What happens is told to the hooks of the service, then to the caller's own observer. */
 struct told {
     struct hooks *hooks;
-    tinker_loss_observer *observer;
+    tinker_loss_event_fn *observer;
     void *state;
 };
 
@@ -295,64 +282,4 @@ tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, voi
     told.observer = send_loss_event;
     told.observer_state = &to;
     return tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
-}
-
-static tinker_loss_report *run_forward(tinker_training *t, struct arena *a,
-                                       const tinker_datum *data, size_t n, tinker_loss_fn *fn,
-                                       void *state, const tinker_custom_options *opts,
-                                       int64_t timeout_ms, tinker_error *err)
-{
-    const tinker_datum *plain = custom_forward_data(a, data, n);
-    tinker_tensor *logprobs = arena_array(a, n, sizeof(*logprobs));
-    if (!plain || !logprobs) {
-        err_nomem(err, "data of a custom loss");
-        return NULL;
-    }
-    tinker_future *f = tinker_training_forward(t, plain, n, &custom_cross_entropy, err);
-    tinker_loss_report *r = NULL;
-    if (f && await_forward(f, timeout_ms, err) == TINKER_OK &&
-        custom_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
-        r = custom_evaluate(t->holder->hooks, fn, state, data, logprobs, n, opts, err);
-    tinker_future_free(f);
-    return r;
-}
-
-static tinker_future *submit_backward(tinker_training *t, struct arena *a, const tinker_datum *data,
-                                      const tinker_loss_report *r, tinker_error *err)
-{
-    const tinker_datum *weighted = custom_backward_data(a, data, r);
-    struct custom_metrics *m = custom_metrics_new(r->metrics, r->n_metrics);
-    tinker_future *f = NULL;
-    if (weighted && m)
-        f = training_backward_custom(t, weighted, r->n_gradients, &custom_cross_entropy, &m, err);
-    else
-        err_nomem(err, "gradients of a custom loss");
-    custom_metrics_free(m);
-    return f;
-}
-
-tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
-                                                       size_t n, tinker_loss_fn *fn, void *state,
-                                                       const tinker_custom_options *opts,
-                                                       int64_t timeout_ms,
-                                                       tinker_loss_report **report,
-                                                       tinker_error *err)
-{
-    tinker_custom_options ours;
-    if (report)
-        *report = NULL;
-    if (runtime_may_block("tinker_training_forward_backward_custom", err) != TINKER_OK ||
-        evaluate_check(opts, fn, &ours, err) != TINKER_OK ||
-        custom_check(data, n, &ours, err) != TINKER_OK)
-        return NULL;
-    struct arena a;
-    arena_init(&a, SIZE_MAX);
-    tinker_loss_report *r = run_forward(t, &a, data, n, fn, state, &ours, timeout_ms, err);
-    tinker_future *f = r ? submit_backward(t, &a, data, r, err) : NULL;
-    if (f && report)
-        *report = r;
-    else
-        tinker_loss_report_free(r);
-    arena_clear(&a);
-    return f;
 }

@@ -1,5 +1,5 @@
-/* custom.h - the parts of a custom loss that its two forms share, and its metrics on their way
- * into the result of the backward pass. */
+/* custom.h - a custom loss: its data, its metrics on their way into the result of the backward
+ * pass, and the job between the two passes. */
 #ifndef CLIENT_CUSTOM_H
 #define CLIENT_CUSTOM_H
 
@@ -49,10 +49,5 @@ void custom_jobs_wait(const void *holder);
 tinker_future *training_submit_custom(struct tinker_training *t, const tinker_datum *data, size_t n,
                                       struct custom_job *job, tinker_future **forward,
                                       tinker_error *err);
-
-/* training.c: a forward_backward whose result gets *overlay, which becomes its own. */
-tinker_future *training_backward_custom(struct tinker_training *t, const tinker_datum *data,
-                                        size_t n, const tinker_loss *loss,
-                                        struct custom_metrics **overlay, tinker_error *err);
 
 #endif

@@ -330,11 +330,10 @@ static void release_thread(struct custom_job *j, bool go)
     pthread_mutex_unlock(&j->lock);
 }
 
-tinker_future *tinker_training_request_forward_backward_custom(tinker_training *t,
-                                                               const tinker_datum *data, size_t n,
-                                                               tinker_loss_fn *fn, void *state,
-                                                               const tinker_custom_options *opts,
-                                                               tinker_error *err)
+tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
+                                                       size_t n, tinker_loss_fn *fn, void *state,
+                                                       const tinker_custom_options *opts,
+                                                       tinker_error *err)
 {
     tinker_custom_options ours;
     pthread_t thread;

@@ -38,7 +38,7 @@ struct run {
 struct tinker_recovery {
     tinker_service *service;
     tinker_rest *rest;
-    tinker_recovery_policy policy;
+    tinker_recovery_options policy;
     char *checkpoint; /* of the policy */
     struct recovery_callback *callback;
     struct run *runs;
@@ -51,12 +51,12 @@ static void start_next(tinker_recovery *r);
 
 /* ---- the policy ---------------------------------------------------------------------------- */
 
-tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recovery_policy *theirs,
+tinker_status recovery_policy(tinker_recovery_options *ours, const tinker_recovery_options *theirs,
                               tinker_error *err)
 {
-    const tinker_recovery_policy dflt = TINKER_RECOVERY_POLICY_INIT;
+    const tinker_recovery_options dflt = TINKER_RECOVERY_OPTIONS_INIT;
     *ours = dflt;
-    tinker_status s = opts_copy(ours, sizeof(*ours), theirs, "tinker_recovery_policy", err);
+    tinker_status s = opts_copy(ours, sizeof(*ours), theirs, "tinker_recovery_options", err);
     if (s != TINKER_OK)
         return s;
     if (ours->strategy == TINKER_RECOVERY_BEST)
@@ -78,7 +78,7 @@ tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recover
     return TINKER_OK;
 }
 
-int64_t recovery_delay_ms(const tinker_recovery_policy *p, int k)
+int64_t recovery_delay_ms(const tinker_recovery_options *p, int k)
 {
     int64_t delay = p->backoff_ms;
     while (--k > 0 && delay < p->max_backoff_ms)
@@ -229,7 +229,7 @@ static void on_created(tinker_future *f, void *state)
 static void create_client(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
-    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options opts = TINKER_FROM_STATE_OPTIONS_INIT;
     tinker_error err;
     free(run->path);
     run->path = strdup(checkpoint);
@@ -456,10 +456,10 @@ static void recovery_destroy(tinker_recovery *r)
     free(r);
 }
 
-tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_policy *policy,
+tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_options *policy,
                                      tinker_error *err)
 {
-    tinker_recovery_policy ours;
+    tinker_recovery_options ours;
     if (recovery_policy(&ours, policy, err) != TINKER_OK)
         return NULL;
     tinker_recovery *r = calloc(1, sizeof(*r));

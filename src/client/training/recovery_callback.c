@@ -14,8 +14,8 @@ struct recovery_callback {
     atomic_int refs; /* the recovery's, and one per message */
     struct runtime *rt;
     atomic_bool closed;
-    tinker_recovered_callback *on_recovery;
-    tinker_unrecovered_callback *on_failure;
+    tinker_recovered_fn *on_recovery;
+    tinker_unrecovered_fn *on_failure;
     void *state;
 };
 
@@ -27,7 +27,7 @@ struct message {
 };
 
 struct recovery_callback *recovery_callback_new(struct runtime *rt,
-                                                const tinker_recovery_policy *policy)
+                                                const tinker_recovery_options *policy)
 {
     struct recovery_callback *a = calloc(1, sizeof(*a));
     if (!a)
@@ -70,9 +70,9 @@ static void call_user(void *arg)
     if (!closed && m->recovered && a->on_recovery) {
         tinker_training *theirs = m->recovered;
         m->recovered = NULL;
-        a->on_recovery(a->state, m->run_id, m->old, theirs, m->checkpoint);
+        a->on_recovery(m->run_id, m->old, theirs, m->checkpoint, a->state);
     } else if (!closed && !m->recovered && a->on_failure)
-        a->on_failure(a->state, m->run_id, &m->err);
+        a->on_failure(m->run_id, &m->err, a->state);
     message_free(m);
 }
 

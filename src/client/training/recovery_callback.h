@@ -11,7 +11,7 @@ struct recovery_callback;
 struct runtime;
 
 struct recovery_callback *recovery_callback_new(struct runtime *rt,
-                                                const tinker_recovery_policy *policy);
+                                                const tinker_recovery_options *policy);
 void recovery_callback_unref(struct recovery_callback *a);
 /* No callback runs after this, except the one that it is called from. */
 void recovery_callback_close(struct recovery_callback *a);

@@ -110,8 +110,7 @@ static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_
 
 static tinker_future *submit_pass(tinker_training *t, const struct training_kind *kind,
                                   const tinker_datum *data, size_t n, const tinker_loss *loss,
-                                  bool forward_only, struct custom_metrics **overlay,
-                                  tinker_error *err)
+                                  bool forward_only, tinker_error *err)
 {
     if (!data || n == 0) {
         err_set(err, TINKER_EINVAL, "%s: No data provided", kind->class.name);
@@ -129,10 +128,6 @@ static tinker_future *submit_pass(tinker_training *t, const struct training_kind
     if (!op)
         return NULL;
     op->proto_body = true;
-    if (overlay) {
-        op->overlay = *overlay;
-        *overlay = NULL;
-    }
     op->parallel = op->n_parts > 1 && t->holder->server.parallel_fwdbwd_chunks;
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->lock);
@@ -153,14 +148,7 @@ tinker_future *tinker_training_forward_backward(tinker_training *t, const tinker
                                                 size_t n, const tinker_loss *loss,
                                                 tinker_error *err)
 {
-    return submit_pass(t, &forward_backward_kind, data, n, loss, false, NULL, err);
-}
-
-tinker_future *training_backward_custom(tinker_training *t, const tinker_datum *data, size_t n,
-                                        const tinker_loss *loss, struct custom_metrics **overlay,
-                                        tinker_error *err)
-{
-    return submit_pass(t, &forward_backward_kind, data, n, loss, false, overlay, err);
+    return submit_pass(t, &forward_backward_kind, data, n, loss, false, err);
 }
 
 /* The two passes of a custom loss, with consecutive ids: what is submitted later comes after
@@ -228,7 +216,7 @@ tinker_future *training_submit_custom(tinker_training *t, const tinker_datum *da
 tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *data, size_t n,
                                        const tinker_loss *loss, tinker_error *err)
 {
-    return submit_pass(t, &forward_kind, data, n, loss, true, NULL, err);
+    return submit_pass(t, &forward_kind, data, n, loss, true, err);
 }
 
 /* ---- requests of one part ------------------------------------------------------------- */

@@ -8,7 +8,6 @@
 #include "client/call/call.h"
 #include "client/call/poll.h"
 #include "client/session/service.h"
-#include "wire/check.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
@@ -38,7 +37,6 @@ void training_client_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
-    tinker_future_free(t->named);
     seq_gaps_clear(&t->gaps);
     pthread_mutex_destroy(&t->lock);
     free(t->model_id);
@@ -245,9 +243,20 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
         err_set(err, TINKER_EINVAL, "create_model needs the name of a base model");
         return NULL;
     }
-    if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK ||
-        wire_check_lora(&ours, err) != TINKER_OK)
+    if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
+    /* Which ranks there are, 0 included, is for the service to say; none has negative ones, and
+     * an adapter of nothing trains nothing anywhere. */
+    if (ours.rank < 0) {
+        err_set(err, TINKER_EINVAL, "lora_config.rank: must not be negative, is %lld",
+                (long long)ours.rank);
+        return NULL;
+    }
+    if (!ours.train_attn && !ours.train_mlp && !ours.train_unembed) {
+        err_set(err, TINKER_EINVAL,
+                "lora_config: one of train_attn, train_mlp and train_unembed must be set");
+        return NULL;
+    }
     struct holder *h = service_session(s, err);
     struct create_op *c = h ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {

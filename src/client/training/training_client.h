@@ -17,7 +17,6 @@ struct tinker_training {
     pthread_mutex_t lock;
     int64_t next_id;      /* lock: of the next request */
     bool unloaded;        /* lock: no more requests */
-    tinker_future *named; /* lock: what the model is called, asked for by the first encode */
     struct turns turns;   /* loop thread */
     struct seq_gaps gaps; /* loop thread: numbers behind the turn that nobody used */
     struct observe watch; /* loop thread */

@@ -374,8 +374,8 @@ static bool copy_string(char **out, const char *text)
     return !text || *out;
 }
 
-static bool copy_options(struct from_state_op *s, const char *path, const tinker_from_state *o,
-                         tinker_error *err)
+static bool copy_options(struct from_state_op *s, const char *path,
+                         const tinker_from_state_options *o, tinker_error *err)
 {
     arena_init(&s->arena, 16 << 20);
     buf_init(&s->body, 16 << 20);
@@ -397,10 +397,11 @@ static bool copy_options(struct from_state_op *s, const char *path, const tinker
 }
 
 tinker_future *tinker_service_request_from_state(tinker_service *service, const char *path,
-                                                 const tinker_from_state *opts, tinker_error *err)
+                                                 const tinker_from_state_options *opts,
+                                                 tinker_error *err)
 {
-    tinker_from_state o = TINKER_FROM_STATE_INIT;
-    if (opts_copy(&o, sizeof(o), opts, "tinker_from_state", err) != TINKER_OK ||
+    tinker_from_state_options o = TINKER_FROM_STATE_OPTIONS_INIT;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_from_state_options", err) != TINKER_OK ||
         training_client_check_path(path, err) != TINKER_OK)
         return NULL;
     struct holder *h = service_session(service, err), *rest = h ? service_rest(service, err) : NULL;
@@ -420,8 +421,8 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
 }
 
 tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
-                                                  const tinker_from_state *opts, int64_t timeout_ms,
-                                                  tinker_error *err)
+                                                  const tinker_from_state_options *opts,
+                                                  int64_t timeout_ms, tinker_error *err)
 {
     if (runtime_may_block("tinker_service_create_from_state", err) != TINKER_OK)
         return NULL;

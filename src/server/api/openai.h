@@ -19,9 +19,8 @@ struct openai {
     bool chat, stream, stream_usage, logprobs, no_tools;
     const char *model;
     struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
-    int64_t max_tokens, n, seed, top_k, top_logprobs;
-    bool has_seed;
-    double temperature, top_p;
+    int64_t n, top_logprobs;
+    tinker_sampling_params params;      /* without stops, which are below */
     const char *stop[OPENAI_STOPS_ALL]; /* strings */
     size_t n_stop;
     int32_t *stop_tokens;

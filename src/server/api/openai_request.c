@@ -130,7 +130,7 @@ static bool unsupported(struct json_reader *r, struct json_str key)
 /* None at all is what leaving it out says. */
 static void read_max_tokens(struct openai *o, struct json_reader *r)
 {
-    if (json_int64(r, &o->max_tokens) && o->max_tokens <= 0)
+    if (json_int64(r, &o->params.max_tokens) && o->params.max_tokens <= 0)
         json_fail(r, "max_tokens must be a positive number");
 }
 
@@ -149,13 +149,13 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
     else if (json_str_is(key, "n"))
         json_int64(r, &o->n);
     else if (json_str_is(key, "seed"))
-        o->has_seed = json_int64(r, &o->seed);
+        o->params.has_seed = json_int64(r, &o->params.seed);
     else if (json_str_is(key, "temperature"))
-        json_double(r, &o->temperature);
+        json_double(r, &o->params.temperature);
     else if (json_str_is(key, "top_p"))
-        json_double(r, &o->top_p);
+        json_double(r, &o->params.top_p);
     else if (json_str_is(key, "top_k"))
-        json_int64(r, &o->top_k);
+        json_int64(r, &o->params.top_k);
     else if (json_str_is(key, "stop"))
         read_stop(o, r);
     else if (json_str_is(key, "stop_token_ids"))
@@ -186,7 +186,7 @@ static tinker_status check(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, o->chat ? "messages is missing" : "prompt is missing");
     if (o->n < 1 || o->n > 128)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
-    if (o->max_tokens < 0)
+    if (o->params.max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
     if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
         return err_set(err, TINKER_EINVAL, "%s must be from 0 to %d",
@@ -201,9 +201,8 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
     struct json_reader r;
     struct json_str key;
     o->n = 1;
-    o->temperature = o->top_p = 1;
-    o->top_k = -1;
-    o->max_tokens = o->chat ? 0 : 16;
+    o->params = (tinker_sampling_params)TINKER_SAMPLING_PARAMS_INIT;
+    o->params.max_tokens = o->chat ? 0 : 16;
     json_reader_init(&r, body, n, &o->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))

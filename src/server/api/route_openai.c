@@ -77,12 +77,7 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     if (o->logprobs)
         r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
     tinker_sampling_params *p = &r->sampling_params;
-    p->max_tokens = o->max_tokens;
-    p->has_seed = o->has_seed;
-    p->seed = o->seed;
-    p->temperature = o->temperature;
-    p->top_p = o->top_p;
-    p->top_k = o->top_k;
+    *p = o->params;
     for (size_t i = 0; i < o->n_stop; i++)
         stop[i] = arena_strdup(&w->arena, o->stop[i]);
     if (o->n_stop_tokens)

@@ -299,24 +299,20 @@ static uint64_t hash_create(const struct wire_create_model_request *r, uint64_t 
     return mix(h, v, sizeof(v));
 }
 
+/* Derived from the table of the JSON form, so that no option is forgotten: everything but the
+ * two large members, which are hashed as they are, and the number itself. */
 static uint64_t hash_sample(const struct wire_sample_request *r, uint64_t h)
 {
-    const tinker_sampling_params *p = &r->sampling_params;
-    h = mix_input(mix_int(h, r->num_samples), &r->prompt);
-    const int64_t v[] = { p->max_tokens,
-                          p->has_seed,
-                          p->has_seed ? p->seed : 0,
-                          p->top_k,
-                          r->prompt_logprobs.has && r->prompt_logprobs.value,
-                          r->topk_prompt_logprobs };
-    h = mix_double(mix_double(mix(h, v, sizeof(v)), p->temperature), p->top_p);
-    h = mix_opt(mix_opt(h, r->topk_sample_logprobs), r->prompt_logprobs_last_n);
-    h = mix_opt(h, r->prompt_alt_tokens_k);
-    for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
-        h = mix_text(h, p->stop_strings[i]);
-    if (r->target_prompt_logprobs)
-        h = mix_tensor(h, r->target_prompt_logprobs);
-    return p->stop_tokens ? mix(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
+    struct wire_sample_request rest = *r;
+    struct buf json;
+    rest.prompt = (tinker_model_input){ 0 };
+    rest.target_prompt_logprobs = NULL;
+    rest.seq_id = (struct wire_opt_int){ 0 };
+    buf_init(&json, 16 << 20);
+    wire_encode_json(&wire_sample_request, &rest, &json, NULL);
+    h = mix_input(mix(h, json.data ? json.data : "", json.len), &r->prompt);
+    buf_clear(&json);
+    return r->target_prompt_logprobs ? mix_tensor(h, r->target_prompt_logprobs) : h;
 }
 
 uint64_t work_hash(const struct work *w)

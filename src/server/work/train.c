@@ -151,7 +151,7 @@ static bool start_pass(struct server *s, struct future *f, struct train_task *t)
 static void note_loss(struct server *s, struct model *m, const tinker_forward_backward *r,
                       int64_t tokens)
 {
-    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     pthread_mutex_lock(&s->lock);
     m->losses[m->n_losses++ % MODEL_LOSSES] = tokens ? (float)(sum / (double)tokens) : 0;
     pthread_mutex_unlock(&s->lock);
