@@ -25,6 +25,8 @@
 #include "wire/check.h"
 #include "wire/wire.h"
 
+/* One logical sample. Its attempts follow each other: there is one call, which first carries the
+ * dispatch and then the polling. */
 struct sample_op {
     struct op op;
     tinker_sampler *sampler;    /* a reference */
@@ -55,6 +57,7 @@ static struct loop *sample_loop(const struct sample_op *s)
 
 /* ---- ends --------------------------------------------------------------------------- */
 
+/* Stop whatever is under way and give back everything that is held. Harmless when repeated. */
 static void stop_sample(struct sample_op *s, bool completed)
 {
     call_cancel(&s->poll.call);
@@ -68,6 +71,7 @@ static void stop_sample(struct sample_op *s, bool completed)
     sample_retry_release(s->group, &s->permit);
 }
 
+/* Nothing is under way any more. */
 static void sample_destroy(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op; /* first member */
@@ -87,8 +91,9 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
                                               NULL,
                                               false };
 
-/* Nobody wants the sample any more: the service need not make it.  Should it not hear of that, it
- * makes it in vain. */
+/* Nobody wants the sample any more: tell the service, so that it need not make it. Fire and
+ * forget: should the service not hear of it, it samples in vain and nothing else happens. Only
+ * after acceptance, when there is an id to cancel. */
 static void cancel_on_service(struct sample_op *s)
 {
     struct holder *h = s->op.holder;
@@ -105,6 +110,7 @@ static void cancel_on_service(struct sample_op *s)
     rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
 }
 
+/* Canceled by the user, or its deadline has passed. */
 static void sample_abandon(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op;
@@ -113,6 +119,7 @@ static void sample_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* The end of the sample, without another attempt. */
 static void fail_sample(struct sample_op *s, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
@@ -122,7 +129,8 @@ static void fail_sample(struct sample_op *s, const tinker_error *err)
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
-/* failures: before this attempt. */
+/* One step of an attempt to hooks and metrics. failures: before this attempt. Without the retry
+ * layer there are no attempts to speak of. */
 static void report_sample_attempt(const struct sample_op *s, enum local_step step, int failures,
                                   int64_t delay_ms, const tinker_error *err)
 {
@@ -137,6 +145,8 @@ static void on_sample_retry(struct timer *t)
     start_sample_attempt(container_of(t, struct sample_op, timer));
 }
 
+/* Is another attempt allowed? failures counts this one already, so max_retries 0 allows none. A
+ * spent deadline ends it. */
 static bool may_retry_sample(const struct sample_op *s)
 {
     const tinker_retry_options *o = s->group ? &s->group->opts : NULL;
@@ -144,6 +154,9 @@ static bool may_retry_sample(const struct sample_op *s)
            (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
 }
 
+/* An attempt failed. Layer 1 (the call) and layer 2 (polling) have done their retries; this is
+ * layer 3, which starts all over with a new seq_id, after an exponential delay with jitter
+ * (sample_retry_delay_ms()). */
 static void handle_sample_failure(struct sample_op *s, const tinker_error *err, bool retryable)
 {
     sample_permits_give(&s->permits);
@@ -169,6 +182,9 @@ static void handle_sample_failure(struct sample_op *s, const tinker_error *err, 
     loop_arm(rt->loop, &s->timer, delay_ms);
 }
 
+/* The progress deadline. It is not about this sample but about all of its group: as long as any
+ * of them completes, those that wait are not stuck, and the timer is armed again for the rest of
+ * the time. */
 static void on_stuck(struct timer *t)
 {
     struct sample_op *s = container_of(t, struct sample_op, stuck);
@@ -193,6 +209,7 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
     return result_sample.read(s->op.future, body, n, proto, err);
 }
 
+/* A large result was read by a worker into an arena of its own: the future takes that over. */
 static tinker_status adopt_sample(struct poll *p, void *out, struct arena *a, tinker_error *err)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
@@ -210,6 +227,8 @@ static void on_sample_queue_state(struct poll *p, enum wire_queue_state state, c
                   changed);
 }
 
+/* The result, or why there is none. Only a promise that the service has lost is worth another
+ * attempt: other failures of polling have been retried there. */
 static void on_polled(struct poll *p)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
@@ -225,6 +244,9 @@ static void on_polled(struct poll *p)
 
 /* ---- dispatch ------------------------------------------------------------------------- */
 
+/* Called for an error status before the call decides about retries; true: caught, on_sent() gets
+ * CALL_CAUGHT. 429 is back-pressure and 402 may be billing that catches up: the whole account
+ * pauses, and the same request, with the same seq_id, goes again. That counts as no failure. */
 static bool on_sample_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
@@ -237,6 +259,7 @@ static bool on_sample_status(struct call *c, int status)
     return true;
 }
 
+/* The dispatch is over: paused, refused, or accepted with a promise to poll for. */
 static void on_sent(struct call *c)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
@@ -267,6 +290,8 @@ static void on_sent(struct call *c)
     poll_start(&s->poll, id);
 }
 
+/* All permits are held: send. The header tells the service that this client understands back-
+ * pressure. */
 static void send_sample(struct sample_permits *d)
 {
     struct sample_op *s = container_of(d, struct sample_op, permits);
@@ -287,7 +312,8 @@ static void send_sample(struct sample_permits *d)
     call_start(c);
 }
 
-/* Put the next seq_id of the client into the body. */
+/* Put the next seq_id of the client into the body. A new attempt gets a new number, or the
+ * service would take it for a repetition and answer with the promise that was lost. */
 static bool number_body(struct sample_op *s)
 {
     buf_reset(&s->sent);
@@ -298,6 +324,8 @@ static bool number_body(struct sample_op *s)
     return buf_ok(&s->sent);
 }
 
+/* Permits of the account come after the number: requests of one sampler get permits in the order
+ * of their numbers. */
 static void start_sample_attempt(struct sample_op *s)
 {
     s->attempt_ns = loop_now_ns(sample_loop(s));
@@ -311,6 +339,7 @@ static void start_sample_attempt(struct sample_op *s)
     sample_permits_take(&s->permits);
 }
 
+/* The sample has its place in the group for as long as it takes, retries included. */
 static void begin_sample(struct sample_op *s)
 {
     struct holder *h = s->op.holder;
@@ -331,6 +360,8 @@ static void on_sample_permit(struct sem_wait *w)
     begin_sample(s);
 }
 
+/* On the loop thread. Without the retry layer (sample_no_retries of the service) there is no
+ * group and no permit to wait for. */
 static void sample_start(struct op *op)
 {
     struct sample_op *s = (struct sample_op *)op;
@@ -356,8 +387,9 @@ static const struct op_class sample_class = { "sample", sample_start, sample_aba
 
 /* ---- submitting, in the caller's thread -------------------------------------------------- */
 
-/* Cut the body where the seq_id goes.  The pattern cannot be part of a JSON text: there
- * the quote before the colon would be escaped. */
+/* Cut the body where the seq_id goes: it is known only when an attempt starts, and encoding a
+ * large prompt for every attempt would be waste. The last match counts, and it cannot be inside a
+ * JSON text: there the quote before the colon would be escaped. */
 static tinker_status split_body(struct sample_op *s, tinker_error *err)
 {
     static const char mark[] = "\"seq_id\":0";
@@ -399,6 +431,8 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     return f;
 }
 
+/* Encode in the caller's thread, then hand over to the loop, or to the helper process. Logprobs
+ * are always retried, as the reference does. */
 static tinker_future *submit_request(tinker_sampler *sampler, const struct sample_request *r,
                                      bool logprobs_only, tinker_error *err)
 {

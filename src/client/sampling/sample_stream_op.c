@@ -12,6 +12,7 @@
 
 enum { STREAM_SEQUENCES_MAX = 65536 };
 
+/* Waits for the source and for the callback; owns a reference of each. */
 struct sample_stream_op {
     struct op op;             /* first */
     tinker_future *source;    /* a reference */
@@ -21,6 +22,7 @@ struct sample_stream_op {
     bool started, over; /* the operation; the source */
 };
 
+/* The source may complete later: it must not find us. */
 static void sample_stream_destroy(struct op *op)
 {
     struct sample_stream_op *o = (struct sample_stream_op *)op;
@@ -40,6 +42,8 @@ static void sample_stream_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* Source complete, everything told. The result of a stream was collected on the way; that of a
+ * sample moves over. */
 static void finish_sample_stream(struct sample_stream_op *o)
 {
     struct tinker_future *f = o->op.future;
@@ -64,7 +68,7 @@ static void finish_sample_stream(struct sample_stream_op *o)
     op_fail(&o->op, &err);
 }
 
-/* May end the operation. */
+/* Is it over? May end the operation. */
 static void check_progress(struct sample_stream_op *o)
 {
     tinker_error err;
@@ -87,6 +91,8 @@ static void on_events(void *arg)
     stream_callback_kick(((struct sample_stream_op *)arg)->callback);
 }
 
+/* The source is complete. A sample is told now, all at once; of a stream the last events may be
+ * under way. */
 static void on_source(tinker_future *f, void *state)
 {
     struct sample_stream_op *o = state;
@@ -97,6 +103,7 @@ static void on_source(tinker_future *f, void *state)
     check_progress(o); /* without memory for a round nobody else will */
 }
 
+/* On the loop thread: listen to the source, which may be complete already. */
 static void sample_stream_start(struct op *op)
 {
     struct sample_stream_op *o = (struct sample_stream_op *)op;

@@ -9,6 +9,7 @@
 #include "client/io/callback_job.h"
 #include "wire/topk.h"
 
+/* What was told of one sequence of a stream, for the result of the future. */
 struct kept_sequence {
     int32_t *tokens;
     float *logprobs;
@@ -57,6 +58,7 @@ static void destroy_callback(struct round *r)
 
 /* ---- on the callback thread ------------------------------------------------------------------------- */
 
+/* Room for one more token. cap covers both arrays, so it changes only when both have grown. */
 static bool grow_tokens(struct kept_sequence *s)
 {
     if (s->n < s->cap)
@@ -73,7 +75,7 @@ static bool grow_tokens(struct kept_sequence *s)
     return true;
 }
 
-/* Rows of k for all tokens that there is room for. */
+/* Rows of k for all tokens that there is room for; new ones are marked as unused. */
 static bool grow_topk_rows(struct kept_sequence *s, size_t k)
 {
     if (s->rows == s->cap)
@@ -95,7 +97,8 @@ static bool grow_topk_rows(struct kept_sequence *s, size_t k)
     return true;
 }
 
-/* The likeliest in the place of the token that comes next. */
+/* The likeliest in the place of the token that comes next. Sequences that are never told any cost
+ * nothing. */
 static bool keep_topk(struct kept_sequence *s, size_t k, const tinker_stream_event *e)
 {
     if (k == 0 || (e->topk == 0 && s->rows == 0))
@@ -126,7 +129,7 @@ static bool keep_event(struct stream_callback *t, const tinker_stream_event *e)
     return true;
 }
 
-/* The next event of a sample; false: there is none. */
+/* The next event of a complete sample, made from its arrays; false: there is none. */
 static bool next_sample_event(struct stream_callback *t, tinker_stream_event *e)
 {
     const tinker_sample *all = tinker_future_sample(t->sample);
@@ -163,6 +166,8 @@ static bool next_event(struct stream_callback *t, tinker_stream_event *e)
     return !t->lost;
 }
 
+/* On the callback thread: call the user until there is nothing more to tell. He may be gone
+ * between two calls (muted, or the guard of the future closed): then the rest is dropped. */
 static void deliver_events(struct round *r)
 {
     struct stream_callback *t = (struct stream_callback *)r;
@@ -179,6 +184,8 @@ static void deliver_events(struct round *r)
 
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
+/* There may be something to tell. While a round is under way this is only noted; its end looks
+ * again. */
 void stream_callback_kick(struct stream_callback *t)
 {
     t->again = t->round.under_way;
@@ -188,6 +195,7 @@ void stream_callback_kick(struct stream_callback *t)
         t->lost = true;
 }
 
+/* Back on the loop. The owner is told last, because he may free this. */
 static void on_round_over(struct round *r)
 {
     struct stream_callback *t = (struct stream_callback *)r;
@@ -263,6 +271,7 @@ static bool copy_topk(const struct kept_sequence *s, size_t k, struct arena *are
     return out->topk_tokens && out->topk_logprobs;
 }
 
+/* Copies, because the arrays here grow by doubling and end with this object. */
 tinker_sample *stream_callback_result(const struct stream_callback *t, struct arena *arena)
 {
     tinker_sample *out = arena_alloc(arena, sizeof(*out));

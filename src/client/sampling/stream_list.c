@@ -67,6 +67,7 @@ void stream_list_unref(struct stream_list *l)
     free(l);
 }
 
+/* Both arrays of an event are one block, tokens first. */
 static size_t topk_size(const tinker_stream_event *e)
 {
     return e->topk * (sizeof(*e->topk_tokens) + sizeof(*e->topk_logprobs));
@@ -126,6 +127,7 @@ static bool own_fd_locked(struct stream_list *l)
     return true;
 }
 
+/* A reader in tinker_stream_next() and a poll loop on the descriptor are both possible. */
 static void wake_locked(struct stream_list *l)
 {
     pthread_cond_signal(&l->cond);
@@ -133,6 +135,8 @@ static void wake_locked(struct stream_list *l)
         os_event_signal(l->fd);
 }
 
+/* Allocation and copying are done before the lock is taken. The reader is woken even without
+ * memory: the end follows. */
 bool stream_list_push(struct stream_list *l, const tinker_stream_event *e)
 {
     tinker_stream_event own = *e;
@@ -170,6 +174,7 @@ void stream_list_end(struct stream_list *l, const tinker_error *err)
         l->wake(l->wake_arg);
 }
 
+/* The next event. Its block is lent until the next call, then freed: a reader never copies. */
 static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out, tinker_error *err)
 {
     *out = (tinker_stream_event){ .kind = TINKER_STREAM_END };
@@ -205,6 +210,7 @@ tinker_status stream_list_next(struct stream_list *l, int64_t deadline_ms, tinke
     return s;
 }
 
+/* Made when first asked for: most programs never do, and descriptors are few. */
 int stream_list_fd(struct stream_list *l)
 {
     pthread_mutex_lock(&l->lock);

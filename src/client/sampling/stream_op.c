@@ -31,7 +31,8 @@
 
 enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000, SEQUENCES_TOLD = 1 << 16 };
 
-/* One sequence: what the program was told of it, and what this attempt has brought. */
+/* One sequence: what the program was told of it, and what this attempt has brought. Hashes stand
+ * for the tokens, so that a long stream costs no memory. */
 struct told_sequence {
     size_t n, n_again;
     uint64_t hash, hash_again; /* of the tokens */
@@ -75,6 +76,7 @@ static struct loop *stream_loop(const struct stream_op *o)
 
 /* ---- ends ------------------------------------------------------------------------------- */
 
+/* Permits go back when the sample is complete, not when the connection closes. */
 static void give_permits(struct stream_op *o, bool completed)
 {
     sample_permits_give(&o->permits);
@@ -84,6 +86,7 @@ static void give_permits(struct stream_op *o, bool completed)
     sample_retry_release(o->group, &o->permit);
 }
 
+/* Stop everything under way. Harmless when repeated. */
 static void stop_stream(struct stream_op *o, bool completed)
 {
     call_cancel(&o->call);
@@ -107,7 +110,8 @@ static void stream_destroy(struct op *op)
     free(o);
 }
 
-/* The future knows why; see tinker_stream_next(). */
+/* Canceled, or done with lingering. The reader sees what came before; then the future says why it
+ * ended, see tinker_stream_next(). */
 static void stream_abandon(struct op *op)
 {
     struct stream_op *o = (struct stream_op *)op;
@@ -118,6 +122,8 @@ static void stream_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* The end without another attempt: told to the reader, behind the events that he has not read,
+ * and to the future. */
 static void fail_stream(struct stream_op *o, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
@@ -128,7 +134,13 @@ static void fail_stream(struct stream_op *o, const tinker_error *err)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* Was this told by an attempt before?  *other: then it was something else. */
+/* Was this event told by an attempt before? Then it is compared and left out. *other: it was
+ * something else, so the sample did not come out the same. Tokens are compared where the earlier
+ * attempt broke off: until then the running hashes need not agree, at that point they must.
+ *
+ *   token   k <= n:  told; at k = n both hashes must be equal
+ *   token   k > n:   new, unless the sequence had finished
+ *   finish:          told if it had finished; wrong if fewer tokens came than before */
 static bool was_told_before(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
 {
     *other = false;
@@ -152,6 +164,8 @@ static bool was_told_before(struct stream_op *o, const struct wire_sample_chunk 
     return again;
 }
 
+/* One event of the service to the reader. false: the stream is broken for good, and o->bad says
+ * why. */
 static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 {
     if (c->kind == WIRE_CHUNK_FAILED) {
@@ -187,6 +201,8 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
     return true;
 }
 
+/* The first event shows that the service has taken the request: permits of the account are for
+ * requests being submitted. */
 static void on_accepted(struct timer *t)
 {
     sample_permits_give(&container_of(t, struct stream_op, accepted)->permits);
@@ -194,6 +210,8 @@ static void on_accepted(struct timer *t)
 
 static void on_stream_over(struct timer *t);
 
+/* One server-sent event, from inside libcurl: nothing may be sent from here, so what would lead
+ * to a new request is put off with a timer of 0 ms. */
 static bool on_sse_event(void *state, const struct sse_event *e)
 {
     struct stream_op *o = state;
@@ -216,6 +234,7 @@ static bool on_sse_event(void *state, const struct sse_event *e)
     return ok;
 }
 
+/* Bytes of the response body; false ends the transfer. Behind [DONE] they are ignored. */
 static bool on_stream_data(struct http_request *r, const void *p, size_t n)
 {
     struct stream_op *o = container_of(container_of(r, struct call, http), struct stream_op, call);
@@ -229,6 +248,7 @@ static bool on_stream_data(struct http_request *r, const void *p, size_t n)
 
 /* ---- attempts ---------------------------------------------------------------------------- */
 
+/* One step of an attempt to hooks and metrics; failures counts this attempt once it has failed. */
 static void report_stream_attempt(const struct stream_op *o, enum local_step step, int64_t delay_ms,
                                   const tinker_error *err)
 {
@@ -243,6 +263,8 @@ static void report_stream_attempt(const struct stream_op *o, enum local_step ste
         local_attempt(o->op.holder, step, &a);
 }
 
+/* A new request from the beginning. What was told stays known; what this attempt brings is
+ * counted anew. */
 static void start_stream_attempt(struct stream_op *o)
 {
     o->attempt_ns = loop_now_ns(stream_loop(o));
@@ -260,7 +282,9 @@ static void on_stream_retry(struct timer *t)
     start_stream_attempt(container_of(t, struct stream_op, timer));
 }
 
-/* Could another attempt do better, and may it? */
+/* Could another attempt do better, and may it? Not when the program has read tokens that would
+ * not come again (told is NULL), and not when an event made no sense: it would make none the next
+ * time either. */
 static bool may_retry_stream(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
@@ -276,7 +300,8 @@ static bool may_retry_stream(const struct stream_op *o, bool broken)
            (c->outcome == CALL_STATUS && call_status_retryable(c->err.http_status));
 }
 
-/* broken: an answer without an end. */
+/* An attempt failed. broken: a response without an end, which is worth another attempt like a
+ * lost connection. */
 static void handle_stream_failure(struct stream_op *o, const tinker_error *err, bool broken)
 {
     struct runtime *rt = o->op.holder->rt;
@@ -300,6 +325,7 @@ static void handle_stream_failure(struct stream_op *o, const tinker_error *err, 
     loop_arm(rt->loop, &o->timer, delay_ms);
 }
 
+/* 429 and 402 pause the account: as in sample_op.c. */
 static bool on_stream_status(struct call *c, int status)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
@@ -311,6 +337,7 @@ static bool on_stream_status(struct call *c, int status)
     return true;
 }
 
+/* All events are there. The future completes now; the reader still has what he has not read. */
 static void complete_stream(struct stream_op *o)
 {
     report_stream_attempt(o, LOCAL_STOP, 0, NULL);
@@ -319,12 +346,14 @@ static void complete_stream(struct stream_op *o)
     op_report(&o->op, NULL);
 }
 
+/* The server keeps the response open: the connection is given up. */
 static void on_linger_end(struct timer *t)
 {
     stream_abandon(&container_of(t, struct stream_op, over)->op);
 }
 
-/* The response has not ended with its last event. */
+/* The last event is there and the response has not ended with it. The operation lingers for its
+ * end, detached from the future, so that the connection can be used again. */
 static void on_stream_over(struct timer *t)
 {
     struct stream_op *o = container_of(t, struct stream_op, over);
@@ -335,6 +364,8 @@ static void on_stream_over(struct timer *t)
     loop_arm(stream_loop(o), &o->over, LINGER_MS);
 }
 
+/* The response has ended, well or not. The order of the questions matters: a linger, a pause, a
+ * bad event, a missing end, completion, an error of the call. */
 static void on_stream_response(struct call *c)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
@@ -362,6 +393,7 @@ static void on_stream_response(struct call *c)
     handle_stream_failure(o, &err, broken);
 }
 
+/* All permits are held: send. Events arrive through on_stream_data() while the call runs. */
 static void send_stream(struct sample_permits *d)
 {
     struct stream_op *o = container_of(d, struct stream_op, permits);
@@ -382,6 +414,7 @@ static void send_stream(struct sample_permits *d)
     call_start(c);
 }
 
+/* The stream has its place in the retry group until it ends. */
 static void begin_stream(struct stream_op *o)
 {
     o->started_ns = loop_now_ns(stream_loop(o));
@@ -398,6 +431,7 @@ static void on_stream_permit(struct sem_wait *w)
     begin_stream(o);
 }
 
+/* As sample_start(). */
 static void stream_start(struct op *op)
 {
     struct stream_op *o = (struct stream_op *)op;
@@ -425,6 +459,8 @@ static const struct op_class stream_class = { "stream_sample", stream_start, str
 
 /* ---- the user's side --------------------------------------------------------------------- */
 
+/* Only a sample that comes out the same again, with a seed or at temperature 0, remembers what
+ * was told; `told` is NULL for others, and for more sequences than anybody asks for. */
 static struct stream_op *stream_op_new(tinker_sampler *s, const struct sample_request *r,
                                        tinker_error *err)
 {
@@ -493,6 +529,9 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     return NULL;
 }
 
+/* First what is there, without asking whether waiting is allowed: a callback may read what has
+ * come. The list knows how the stream ended, the future why it was canceled; when both happen at
+ * once, the future is right. */
 tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_stream_event *out,
                                  tinker_error *err)
 {

@@ -101,6 +101,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* The error lists all inputs that would not be sent, sorted, so that one message is enough to fix
+ * the data. */
 static tinker_status refuse_extra(const tinker_datum *d, size_t i, size_t n_extra,
                                   tinker_error *err)
 {
@@ -125,6 +127,9 @@ static tinker_status refuse_extra(const tinker_datum *d, size_t i, size_t n_extr
     return s;
 }
 
+/* Refuse before anything is sent. Only target_tokens and weights go to the service, which
+ * computes logprobs of the targets; whatever else the loss needs stays here, and the caller must
+ * say that he knows. */
 tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_custom_options *opts,
                            tinker_error *err)
 {
@@ -145,6 +150,7 @@ tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_cust
 
 /* ---- data of the two passes --------------------------------------------------------------- */
 
+/* Elements of the dense form: a sparse tensor lists fewer. */
 static size_t count_elements(const tinker_tensor *t)
 {
     size_t n = 1;
@@ -153,7 +159,7 @@ static size_t count_elements(const tinker_tensor *t)
     return t->shape ? n : t->n;
 }
 
-/* The same datum with these weights and nothing local.  in has room for two. */
+/* The same datum with these weights and nothing local. in has room for two. */
 static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *weights,
                                  tinker_named_tensor *in)
 {
@@ -162,7 +168,9 @@ static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *wei
     return (tinker_datum){ d->model_input, in, 2 };
 }
 
-/* What is sent first: weights as they are, zeros where there are none. */
+/* What is sent first: weights as they are, zeros where there are none. The forward pass ignores
+ * them; they are there because a datum of cross_entropy must have some. One block of zeros, as
+ * long as the longest datum, serves all. */
 tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, size_t n)
 {
     tinker_datum *out = arena_array(a, n, sizeof(*out));
@@ -187,7 +195,9 @@ tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, siz
     return out;
 }
 
-/* The sparse form of a matrix, when the reference would send it so; false: no memory. */
+/* The sparse form (compressed rows: values, columns, and where each row begins) of a matrix of
+ * weights, when the reference would send it so; a custom loss over k candidates per position
+ * mostly has gradient 0. false: no memory. */
 static bool maybe_sparse(struct arena *a, tinker_tensor *t)
 {
     const double *v = t->data;
@@ -216,7 +226,12 @@ static bool maybe_sparse(struct arena *a, tinker_tensor *t)
     return true;
 }
 
-/* What is sent second: weights of minus the gradient. */
+/* What is sent second. Cross-entropy with weights w has the loss
+ *
+ *   L' = - sum_i w_i * logprob_i,   dL'/dlogprob_i = - w_i
+ *
+ * so w_i = - dL/dlogprob_i makes the service backpropagate the gradient of the custom loss L.
+ * Values of L' mean nothing; its metrics are overlaid by those of the loss. */
 tinker_datum *custom_backward_data(struct arena *a, const tinker_datum *data,
                                    const tinker_loss_report *r)
 {
@@ -240,6 +255,8 @@ tinker_datum *custom_backward_data(struct arena *a, const tinker_datum *data,
 
 /* ---- the two passes ------------------------------------------------------------------------- */
 
+/* Where the logprobs of each datum are in the result of the forward pass. Nothing is copied: the
+ * future keeps them. */
 tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tinker_tensor *out,
                               tinker_error *err)
 {
@@ -273,6 +290,8 @@ static void send_loss_event(const tinker_loss_event *event, void *state)
         to->observer(event, to->state);
 }
 
+/* Run the loss and its regularizers, and differentiate. Both the hooks of the service and the
+ * observer in the options hear of every step. */
 tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, void *state,
                                     const tinker_datum *data, const tinker_tensor *logprobs,
                                     size_t n, const tinker_custom_options *opts, tinker_error *err)

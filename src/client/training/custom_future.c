@@ -18,6 +18,7 @@
 #include "wire/check.h"
 #include "wire/proto.h"
 
+/* A job whose user code may still run. tinker_service_free() waits for those of its service. */
 struct running {
     struct running *next;
     const void *holder; /* only to tell services apart */
@@ -54,10 +55,13 @@ struct custom_job {
 
 /* ---- how many run ------------------------------------------------------------------------ */
 
+/* One list for the process: a service that is being freed cannot keep the list of those that
+ * outlive it. */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static struct running *running; /* running_lock */
 
+/* Before the thread starts, so that no moment is missed. */
 static void register_running(struct running *r)
 {
     pthread_mutex_lock(&running_lock);
@@ -66,6 +70,7 @@ static void register_running(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
+/* The user's function has returned, or will not be called. */
 static void unregister_running(struct running *r)
 {
     pthread_mutex_lock(&running_lock);
@@ -85,6 +90,7 @@ static bool has_running_locked(const void *holder)
     return false;
 }
 
+/* Not on a library thread: the loss may be waiting for something that this thread does. */
 void custom_jobs_wait(const void *holder)
 {
     pthread_mutex_lock(&running_lock);
@@ -95,6 +101,8 @@ void custom_jobs_wait(const void *holder)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+/* Two references: the thread's (handed to deliver_bodies() when it posts) and the backward
+ * pass's. */
 static void job_unref(struct custom_job *j)
 {
     if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1)
@@ -110,6 +118,9 @@ static void job_unref(struct custom_job *j)
     free(j);
 }
 
+/* How the data was cut, decided by the forward pass. A failed allocation shows as NULL in `ends`
+ * or `bodies` and is reported by compute_gradient(), because here it is too late to refuse the
+ * request. */
 void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends, size_t n_parts)
 {
     j->first_id = first_id;
@@ -120,6 +131,7 @@ void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends,
         buf_init(&j->bodies[i], SIZE_MAX / 4);
 }
 
+/* Which backward pass gets the bodies; NULL: none any more. */
 void custom_job_bind(struct custom_job *j, struct training_op *backward)
 {
     pthread_mutex_lock(&j->lock);
@@ -127,6 +139,7 @@ void custom_job_bind(struct custom_job *j, struct training_op *backward)
     pthread_mutex_unlock(&j->lock);
 }
 
+/* The backward pass is going: it is not to be found any more, and its reference goes. */
 void custom_job_leave(struct custom_job *j)
 {
     if (!j)
@@ -146,6 +159,8 @@ static bool copy_bytes(struct arena *a, const void **p, size_t n)
     return *p != NULL;
 }
 
+/* A text in place of the caller's; a failed allocation shows in the arena and in the NULL that is
+ * left. */
 static bool copy_text(struct arena *a, const char **s)
 {
     if (*s)
@@ -153,6 +168,7 @@ static bool copy_text(struct arena *a, const char **s)
     return true;
 }
 
+/* Everything a tensor points to. crow has one entry more than there are rows. */
 static bool copy_tensor(struct arena *a, tinker_tensor *t)
 {
     size_t rows = t->shape && t->ndim ? (size_t)t->shape[0] : 0;
@@ -169,6 +185,8 @@ static bool copy_chunk(struct arena *a, tinker_chunk *c)
            copy_text(a, &c->location);
 }
 
+/* The structs were copied by value; what they point to follows, so the casts write to our own
+ * copies. */
 static bool copy_datum(struct arena *a, tinker_datum *d)
 {
     tinker_model_input *m = &d->model_input;
@@ -186,6 +204,7 @@ static bool copy_datum(struct arena *a, tinker_datum *d)
     return ok;
 }
 
+/* The caller may free his data when the submit returns, and the loss reads it much later. */
 static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 {
     j->data = arena_memdup(&j->arena, data, n * sizeof(*data));
@@ -200,6 +219,7 @@ static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* The backward pass, cut as the forward pass was: its parts have these numbers and no others. */
 static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data, tinker_error *err)
 {
     size_t from = 0;
@@ -219,6 +239,8 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
     return s;
 }
 
+/* The work of the thread: logprobs of the forward pass, loss and gradient, bodies of the backward
+ * pass. j->err has the reason of a failure. */
 static tinker_status compute_gradient(struct custom_job *j)
 {
     tinker_tensor *logprobs = arena_array(&j->arena, j->n, sizeof(*logprobs));
@@ -239,6 +261,9 @@ static tinker_status compute_gradient(struct custom_job *j)
     return write_bodies(j, weighted, &j->err);
 }
 
+/* On the loop thread. From here on only this thread writes op->job, so the op found here is
+ * alive. The order matters: the job lets go of the op before the op goes on, since going on may
+ * end it. */
 static void deliver_bodies(struct loop_task *t)
 {
     struct custom_job *j = container_of(t, struct custom_job, task);
@@ -268,6 +293,10 @@ static void deliver_bodies(struct loop_task *t)
     job_unref(j);
 }
 
+/* The thread of one loss. It starts before the passes are submitted, because starting a thread
+ * may fail and a submitted pass cannot be taken back; JOB_NEW is the wait for that decision. It
+ * may wait for the forward pass; once that is there it is marked as a library thread, and the
+ * user's function, which could otherwise deadlock, may not wait. */
 static void *run_job(void *arg)
 {
     struct custom_job *j = arg;
@@ -294,6 +323,7 @@ static void *run_job(void *arg)
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
+/* With both references; on failure both are given back. */
 static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, size_t n,
                                   const tinker_custom_options *opts, tinker_error *err)
 {
@@ -322,6 +352,7 @@ static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, 
     return NULL;
 }
 
+/* The passes are submitted (go), or there are none and the thread ends. */
 static void release_thread(struct custom_job *j, bool go)
 {
     pthread_mutex_lock(&j->lock);
@@ -330,6 +361,7 @@ static void release_thread(struct custom_job *j, bool go)
     pthread_mutex_unlock(&j->lock);
 }
 
+/* Check, copy, start the thread, submit both passes with consecutive numbers, let the thread go. */
 tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
                                                        size_t n, tinker_loss_fn *fn, void *state,
                                                        const tinker_custom_options *opts,

@@ -17,6 +17,8 @@ struct column { /* one metric over all parts */
     size_t n;
 };
 
+/* sum(w v) / sum(w), with the number of outputs as weight: a chunk with more data counts for
+ * more. */
 static double column_mean(const struct column *c)
 {
     double sum = 0, weight = 0, plain = 0;
@@ -52,16 +54,20 @@ static double column_sum(const struct column *c)
     return sum;
 }
 
+/* How far the worst chunk is from the mean. */
 static double column_slack(const struct column *c)
 {
     return column_max(c) - column_mean(c);
 }
 
+/* "unique": the first value under its own name; add_unique_entries() gives the others names of
+ * their own. */
 static double column_first(const struct column *c)
 {
     return c->v[0];
 }
 
+/* Equal data gives an equal hash, however it was cut and in whatever order the chunks came. */
 static double column_hash(const struct column *c)
 {
     return (double)merge_hash_unordered(c->v, c->n);
@@ -111,6 +117,9 @@ static uint64_t hash_lane(double v)
     return lane == UINT64_MAX ? UINT64_MAX - 1 : lane;
 }
 
+/* Python's hash of a tuple: xxHash rounds over the hashes of its elements, as in tuplehash() of
+ * CPython 3.8 and later. Sorting first makes it independent of the order. The constants are those
+ * of xxHash64. */
 int64_t merge_hash_unordered(double *v, size_t n)
 {
     const uint64_t p1 = UINT64_C(11400714785074694791), p2 = UINT64_C(14029467366897019727),
@@ -130,12 +139,14 @@ int64_t merge_hash_unordered(double *v, size_t n)
     return out;
 }
 
+/* "name:rule" has exactly one colon. */
 static const char *find_suffix(const char *name)
 {
     const char *colon = strchr(name, ':');
     return colon && !strchr(colon + 1, ':') ? colon + 1 : NULL;
 }
 
+/* One metric of all parts. false: some part does not have it, so there is nothing to merge. */
 static bool gather_column(const tinker_forward_backward *const *parts, size_t n, const char *name,
                           double *out)
 {
@@ -168,6 +179,7 @@ static bool add_unique_entries(struct result_metrics *m, struct arena *a, const 
     return true;
 }
 
+/* A hash is of integers; NaN and infinity are none. */
 static bool all_finite(const struct column *c)
 {
     for (size_t i = 0; i < c->n; i++)
@@ -176,6 +188,8 @@ static bool all_finite(const struct column *c)
     return true;
 }
 
+/* Apply the rule that the name of the metric states. What cannot be merged is dropped, with a
+ * line in the log: a made-up number would be worse than none. false: no memory. */
 static bool merge_metric(struct result_metrics *m, struct arena *a, const char *name,
                          const struct column *c, const struct log *log)
 {
@@ -199,6 +213,8 @@ static bool merge_metric(struct result_metrics *m, struct arena *a, const char *
     return true;
 }
 
+/* Over the names of the first part, in its order. A unique metric becomes n entries, hence the
+ * room. */
 static bool merge_metrics(const tinker_forward_backward *const *parts, size_t n, struct arena *a,
                           tinker_forward_backward *out, const struct log *log)
 {
@@ -220,6 +236,7 @@ static bool merge_metrics(const tinker_forward_backward *const *parts, size_t n,
     return ok;
 }
 
+/* Outputs are concatenated by reference: the tensors stay where the parts have them. */
 tinker_status merge_results(const tinker_forward_backward *const *parts, size_t n,
                             struct arena *arena, tinker_forward_backward *out,
                             const struct log *log, tinker_error *err)

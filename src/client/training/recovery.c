@@ -19,8 +19,11 @@
 #include "client/future/future.h"
 #include "client/session/service.h"
 
+/* Where a run stands; see the diagram above. In WATCHED and DELAYED the timer runs, in POLLED and
+ * RECOVERING there is a future, in QUEUED neither. */
 enum run_state { WATCHED, POLLED, QUEUED, RECOVERING, DELAYED };
 
+/* A run that is watched or recovered. Everything of it belongs to the loop thread. */
 struct run {
     struct run *next;
     struct tinker_recovery *recovery;
@@ -51,6 +54,8 @@ static void start_next(tinker_recovery *r);
 
 /* ---- the policy ---------------------------------------------------------------------------- */
 
+/* The user's options over the defaults. A number that makes no sense means the default, as in the
+ * reference; a strategy that needs a checkpoint and has none falls back to the latest. */
 tinker_status recovery_policy(tinker_recovery_options *ours, const tinker_recovery_options *theirs,
                               tinker_error *err)
 {
@@ -78,6 +83,7 @@ tinker_status recovery_policy(tinker_recovery_options *ours, const tinker_recove
     return TINKER_OK;
 }
 
+/* backoff_ms * 2^(k-1), at most max_backoff_ms; doubling stops before it could overflow. */
 int64_t recovery_delay_ms(const tinker_recovery_options *p, int k)
 {
     int64_t delay = p->backoff_ms;
@@ -88,6 +94,7 @@ int64_t recovery_delay_ms(const tinker_recovery_options *p, int k)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
+/* One event of the story of a run, with what is known at this point; NULL texts are left out. */
 static void send_recovery_event(const struct run *run, const char *name, const char *model_id,
                                 const tinker_error *err)
 {
@@ -104,6 +111,7 @@ static void send_recovery_event(const struct run *run, const char *name, const c
 
 /* ---- runs -------------------------------------------------------------------------------------- */
 
+/* Programs watch a handful of runs: a list will do. */
 static struct run *run_find(tinker_recovery *r, const char *id)
 {
     struct run *run = r->runs;
@@ -127,7 +135,8 @@ static struct run *run_add(tinker_recovery *r, const char *id)
     return run;
 }
 
-/* Stop what is under way; nothing of it comes back. */
+/* Stop what is under way; nothing of it comes back. `notify` goes first, because canceling
+ * completes the future. */
 static void run_stop(struct run *run)
 {
     loop_disarm(run->recovery->service->rt->loop, &run->timer);
@@ -139,6 +148,7 @@ static void run_stop(struct run *run)
     run->future = NULL;
 }
 
+/* Stop it and forget it. The caller must not touch the run afterwards. */
 static void run_remove(struct run *run)
 {
     run_stop(run);
@@ -153,7 +163,9 @@ static void run_remove(struct run *run)
     free(run);
 }
 
-/* Have notify called when f is complete; false: there is no f. */
+/* Have notify called when f is complete, at the latest after timeout_ms; false: there is no f.
+ * Futures complete on the loop thread, which is this one, so setting notify after submitting
+ * cannot be too late. */
 static bool watch_future(struct run *run, tinker_future *f, int64_t timeout_ms,
                          void (*notify)(tinker_future *f, void *state))
 {
@@ -166,6 +178,7 @@ static bool watch_future(struct run *run, tinker_future *f, int64_t timeout_ms,
     return true;
 }
 
+/* Ask the service about a run. */
 static bool request_run_info(struct run *run, int64_t timeout_ms,
                              void (*notify)(tinker_future *f, void *state), tinker_error *err)
 {
@@ -176,6 +189,7 @@ static bool request_run_info(struct run *run, int64_t timeout_ms,
 
 /* ---- recovering ---------------------------------------------------------------------------------- */
 
+/* Recoveries start in the order in which they were asked for. */
 static void enqueue_recovery(struct run *run)
 {
     run->state = QUEUED;
@@ -188,6 +202,8 @@ static void on_delay_over(struct timer *t)
     enqueue_recovery(container_of(t, struct run, timer));
 }
 
+/* RECOVERING -> DELAYED, or the end of it: told to the hooks, then to the user. Either way a
+ * place is free for another run. */
 static void attempt_failed(struct run *run, const tinker_error *err)
 {
     tinker_recovery *r = run->recovery;
@@ -205,6 +221,8 @@ static void attempt_failed(struct run *run, const tinker_error *err)
     start_next(r);
 }
 
+/* There is a new training client, or none. The callback owns it from now on; the run is not
+ * watched any more, since its successor has another id. */
 static void on_created(tinker_future *f, void *state)
 {
     struct run *run = state;
@@ -226,6 +244,8 @@ static void on_created(tinker_future *f, void *state)
     start_next(r);
 }
 
+/* Second half of an attempt: a new training client from this checkpoint, within
+ * attempt_timeout_ms. */
 static void create_client(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
@@ -245,6 +265,7 @@ static void create_client(struct run *run, const char *checkpoint)
         attempt_failed(run, &err);
 }
 
+/* First half of an attempt without a given checkpoint: the last one that the service knows of. */
 static void on_fetched(tinker_future *f, void *state)
 {
     struct run *run = state;
@@ -262,6 +283,7 @@ static void on_fetched(tinker_future *f, void *state)
     tinker_future_free(f);
 }
 
+/* QUEUED -> RECOVERING. */
 static void begin_attempt(struct run *run)
 {
     tinker_recovery *r = run->recovery;
@@ -276,6 +298,7 @@ static void begin_attempt(struct run *run)
         attempt_failed(run, &err);
 }
 
+/* The run that has been waiting longest. */
 static struct run *first_queued(tinker_recovery *r)
 {
     struct run *first = NULL;
@@ -297,8 +320,9 @@ static void start_next(tinker_recovery *r)
     r->starting = false;
 }
 
-/* What to recover the run from: checkpoint (NULL: to be found out), unless the policy knows
- * better.  false: no memory. */
+/* What to recover the run from: a specific checkpoint of the policy beats the one at hand, and
+ * without either the attempt asks. Replaces what was chosen before only when there is memory.
+ * false: no memory. */
 static bool choose_checkpoint(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
@@ -316,6 +340,8 @@ static bool choose_checkpoint(struct run *run, const char *checkpoint)
 
 static void poll_run(struct timer *t);
 
+/* -> WATCHED: the next look is one interval from now, not from the last answer's time, so that a
+ * slow service is not asked more often. */
 static void schedule_poll(struct run *run)
 {
     const tinker_recovery *r = run->recovery;
@@ -324,12 +350,15 @@ static void schedule_poll(struct run *run)
     loop_arm(r->service->rt->loop, &run->timer, r->policy.poll_interval_ms);
 }
 
+/* A look that fails is no sign of corruption: it is reported, and watching goes on. */
 static void report_poll_error(struct run *run, const tinker_error *err)
 {
     send_recovery_event(run, "recovery.poll_error", NULL, err);
     schedule_poll(run);
 }
 
+/* POLLED -> WATCHED or QUEUED. Without memory to remember the checkpoint the run is looked at
+ * again, as if it were well. */
 static void on_run_polled(tinker_future *f, void *state)
 {
     struct run *run = state;
@@ -352,6 +381,7 @@ static void on_run_polled(tinker_future *f, void *state)
     tinker_future_free(f);
 }
 
+/* WATCHED -> POLLED, from the timer. A look may take no longer than an interval. */
 static void poll_run(struct timer *t)
 {
     struct run *run = container_of(t, struct run, timer);
@@ -363,6 +393,7 @@ static void poll_run(struct timer *t)
 
 /* ---- public: over to the loop thread ---------------------------------------------------------------- */
 
+/* A call of the user on its way to the loop thread; lives on the stack of the caller, who waits. */
 struct request {
     tinker_recovery *recovery;
     const char *run_id, *checkpoint;
@@ -373,6 +404,8 @@ struct request {
     tinker_error err;
 };
 
+/* Watch or recover. A run may be watched again, or recovered while it is watched, but not
+ * recovered twice at once. */
 static void admit_on_loop(void *arg)
 {
     struct request *q = arg;
@@ -400,6 +433,7 @@ static void admit_on_loop(void *arg)
     }
 }
 
+/* Everything that can be refused without the loop thread is refused here. */
 static tinker_status admit_run(struct request *q, tinker_error *err)
 {
     const tinker_recovery *r = q->recovery;
@@ -431,6 +465,7 @@ tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, cons
     return admit_run(&q, err);
 }
 
+/* Only a run that is watched: a recovery that has begun goes on. */
 static void unwatch_on_loop(void *arg)
 {
     struct request *q = arg;

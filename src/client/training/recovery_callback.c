@@ -19,6 +19,7 @@ struct recovery_callback {
     void *state;
 };
 
+/* One call of the user on its way to the callback thread; owns everything in it. */
 struct message {
     struct recovery_callback *callback;
     char *run_id, *checkpoint;
@@ -46,6 +47,8 @@ void recovery_callback_unref(struct recovery_callback *a)
         free(a);
 }
 
+/* Messages that were posted before are delivered or dropped when this returns. On the callback
+ * thread itself it does not wait, which would be for ever. */
 void recovery_callback_close(struct recovery_callback *a)
 {
     atomic_store(&a->closed, true);
@@ -61,7 +64,7 @@ static void message_free(struct message *m)
     free(m);
 }
 
-/* On the callback thread. */
+/* On the callback thread. What nobody wants to have is freed with the message. */
 static void call_user(void *arg)
 {
     struct message *m = arg;
@@ -76,6 +79,7 @@ static void call_user(void *arg)
     message_free(m);
 }
 
+/* Without memory the user is not told; a client that was recovered for him is freed then. */
 static void post_message(struct recovery_callback *a, struct message m, const char *run_id,
                          const char *checkpoint)
 {

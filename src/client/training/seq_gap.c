@@ -9,6 +9,8 @@
 
 /* ---- the numbers ---------------------------------------------------------------------- */
 
+/* Nearly always a number follows the one before, so a range grows; the chunks of a batch come in
+ * any order, and a new range is as good. */
 bool seq_gaps_add(struct seq_gaps *g, int64_t seq)
 {
     /* Nearly always it follows the one before; the chunks of a batch come in any order. */
@@ -29,6 +31,8 @@ bool seq_gaps_add(struct seq_gaps *g, int64_t seq)
     return true;
 }
 
+/* From the front of the last range: which number is filled first does not matter, the service
+ * sorts them. */
 bool seq_gaps_take(struct seq_gaps *g, int64_t *seq)
 {
     if (!g->n)
@@ -53,6 +57,7 @@ enum {
     FILL_CONFLICTS = 3, /* 409 means "taken", or "not now": three in a row mean taken */
 };
 
+/* One of the fillers under way. */
 struct fill_slot {
     struct seq_gap_fill *fill;
     struct call call;
@@ -79,6 +84,8 @@ static const struct call_spec fill_spec = { .name = "forward",
                                             .max_retries = CALL_DEFAULT,
                                             .outer = true };
 
+/* A forward pass over one token whose weight is 0. Token 0 is in every vocabulary; the loss is 0,
+ * and so is its gradient, should a service ignore forward_only. */
 static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf *out,
                                    tinker_error *err)
 {
@@ -103,9 +110,9 @@ static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf
     return wire_encode_forward_backward_request(&req, out, err);
 }
 
-/* Does the service know the number now?  So it does when it refuses the request for what it is:
- * the number is taken, or the model is gone.  What others on the way say (401, 403, 413) does
- * not tell. */
+/* Does the service know the number now? So it does when it refuses the request for what it is:
+ * the number is taken (409), the model is gone (404, 410), or the content is refused (400, 422).
+ * What proxies on the way say (401, 403, 413) does not tell. */
 static bool is_seq_taken(const struct call *c)
 {
     int status = c->http.resp.status;
@@ -115,13 +122,16 @@ static bool is_seq_taken(const struct call *c)
            (status == 400 || status == 404 || status == 409 || status == 410 || status == 422);
 }
 
-/* Would the next request meet the same?  It has been tried for as long as that would be. */
+/* Would the next request meet the same? The filler has been retried for as long as that one would
+ * be, so waiting once more would only double the time until the user hears of it. */
 static bool is_unreachable(const struct call *c)
 {
     return c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
            (c->outcome == CALL_STATUS && c->err.retriable);
 }
 
+/* Keep the number for the next request that comes by. Without memory it is lost, and so is the
+ * order of the model: the log says so. */
 static void return_seq(struct seq_gap_fill *f, int64_t seq)
 {
     if (!seq_gaps_add(&f->training->gaps, seq))
@@ -130,6 +140,8 @@ static void return_seq(struct seq_gap_fill *f, int64_t seq)
                  (long long)seq);
 }
 
+/* From a timer, so that the owner may free the fill: it is not on the stack of one of its own
+ * calls then. */
 static void on_fill_over(struct timer *t)
 {
     struct seq_gap_fill *f = container_of(t, struct seq_gap_fill, end);
@@ -138,6 +150,7 @@ static void on_fill_over(struct timer *t)
 
 static void on_filled(struct call *c);
 
+/* Send the filler of a slot, or send it again after a conflict. */
 static void send_filler(struct fill_slot *slot)
 {
     struct seq_gap_fill *f = slot->fill;
@@ -175,6 +188,7 @@ static void fill_next(struct fill_slot *slot)
         loop_arm(f->training->holder->rt->loop, &f->end, 0);
 }
 
+/* A filler is over. 409 has two meanings, "taken" and "not now"; three in a row are the first. */
 static void on_filled(struct call *c)
 {
     struct fill_slot *slot = container_of(c, struct fill_slot, call);
@@ -202,6 +216,8 @@ static void on_filled(struct call *c)
             fill_next(&f->slots[i]);
 }
 
+/* Begin with one slot only: when the service cannot be reached, one filler finds out, and not
+ * eight. */
 struct seq_gap_fill *seq_gap_fill_start(struct tinker_training *t, seq_gap_fill_done *done,
                                         void *owner)
 {

@@ -15,6 +15,9 @@
 
 /* ---- the kinds ---------------------------------------------------------------------- */
 
+/* A kind of request: what it is called in messages and on the wire, and how its answer is read.
+ * `retries` are those of one HTTP call; saves have none there, as in the reference, and are tried
+ * again only by the layer above. */
 #define TRAINING_KIND(name, path, retries, reader, result)                                        \
     {                                                                                             \
         { name, training_op_start, training_op_abandon, training_op_destroy },                    \
@@ -50,6 +53,7 @@ static const struct training_kind unload_kind = {
 
 /* ---- forward and forward_backward ----------------------------------------------------- */
 
+/* Into how many requests the service wants this batch cut: by number of data and by bytes. */
 static size_t count_chunks(const tinker_training *t, const tinker_datum *data, size_t n)
 {
     const struct wire_client_config_response *cfg = &t->holder->server;
@@ -60,6 +64,7 @@ static size_t count_chunks(const tinker_training *t, const tinker_datum *data, s
     return chunks;
 }
 
+/* The bodies of all parts. Part i has the number first_id + i + 1: the service counts from 1. */
 static tinker_status encode_pass(struct training_op *op, const tinker_datum *data, size_t n,
                                  const tinker_loss *loss, bool forward_only, tinker_error *err)
 {
@@ -88,7 +93,8 @@ static tinker_status encode_pass(struct training_op *op, const tinker_datum *dat
     return TINKER_OK;
 }
 
-/* The wire has float32.  Said once: a program that knows it need not hear it with every batch. */
+/* The wire has float32. Said once per service: a program that knows it need not hear it with
+ * every batch. The exchange decides which of several threads says it. */
 static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_t n)
 {
     struct holder *h = t->holder;
@@ -108,6 +114,9 @@ static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_
         }
 }
 
+/* Check, encode and submit one pass. Encoding happens under the lock, because the numbers are in
+ * the bodies; when it fails, the numbers are given back, which is possible only as long as nobody
+ * else could take later ones. */
 static tinker_future *submit_pass(tinker_training *t, const struct training_kind *kind,
                                   const tinker_datum *data, size_t n, const tinker_loss *loss,
                                   bool forward_only, tinker_error *err)
@@ -152,7 +161,8 @@ tinker_future *tinker_training_forward_backward(tinker_training *t, const tinker
 }
 
 /* The two passes of a custom loss, with consecutive ids: what is submitted later comes after
- * both.  The lock is held. */
+ * both. The second is submitted without bodies and waits in its turn for the job to make them.
+ * The lock is held. */
 static tinker_future *submit_both_locked(tinker_training *t, struct training_op *first,
                                          struct training_op *second, const tinker_datum *data,
                                          size_t n, tinker_future **forward, tinker_error *err)
@@ -225,6 +235,8 @@ tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *d
 typedef tinker_status encode_fn(struct training_op *op, int64_t seq_id, const void *arg,
                                 struct buf *out, tinker_error *err);
 
+/* Requests of one part: reserve a number, write the body with it, submit. As above the number is
+ * given back when that fails. */
 static tinker_future *submit_single(tinker_training *t, const struct training_kind *kind,
                                     encode_fn *encode, const void *arg, tinker_error *err)
 {

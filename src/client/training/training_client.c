@@ -11,6 +11,8 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
+/* With one reference, the user's. Operations take their own, so that the client may be freed
+ * while they run. */
 tinker_training *training_client_new(struct holder *h, const char *model_id, tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
@@ -43,6 +45,7 @@ void training_client_unref(tinker_training *t)
     free(t);
 }
 
+/* Ids count from 0; the number on the wire is one higher. */
 tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64_t *first,
                                              tinker_error *err)
 {
@@ -53,6 +56,8 @@ tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64
     return TINKER_OK;
 }
 
+/* Refuse what cannot be loaded anywhere: a path that is none, or one of weights for sampling,
+ * which have no optimizer and may be rounded. */
 tinker_status training_client_check_path(const char *path, tinker_error *err)
 {
     struct wire_path parsed;
@@ -78,6 +83,7 @@ const char *tinker_training_model_id(const tinker_training *t)
 
 /* ---- create_model ------------------------------------------------------------------- */
 
+/* Creating a model: wait for the session, POST create_model, poll for its id. */
 struct create_op {
     struct op op;
     struct holder_wait wait;
@@ -106,6 +112,7 @@ static void create_destroy(struct op *op)
     free(c);
 }
 
+/* Canceled. The service may create the model all the same; the session ends it. */
 static void create_abandon(struct op *op)
 {
     struct create_op *c = (struct create_op *)op;
@@ -115,6 +122,8 @@ static void create_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* The result names the model. The client is made here, while a failure can still fail the future.
+ */
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
                                    tinker_error *err)
 {
@@ -155,6 +164,7 @@ static void create_polled(struct poll *p)
     op_succeed(&c->op);
 }
 
+/* The service has promised a model, or refused. */
 static void create_sent(struct call *call)
 {
     struct create_op *c = container_of(call, struct create_op, call);
@@ -174,6 +184,8 @@ static void create_sent(struct call *call)
     poll_start(&c->poll, id);
 }
 
+/* There is a session. model_seq numbers the models of a session, so that a retry does not create
+ * a second one. */
 static void create_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct create_op *c = container_of(w, struct create_op, wait);

@@ -16,6 +16,7 @@
 #include "client/training/training_client.h"
 #include "wire/wire.h"
 
+/* One operation through all its steps; there is one call and one poll at a time. */
 struct from_state_op {
     struct op op;
     struct holder_wait wait;
@@ -50,6 +51,8 @@ static void free_config(void *arg)
     free(arg);
 }
 
+/* A session object that was opened for a foreign account is closed on the loop, after its last
+ * call. */
 static void from_state_destroy(struct op *op)
 {
     struct from_state_op *s = (struct from_state_op *)op; /* first member */
@@ -78,6 +81,7 @@ static void from_state_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* The last step is done: the future gets the client. */
 static void finish_with_client(struct from_state_op *s)
 {
     log_line(&s->op.holder->log, LOG_INFO, "training client initialised for model %s",
@@ -89,6 +93,8 @@ static void finish_with_client(struct from_state_op *s)
 
 /* ---- requests and promises ---------------------------------------------------------------------- */
 
+/* One step: encode the request and start the call. `part` tells the steps apart in logs and
+ * events. */
 static void send_request(struct from_state_op *s, struct holder *h, const struct call_spec *spec,
                          const struct wire_type *type, const void *value, const char *path,
                          void (*done)(struct call *c))
@@ -111,6 +117,7 @@ static void send_request(struct from_state_op *s, struct holder *h, const struct
     call_start(c);
 }
 
+/* Until the model has an id the log names it by its base model, or by the path of the weights. */
 static void on_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
                            bool changed)
 {
@@ -142,6 +149,7 @@ static void poll_promise(struct from_state_op *s, const struct poll_kind *kind,
     poll_start(&s->poll, id);
 }
 
+/* true: it failed, and so has the operation. */
 static bool poll_failed(struct from_state_op *s, struct poll *p)
 {
     if (p->ok)
@@ -170,12 +178,15 @@ static void load_polled(struct poll *p)
         finish_with_client(s);
 }
 
+/* load_weights was accepted: poll for the end of loading. */
 static void load_sent(struct call *c)
 {
     poll_promise(container_of(c, struct from_state_op, call), &result_load.poll, load_decode,
                  load_polled);
 }
 
+/* Load into the model that was just created. The request takes number 1, so the client that the
+ * user gets starts behind it. */
 static void load_weights(struct from_state_op *s)
 {
     struct wire_load_weights_request req = {
@@ -220,6 +231,7 @@ static void load_as_new(struct from_state_op *s)
 
 /* ---- create_model -------------------------------------------------------------------------------- */
 
+/* The id of the new model; its client is finished only when the weights are in. */
 static tinker_status state_create_decode(struct poll *p, const char *body, size_t n, bool proto,
                                          tinker_error *err)
 {
@@ -247,6 +259,8 @@ static void state_create_sent(struct call *c)
                  state_create_polled);
 }
 
+/* A model of the shape that the weights have: rank and modules are those of weights_info. Modules
+ * it does not mention were trained: older services did not say. */
 static void create_model(struct from_state_op *s)
 {
     struct holder *h = s->op.holder;
@@ -279,6 +293,7 @@ static void on_token(struct auth_wait *w, const char *token, const tinker_error 
     create_model(s);
 }
 
+/* The answer says what the weights are; only LoRA weights of a known rank can be continued from. */
 static void info_done(struct call *c)
 {
     struct from_state_op *s = container_of(c, struct from_state_op, call);
@@ -313,7 +328,8 @@ static void info_ready(struct holder_wait *w, const tinker_error *err)
                  info_done);
 }
 
-/* A session-less holder for the account that owns the weights. */
+/* Weights of another account: ask about them with its credential, through a session object
+ * without a session. It shares the configuration but for the key. */
 static bool use_foreign(struct from_state_op *s, tinker_error *err)
 {
     struct holder *h = s->op.holder;
@@ -336,6 +352,8 @@ static bool use_foreign(struct from_state_op *s, tinker_error *err)
     return s->foreign;
 }
 
+/* Our session is open. A service that can create the model while loading needs one request
+ * instead of three. */
 static void session_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct from_state_op *s = container_of(w, struct from_state_op, wait);
@@ -374,6 +392,7 @@ static bool copy_string(char **out, const char *text)
     return !text || *out;
 }
 
+/* Keep what the caller gave. The token is a secret from now on: the log never shows it. */
 static bool copy_options(struct from_state_op *s, const char *path,
                          const tinker_from_state_options *o, tinker_error *err)
 {

@@ -17,6 +17,8 @@
 #include "wire/wire.h"
 #include "wire/zstd.h"
 
+/* A body on its way through a worker. The job owns both buffers while the worker has them; the
+ * part may end meanwhile, which it says by clearing `part`, and the job then frees itself. */
 struct compress_job {
     struct runtime_job job;
     struct training_part *part; /* NULL: nobody waits any more */
@@ -25,6 +27,9 @@ struct compress_job {
     tinker_error err;
 };
 
+/* The future is detached from the operation when its outcome is known: from then on nothing is
+ * sent and nobody is told anything. The operation itself may live longer, because parts that wait
+ * for their turn must still take and leave it. */
 static bool is_complete(const struct training_op *op)
 {
     return op->op.future == NULL;
@@ -32,7 +37,9 @@ static bool is_complete(const struct training_op *op)
 
 /* ---- ends --------------------------------------------------------------------------- */
 
-/* Between hold and release an op is not destroyed under its caller. */
+/* Between hold and release an op is not destroyed under its caller. It counts as one more part
+ * that has not left its turn: many of the calls below may end the op, directly or through a
+ * callback of the user. */
 static void hold_op(struct training_op *op)
 {
     op->n_open++;
@@ -44,7 +51,10 @@ static void release_op(struct training_op *op)
         op_destroy(&op->op);
 }
 
-/* Leave the turn.  The op may be gone afterwards, unless it is held. */
+/* Leave the turn. Every part does so exactly once, whatever came of it, or all later requests of
+ * the client would wait for ever. A part that was never accepted leaves a hole in the numbers
+ * that the service counts, which the next request fills (seq_gap.h). The op may be gone
+ * afterwards, unless it is held. */
 static void leave_turn(struct training_part *p)
 {
     struct training_op *op = p->op;
@@ -62,8 +72,9 @@ static void leave_turn(struct training_part *p)
     release_op(op);
 }
 
-/* Stop everything under way.  Parts that are inside leave now; the others when their
- * turn comes.  The op may be gone afterwards. */
+/* Stop everything under way. Parts that are inside their turn leave now; those that still wait
+ * for it leave when it comes (see admit_part()): the order of turns has no way to take somebody
+ * out of the middle. The op may be gone afterwards. */
 static void stop_parts(struct training_op *op)
 {
     assert(is_complete(op));
@@ -83,6 +94,8 @@ static void stop_parts(struct training_op *op)
     release_op(op);
 }
 
+/* The bytes of this part no longer wait to be accepted: see max_queued_bytes of the service.
+ * Harmless when done before. */
 static void uncount_queued(struct training_part *p)
 {
     atomic_fetch_sub_explicit(&p->op->training->holder->queued_bytes, p->queued,
@@ -90,6 +103,8 @@ static void uncount_queued(struct training_part *p)
     p->queued = 0;
 }
 
+/* The first failure of any part decides the outcome of the whole request; later ones find the
+ * future gone. call (may be NULL) is where the error came from, for tinker_future_response(). */
 static void fail_op(struct training_op *op, const struct call *call, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in a part */
@@ -106,6 +121,7 @@ void training_op_abandon(struct op *base)
     stop_parts((struct training_op *)base);
 }
 
+/* One that was never submitted, or whose last part has left. Nothing is under way any more. */
 void training_op_free(struct training_op *op)
 {
     for (size_t i = 0; i < op->n_parts; i++) {
@@ -129,6 +145,8 @@ void training_op_destroy(struct op *base)
 
 /* ---- results ------------------------------------------------------------------------ */
 
+/* The result of one chunk. It goes into the arena of the future, so that merging copies no
+ * tensors. */
 static tinker_status read_part(struct training_part *p, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -139,6 +157,8 @@ static tinker_status read_part(struct training_part *p, const char *body, size_t
     return result_read_pass(a, body, n, proto, p->pass, err);
 }
 
+/* The same for a large result, which a worker has read into an arena of its own: the future takes
+ * that over. */
 static tinker_status adopt_part(struct poll *poll, void *out, struct arena *a, tinker_error *err)
 {
     struct training_part *p = container_of(poll, struct training_part, poll);
@@ -148,7 +168,8 @@ static tinker_status adopt_part(struct poll *poll, void *out, struct arena *a, t
     return TINKER_OK;
 }
 
-/* An unnamed save answers with the sampling session it opened. */
+/* An unnamed save answers with the sampling session it opened: the result is a sampler, not a
+ * path. */
 static tinker_status read_sampler(struct training_op *op, const char *body, size_t n,
                                   tinker_error *err)
 {
@@ -164,6 +185,7 @@ static tinker_status read_sampler(struct training_op *op, const char *body, size
     return f->value ? TINKER_OK : TINKER_ENOMEM;
 }
 
+/* What a body means depends on the kind of request; called by the poll, on the loop thread. */
 static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -176,6 +198,8 @@ static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bo
     return op->kind->reader->read(op->op.future, body, n, proto, err);
 }
 
+/* All chunks are there: one result out of their results, in the order of the data. A custom loss
+ * lays its own metrics over those of the service, after merging, so that they are not reduced. */
 static tinker_status merge_parts(struct training_op *op, tinker_error *err)
 {
     struct arena *a = &op->op.future->arena;
@@ -198,6 +222,8 @@ static void on_part_queue_state(struct poll *poll, enum wire_queue_state state, 
     observe_state(&t->watch, t->holder, OBSERVE_TRAINING, t->model_id, state, reason, changed);
 }
 
+/* One part has its result, or has failed for good. Results come in any order; the last one
+ * completes the future. */
 static void on_polled(struct poll *poll)
 {
     struct training_part *p = container_of(poll, struct training_part, poll);
@@ -220,6 +246,7 @@ static void on_polled(struct poll *poll)
 
 static void on_sent(struct call *call);
 
+/* Before every further try: the body is written anew where it holds what changes with each. */
 static void on_renew(struct call *call)
 {
     struct training_part *p = container_of(call, struct training_part, call);
@@ -228,6 +255,8 @@ static void on_renew(struct call *call)
     call->body_len = p->body.len;
 }
 
+/* Send the body of a part. Retries of the connection, pauses and redirects are the business of
+ * the call; what comes back to on_sent() is final. */
 static void send_part(struct training_part *p)
 {
     struct training_op *op = p->op;
@@ -251,12 +280,14 @@ static void send_part(struct training_part *p)
 
 /* ---- compression, on a worker ----------------------------------------------------------- */
 
+/* On a worker: a body may have hundreds of megabytes, too much for the loop thread. */
 static void compress_work(struct runtime_job *j)
 {
     struct compress_job *z = (struct compress_job *)j; /* first member */
     z->status = wire_zstd_compress(z->in.data, z->in.len, &z->out, &z->err);
 }
 
+/* Back on the loop thread. p is NULL when the part was stopped meanwhile. */
 static void compress_done(struct runtime_job *j)
 {
     struct compress_job *z = (struct compress_job *)j;
@@ -275,6 +306,8 @@ static void compress_done(struct runtime_job *j)
     free(z);
 }
 
+/* Hand the body to a worker. Should there be no memory, the plain body will do: the service takes
+ * both. */
 static void compress_part(struct training_part *p)
 {
     struct compress_job *z = calloc(1, sizeof(*z));
@@ -295,6 +328,7 @@ static void compress_part(struct training_part *p)
     send_part(p); /* no memory for a luxury: the plain body will do */
 }
 
+/* The service says in its configuration whether it reads compressed passes. */
 static void send_or_compress(struct training_part *p)
 {
     const struct training_op *op = p->op;
@@ -309,6 +343,8 @@ static void on_bytes(struct sem_wait *w)
     send_or_compress(container_of(w, struct training_part, bytes));
 }
 
+/* The last gate before sending: the service limits how many bytes of training data may be in
+ * flight. They are given back when the part leaves its turn. */
 static void reserve_bytes(struct training_part *p)
 {
     struct holder *h = p->op->op.holder;
@@ -317,6 +353,8 @@ static void reserve_bytes(struct training_part *p)
         send_or_compress(p);
 }
 
+/* The service has accepted the part and promised a result under this id. Large results of passes
+ * are read by a worker (read_aside), the others in place. */
 static void start_poll(struct training_part *p, const char *id)
 {
     struct training_op *op = p->op;
@@ -334,6 +372,8 @@ static void start_poll(struct training_part *p, const char *id)
     poll_start(&p->poll, id);
 }
 
+/* Accepted: the number is used up, the body is no longer needed, and the next request may go.
+ * Only then is the result polled for. */
 static void on_accepted(struct training_part *p, const char *id)
 {
     struct training_op *op = p->op;
@@ -350,7 +390,8 @@ static void on_accepted(struct training_part *p, const char *id)
     release_op(op);
 }
 
-/* Unloading may be answered with its result at once. */
+/* Unloading may be answered with its result at once instead of a promise. true: it was, and the
+ * op may be gone. */
 static bool take_immediate_result(struct training_part *p, struct call *call)
 {
     struct training_op *op = p->op;
@@ -366,6 +407,7 @@ static bool take_immediate_result(struct training_part *p, struct call *call)
     return true;
 }
 
+/* The call is over: a promise, an immediate result, or a failure that no retry could help. */
 static void on_sent(struct call *call)
 {
     struct training_part *p = container_of(call, struct training_part, call);
@@ -378,6 +420,8 @@ static void on_sent(struct call *call)
 
 /* ---- turns -------------------------------------------------------------------------- */
 
+/* The numbers before ours are used. A failure means that the service cannot be reached: our own
+ * request would meet the same, so it fails now, with a message that says what was being tried. */
 static void on_gaps_filled(struct seq_gap_fill *fill, void *owner, const struct call *failed)
 {
     struct training_op *op = owner;
@@ -393,7 +437,9 @@ static void on_gaps_filled(struct seq_gap_fill *fill, void *owner, const struct 
     training_op_resume(op);
 }
 
-/* Must this op wait until the numbers before its own are filled? */
+/* Must this op wait until the numbers before its own are filled? The service runs numbers without
+ * gaps, so sending ours first would only park it there. Unloading has no number and waits for
+ * none. */
 static bool must_fill_gaps(struct training_op *op)
 {
     tinker_training *t = op->training;
@@ -402,6 +448,10 @@ static bool must_fill_gaps(struct training_op *op)
     return op->fill != NULL;
 }
 
+/* It is this part's turn. What it may still have to wait for, in this order: the body, which a
+ * custom loss is yet to compute; numbers that earlier requests left unused; the other chunks of a
+ * parallel batch. Whoever ends the wait comes back here through training_op_resume(), so each
+ * reason is looked at again. */
 static void admit_part(struct training_part *p)
 {
     struct training_op *op = p->op;
@@ -424,6 +474,7 @@ void training_op_refuse(struct training_op *op, const tinker_error *err)
     fail_op(op, NULL, err);
 }
 
+/* Something that parts were waiting for inside their turn is there: look at each again. */
 void training_op_resume(struct training_op *op)
 {
     hold_op(op);
@@ -438,6 +489,8 @@ static void on_turn(struct turn *t)
     admit_part(container_of(t, struct training_part, turn));
 }
 
+/* Queue up for a turn. Chunks of a parallel batch share one turn, from the first id to the last;
+ * others take one after another. Those admitted at once may end the op, hence the hold. */
 void training_op_start(struct op *base)
 {
     struct training_op *op = (struct training_op *)base; /* first member */
@@ -482,6 +535,8 @@ struct training_op *training_op_new(tinker_training *t, size_t n_parts,
     return op;
 }
 
+/* Count before sending, under the same lock as the ids: what is counted is what was encoded, and
+ * a body that is accepted is taken off by uncount_queued(). */
 int64_t training_op_count(struct training_op *op)
 {
     int64_t sum = 0;
@@ -493,6 +548,8 @@ int64_t training_op_count(struct training_op *op)
                                            memory_order_relaxed);
 }
 
+/* A request that is alone in the queue always goes, however large: waiting for earlier ones could
+ * not help it. */
 tinker_status training_op_queue(struct training_op *op, tinker_error *err)
 {
     int64_t max = op->training->holder->cfg->max_queued_bytes, all = training_op_count(op), own = 0;
