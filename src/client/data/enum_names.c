@@ -20,7 +20,7 @@ struct name {
     int value;
 };
 
-/* The first of a value is its name; others are read, too.  The end has no text. */
+/* The wire knows float32 and int64, and bfloat16 in results; the others are converted. */
 static const struct name dtypes[] = {
     { "float32", TINKER_FLOAT32 },   { "int64", TINKER_INT64 },
     { "int32", TINKER_INT32 },       { "uint32", TINKER_UINT32 },
@@ -30,6 +30,7 @@ static const struct name dtypes[] = {
 static const struct name stop_reasons[] = { { "stop", TINKER_STOP_STOP },
                                             { "length", TINKER_STOP_LENGTH },
                                             { NULL, 0 } };
+/* Here "unknown" is a state that the service may report, not an invalid value. */
 static const struct name queue_states[] = { { "unknown", TINKER_QUEUE_UNKNOWN },
                                             { "active", TINKER_QUEUE_ACTIVE },
                                             { "paused_capacity", TINKER_QUEUE_PAUSED_CAPACITY },
@@ -44,6 +45,7 @@ static const struct name severities[] = {
     { "warning", TINKER_SEVERITY_WARNING },   { "error", TINKER_SEVERITY_ERROR },
     { "critical", TINKER_SEVERITY_CRITICAL }, { NULL, 0 }
 };
+/* "warn" is read, too: many programs spell it so. */
 static const struct name log_levels[] = {
     { "debug", TINKER_LOG_DEBUG },     { "info", TINKER_LOG_INFO },
     { "warning", TINKER_LOG_WARNING }, { "warn", TINKER_LOG_WARNING },
@@ -66,6 +68,7 @@ static const struct name breaker_states[] = { { "closed", TINKER_BREAKER_CLOSED 
                                               { "half_open", TINKER_BREAKER_HALF_OPEN },
                                               { NULL, 0 } };
 
+/* The first entry wins, which makes it the name and those after it aliases. */
 static const char *find_name(const struct name *v, int value)
 {
     for (; v->text; v++)

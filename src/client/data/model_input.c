@@ -35,11 +35,13 @@ void tinker_input_free(tinker_input *in)
     free(in);
 }
 
+/* Chunks may move when one is appended, hence "borrowed until the next append". */
 const tinker_model_input *tinker_input_view(const tinker_input *in)
 {
     return &in->view;
 }
 
+/* The view is const for its users; the chunks are ours. */
 static tinker_chunk *last_chunk(tinker_input *in)
 {
     return (tinker_chunk *)&in->view.chunks[in->view.n_chunks - 1];
@@ -59,8 +61,8 @@ static tinker_chunk *grow_chunks(tinker_input *in)
     return (tinker_chunk *)&in->view.chunks[in->view.n_chunks];
 }
 
-/* Room for n more tokens in the last chunk, which is text; the old place stays in the arena, so a
- * text costs at most twice its tokens. */
+/* Room for n more tokens in the last chunk. Room doubles, and the arena keeps the arrays that
+ * were too small until the input is freed: together they are no larger than the last. */
 static bool grow_tokens(tinker_input *in, size_t n)
 {
     tinker_chunk *c = last_chunk(in);
@@ -79,6 +81,8 @@ static bool grow_tokens(tinker_input *in, size_t n)
     return true;
 }
 
+/* Text behind text is one chunk, so that cutting a prompt at other places gives the same input. A
+ * chunk that was begun for tokens that do not fit is taken back: nothing changes on failure. */
 tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens, size_t n,
                                          tinker_error *err)
 {
@@ -105,6 +109,8 @@ tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens
     return TINKER_OK;
 }
 
+/* A copy of everything, so that the caller may free his. The number of chunks grows last: on
+ * failure the input is as it was. */
 tinker_status tinker_input_append(tinker_input *in, const tinker_chunk *chunk, tinker_error *err)
 {
     const tinker_model_input one = { chunk, 1 };

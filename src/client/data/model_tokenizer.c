@@ -12,8 +12,9 @@
 #include "client/sampling/sampling_client.h"
 #include "client/training/training_client.h"
 
-/* `id` is what the service calls the tokenizer: a repository, or, when it runs on this
- * machine, a directory.  NULL: it did not say. */
+/* `id` is what the service calls the tokenizer: a repository, or, when it runs on this machine, a
+ * directory. NULL: it did not say. What the caller asks for wins, then a directory, then the
+ * repository. */
 static tinker_tokenizer *load_named(const char *model, const char *id,
                                     const tinker_tokenizer_options *opts, tinker_error *err)
 {
@@ -32,6 +33,8 @@ static tinker_tokenizer *load_named(const char *model, const char *id,
     return tinker_tokenizer_load(model ? model : id, &o, err);
 }
 
+/* base_model is the repository; model_name may be a name of the service's own, and is used only
+ * without it. */
 tinker_tokenizer *model_tokenizer_load(const tinker_future *answer,
                                        const tinker_tokenizer_options *opts, tinker_error *err)
 {
@@ -42,7 +45,8 @@ tinker_tokenizer *model_tokenizer_load(const tinker_future *answer,
                       opts, err);
 }
 
-/* Wait for an answer that is the caller's own, load, free it. */
+/* Wait for an answer that is the caller's own, load, free it. Loading has no timeout: it only
+ * reads files. */
 static tinker_tokenizer *load_once(tinker_future *f, const tinker_tokenizer_options *opts,
                                    int64_t timeout_ms, tinker_error *err)
 {

@@ -35,7 +35,7 @@ enum {
     CHUNK = 256 * 1024 /* of reading */
 };
 
-/* Waiting for the end of a process. */
+/* Waiting for the end of a process, on a worker. */
 struct reaping {
     struct runtime_job job;
     struct helper *helper; /* who is told how it ended; NULL: nobody */
@@ -44,6 +44,8 @@ struct reaping {
     int status;
 };
 
+/* The helper process as the loop thread sees it. `targets` counts the samplers that know it; the
+ * last one frees it. */
 struct helper {
     struct runtime *rt;
     pid_t owner, pid; /* who started it, and it */
@@ -61,6 +63,7 @@ struct helper {
     struct helper_target *first;
 };
 
+/* One sampler that the helper has a copy of. */
 struct helper_target {
     struct loop_task task;
     struct helper *helper;
@@ -70,6 +73,7 @@ struct helper_target {
     uint64_t state, reason; /* the last that was told; of the reason a hash */
 };
 
+/* A sample that the helper makes. `sent`: it is in `pending` under its id. */
 struct helper_op {
     struct op op;
     tinker_sampler *sampler; /* a reference */
@@ -115,7 +119,8 @@ size_t helper_text_length(const char *text, size_t n)
 
 /* ---- the end of a helper ---------------------------------------------------------------------- */
 
-/* true: it has ended, with *status (-1: somebody else has asked for it). */
+/* Look once per millisecond; true: it has ended, with *status (-1: somebody else has asked for
+ * it). waitpid() without WNOHANG has no deadline. */
 static bool wait_for_exit(pid_t pid, int patience_ms, int *status)
 {
     for (int i = 0; i <= patience_ms; i++) {
@@ -129,6 +134,8 @@ static bool wait_for_exit(pid_t pid, int patience_ms, int *status)
     return false;
 }
 
+/* SIGKILL cannot be caught, so this ends soon; -1 when it does not, in uninterruptible sleep for
+ * example. */
 static int kill_and_reap(pid_t pid)
 {
     int status = -1;
@@ -146,6 +153,8 @@ static void describe_exit(int status, char *out, size_t size)
         snprintf(out, size, "exit code unknown");
 }
 
+/* All samples under way fail with the reason. Each failure may run code that changes the map:
+ * start over after each. */
 static void fail_pending(struct helper *x)
 {
     const char *key;
@@ -160,6 +169,8 @@ static void fail_pending(struct helper *x)
     }
 }
 
+/* On a worker. A helper whose socket ended is about to exit by itself and gets some time; one
+ * that was given up is killed. */
 static void work_reap(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j; /* first member */
@@ -168,6 +179,7 @@ static void work_reap(struct runtime_job *j)
         r->status = kill_and_reap(r->pid);
 }
 
+/* On the loop: now it is known how it ended, and its samples can be told. */
 static void on_reaped(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j;
@@ -189,7 +201,8 @@ static void on_reaped(struct runtime_job *j)
     fail_pending(x);
 }
 
-/* tell: x waits for it, and knows then why it has ended. */
+/* tell: x waits for it, and knows then why it has ended. The memory was allocated with the
+ * helper, so that ending needs none. */
 static void start_reaping(struct helper *x, bool tell)
 {
     struct reaping *r = x->reaping;
@@ -214,7 +227,8 @@ static void close_socket(struct helper *x)
     x->fd = -1;
 }
 
-/* Give up on it: why is what to say, NULL: it has ended by itself. */
+/* Give up on it: why is what to say, NULL: it has ended by itself. New samplers get a new one at
+ * once. */
 static void end_helper(struct helper *x, const char *why)
 {
     if (x->ended)
@@ -231,6 +245,7 @@ static void end_helper(struct helper *x, const char *why)
     fail_pending(x);
 }
 
+/* Its last sampler is gone: nobody waits for anything from it. */
 static void helper_free(struct helper *x)
 {
     if (current == x)
@@ -252,7 +267,8 @@ static void helper_free(struct helper *x)
 
 static void on_ready(void *arg, int fd, unsigned events);
 
-/* As much as the socket takes.  Errors are not looked at: the socket ends then, which is read. */
+/* As much as the socket takes; the loop says when there is room for more. Errors are not looked
+ * at: the socket ends then, which is read. */
 static void flush_output(struct helper *x)
 {
     while (x->fd >= 0 && x->sent < x->out.len) {
@@ -271,7 +287,8 @@ static void flush_output(struct helper *x)
         loop_watch(x->rt->loop, x->fd, all ? EPOLLIN : EPOLLIN | EPOLLOUT, on_ready, x);
 }
 
-/* A frame of two parts; false: no memory. */
+/* A frame of two parts, whole or not at all: half a frame would break the stream for all others.
+ * false: no memory. */
 static bool put_frame(struct helper *x, struct helper_frame f, const void *a, size_t na,
                       const void *b, size_t nb)
 {
@@ -295,6 +312,8 @@ static struct helper_op *take_pending(struct helper *x, uint64_t id)
     return o; /* NULL: cancelled meanwhile */
 }
 
+/* The request id, NUL, then the sample in protobuf, read by the same code as an answer of the
+ * service. */
 static void on_result(struct helper *x, const struct helper_frame *f, const char *content)
 {
     struct helper_op *o = take_pending(x, f->id);
@@ -311,6 +330,7 @@ static void on_result(struct helper *x, const struct helper_frame *f, const char
         op_fail(&o->op, &err);
 }
 
+/* An error with what the user may ask of a failed future: request id, body, retry-after. */
 static void on_failure(struct helper *x, const struct helper_frame *f, const char *content)
 {
     struct helper_op *o = take_pending(x, f->id);
@@ -344,6 +364,7 @@ static struct helper_target *find_target(const struct helper *x, uint32_t number
     return t;
 }
 
+/* Queue states are told only when they change; the hash stands for the reason. */
 static void on_target_state(struct helper_target *t, uint64_t state, const char *reason)
 {
     tinker_sampler *s = t->sampler;
@@ -366,6 +387,8 @@ static void on_news(struct helper *x, const struct helper_frame *f, const char *
     free(text);
 }
 
+/* Frames are structs of the machine: a helper of another version would read them wrong, so it is
+ * given up. */
 static void on_hello(struct helper *x, const struct helper_frame *f, const char *content)
 {
     char why[256];
@@ -414,6 +437,7 @@ static bool receive_frames(struct helper *x)
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/* The socket can be read or written. A frame may end the helper, so that is asked before each. */
 static void on_ready(void *arg, int fd, unsigned events)
 {
     struct helper *x = arg;
@@ -446,8 +470,8 @@ static void on_startup(struct timer *t)
     end_helper(x, why);
 }
 
-/* The program with the socket as its standard input, in a group of its own, so that what a terminal
- * sends to this program does not end it; 0 or an errno. */
+/* The program with the socket as its standard input, in a process group of its own, so that what
+ * a terminal sends to this program (Ctrl-C) does not end it; 0 or an errno. */
 static int spawn_helper(const char *program, int fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -472,6 +496,8 @@ static int spawn_helper(const char *program, int fd, pid_t *pid)
     return rc;
 }
 
+/* Start a helper and wait for its HELLO, at most STARTUP_MS; samples may be sent before it comes.
+ */
 static struct helper *helper_new(struct runtime *rt, const char *program, tinker_error *err)
 {
     struct helper *x = calloc(1, sizeof(*x));
@@ -519,6 +545,8 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
     return x;
 }
 
+/* Tell the helper all it needs for this sampler: settings of the service, then the exported
+ * sampler with its credential. */
 static bool register_target(struct helper_target *t, tinker_error *err)
 {
     struct buf settings, sampler;
@@ -550,6 +578,8 @@ static void target_free(struct helper_target *t)
         helper_free(x);
 }
 
+/* The target of a sampler, made by its first sample. A helper that belongs to another process
+ * (after fork()) or runtime is not used. */
 static struct helper_target *attach_sampler(tinker_sampler *s, tinker_error *err)
 {
     struct runtime *rt = s->holder->rt;
@@ -608,6 +638,7 @@ static void far_destroy(struct op *op)
     free(o);
 }
 
+/* Canceled: the helper is told, and its answer, if it is on its way, finds nobody. */
 static void far_abandon(struct op *op)
 {
     struct helper_op *o = (struct helper_op *)op;
@@ -620,6 +651,7 @@ static void far_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* On the loop: hand the sample over. It is in `pending` before the frame goes out. */
 static void far_start(struct op *op)
 {
     struct helper_op *o = (struct helper_op *)op;
@@ -644,6 +676,8 @@ static void far_start(struct op *op)
 
 static const struct op_class far_class = { "sample", far_start, far_abandon, far_destroy };
 
+/* Not for a transport or breaker of the user's own, nor for options of single calls: they are
+ * functions and pointers of this process. */
 bool helper_wanted(const tinker_sampler *s)
 {
     const struct config *c = s->holder->cfg;

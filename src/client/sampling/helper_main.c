@@ -63,6 +63,7 @@ static void write_all(const void *p, size_t n)
     }
 }
 
+/* Whole frames: several threads tell at once. */
 static void send_frame(struct helper_frame f, const struct buf *content)
 {
     f.len = content->len;
@@ -126,6 +127,8 @@ static struct helped *find_sampler(const struct helping *h, uint32_t number)
     return t;
 }
 
+/* A service and a sampler as the other process has them. What the text does not hold comes from
+ * the settings before it. */
 static bool open_sampler(struct helped *t, const char *content, size_t n)
 {
     size_t settings = helper_text_length(content, n);
@@ -154,6 +157,8 @@ static bool open_sampler(struct helped *t, const char *content, size_t n)
     return t->sampler != NULL;
 }
 
+/* A target that could not be opened stays, with the reason: each of its samples is answered with
+ * it. */
 static void add_target(struct helping *h, uint32_t number, const char *content, size_t n)
 {
     struct helped *t = calloc(1, sizeof(*t));
@@ -182,6 +187,7 @@ static void remove_target(struct helping *h, uint32_t number)
 
 /* ---- samples --------------------------------------------------------------------------------------- */
 
+/* The request was encoded and checked over there; here it is only sent. */
 static tinker_future *submit_order(const struct helped *t, const char *content, size_t n,
                                    tinker_error *err)
 {
@@ -201,6 +207,7 @@ static tinker_future *submit_order(const struct helped *t, const char *content, 
     return NULL;
 }
 
+/* Submit a sample and remember it by its id, or answer why not. */
 static void add_order(struct helping *h, const struct helper_frame *f, const char *content)
 {
     struct helped *t = find_sampler(h, f->target);
@@ -238,6 +245,7 @@ static void cancel_order(struct helping *h, uint64_t id)
         tinker_future_cancel(o->future);
 }
 
+/* A sample is complete: its result or its failure goes back. */
 static void finish_order(struct helping *h, struct order *o)
 {
     tinker_future *f = o->future;
@@ -266,6 +274,7 @@ static void finish_order(struct helping *h, struct order *o)
 
 /* ---- the loop ---------------------------------------------------------------------------------------- */
 
+/* One frame; false: it makes no sense, and the helper ends. */
 static bool handle_frame(struct helping *h, const struct helper_frame *f, const char *content)
 {
     switch (f->kind) {
@@ -299,7 +308,8 @@ static bool receive_orders(struct helping *h)
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-/* Some of the orders that have come; false: they make no sense.  *more: others wait. */
+/* Some of the orders that have come, so that results are not held up by a flood of them; false:
+ * they make no sense. *more: others wait. */
 static bool take_orders(struct helping *h, bool *more)
 {
     struct helper_frame f;
@@ -317,6 +327,8 @@ static bool take_orders(struct helping *h, bool *more)
     return ok && !broken;
 }
 
+/* Orders in, results out, until the program is gone: its socket has ended, or this process has
+ * another parent. */
 static void serve_parent(struct helping *h)
 {
     pid_t program = getppid();

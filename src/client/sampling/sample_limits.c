@@ -24,9 +24,12 @@ enum {
 };
 static const int64_t second_ns = 1000000000;
 
+/* All limits that are shared, of the process that made them. */
 static struct sample_limits *shared;
 static pid_t shared_by; /* the process they belong to */
 
+/* Scheme and host in lower case, without path and default port: two spellings of one service
+ * share their limits. */
 char *sample_limits_scope(const char *base_url)
 {
     const char *host = strstr(base_url, "://");
@@ -44,6 +47,7 @@ char *sample_limits_scope(const char *base_url)
     return scope;
 }
 
+/* Scope and credential: the service counts per account. */
 static char *make_key(const char *base_url, const char *api_key)
 {
     char *scope = sample_limits_scope(base_url);
@@ -68,6 +72,8 @@ static struct sample_limits *sample_limits_new(char *key, int64_t bytes)
     return l;
 }
 
+/* Find or make. After fork() the child starts with an empty list, because nobody would give back
+ * what requests of the parent hold. */
 struct sample_limits *sample_limits_ref(const char *base_url, const char *api_key, bool isolated,
                                         int64_t bytes)
 {
@@ -125,6 +131,8 @@ static void on_pause_check(struct timer *t)
     sample_permits_wait_pause(container_of(t, struct sample_permits, timer));
 }
 
+/* A pause may be prolonged while it lasts, so it is looked at again every PAUSE_CHECK_MS instead
+ * of waited for once. */
 void sample_permits_wait_pause(struct sample_permits *p)
 {
     struct loop *l = p->holder->rt->loop;
@@ -141,6 +149,8 @@ static void on_bytes_granted(struct sem_wait *w)
     sample_permits_wait_pause(container_of(w, struct sample_permits, budget));
 }
 
+/* Bytes of prompts being submitted. Shortly after a pause each counts RECENT_COST times, so that
+ * large prompts come back slowly. */
 static void take_budget(struct sample_permits *p)
 {
     bool recent = p->throttle.sem != NULL;
@@ -154,6 +164,7 @@ static void on_throttle_granted(struct sem_wait *w)
     take_budget(container_of(w, struct sample_permits, throttle));
 }
 
+/* Shortly after a pause only a few requests at a time try whether the service takes more. */
 static void take_throttle(struct sample_permits *p)
 {
     struct sample_limits *l = p->holder->limits;
@@ -180,6 +191,7 @@ void sample_permits_pause(struct sample_permits *p)
     sample_limits_pause(p->holder->limits, loop_now_ns(p->holder->rt->loop), p->bytes);
 }
 
+/* In the reverse order of taking; what was not taken is left alone. */
 void sample_permits_give(struct sample_permits *p)
 {
     if (!p->holder)

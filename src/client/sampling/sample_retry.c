@@ -11,6 +11,7 @@
 
 enum { PROGRESS_LINE_S = 2 };
 
+/* Each message names the field, since these options are mostly written by hand. */
 tinker_status sample_retry_check(const tinker_retry_options *o, tinker_error *err)
 {
     if (o->max_connections <= 0)
@@ -29,6 +30,8 @@ tinker_status sample_retry_check(const tinker_retry_options *o, tinker_error *er
     return TINKER_OK;
 }
 
+/* d = min(base * 2^(k-1), max), then d * (1 + jitter * (2u - 1)), again at most max. The exponent
+ * is bounded, or it would overflow to infinity and the cast would be undefined. */
 int64_t sample_retry_delay_ms(const tinker_retry_options *o, int k, double u)
 {
     double d = (double)o->delay_base_ms * exp2(k - 1 < 1000 ? k - 1 : 1000);
@@ -39,6 +42,7 @@ int64_t sample_retry_delay_ms(const tinker_retry_options *o, int k, double u)
     return (int64_t)(d > 0 ? d : 0);
 }
 
+/* Field by field: padding and the size member need not agree. */
 static bool same_options(const tinker_retry_options *a, const tinker_retry_options *b)
 {
     return a->max_connections == b->max_connections && a->progress_ms == b->progress_ms &&
@@ -47,7 +51,8 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
            a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
 }
 
-/* The service's number, unless the caller asked for fewer. */
+/* The service's number, unless the caller asked for fewer; the default of 1000 stands for "as
+ * many as the service says". */
 static int64_t count_permits(const struct holder *holder, const tinker_retry_options *opts)
 {
     static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
@@ -56,6 +61,8 @@ static int64_t count_permits(const struct holder *holder, const tinker_retry_opt
     return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
 }
 
+/* The group of this session with these options, made when there is none: samplers with other
+ * options have permits of their own. */
 struct sample_retry *sample_retry_ref(struct holder *holder, const char *session_id,
                                       const tinker_retry_options *opts, tinker_error *err)
 {
@@ -95,6 +102,8 @@ void sample_retry_unref(struct sample_retry *h)
     free(h);
 }
 
+/* Count equal messages together, for the next progress line; more kinds than there is room for
+ * are not counted. */
 void sample_retry_failed(struct sample_retry *h, const tinker_error *err)
 {
     char text[sizeof(h->errors[0].text)];
@@ -125,6 +134,7 @@ static void append_errors(struct sample_retry *h, struct buf *out)
     }
 }
 
+/* At most one line in PROGRESS_LINE_S seconds, and one when the last sample is done. */
 static void log_progress(struct sample_retry *h, int64_t now)
 {
     const struct log *log = &h->holder->log;
@@ -141,6 +151,8 @@ static void log_progress(struct sample_retry *h, int64_t now)
     buf_clear(&errors);
 }
 
+/* The first sample of an idle group starts the clock of progress: time without any sample is not
+ * being stuck. */
 void sample_retry_enter(struct sample_retry *h)
 {
     int64_t now = loop_now_ns(h->holder->rt->loop);
@@ -160,6 +172,7 @@ void sample_retry_leave(struct sample_retry *h, bool completed)
     log_progress(h, now);
 }
 
+/* A sample that was still waiting for its permit is not waiting any more. */
 void sample_retry_release(struct sample_retry *h, struct sem_wait *permit)
 {
     if (permit->sem && !permit->holding)

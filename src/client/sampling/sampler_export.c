@@ -27,7 +27,7 @@ struct imported_session { /* one per session and address in a service */
     struct arena arena;
 };
 
-/* What travels. */
+/* What travels. Texts are borrowed from the arena of whoever reads it. */
 struct exported_sampler {
     const char *base_url, *url_auth, *api_key, *session_id, *sampler_id, *jwt;
     struct json_str config;
@@ -42,6 +42,7 @@ struct export_job {
     tinker_status status;
 };
 
+/* A member that is left out when there is nothing to say. */
 static void put_optional(struct json_writer *w, const char *key, const char *value)
 {
     if (!value)
@@ -50,6 +51,7 @@ static void put_optional(struct json_writer *w, const char *key, const char *val
     json_put_string(w, value);
 }
 
+/* Loop thread: the session and its token belong to it. */
 tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
 {
     struct holder *h = s->holder;
@@ -82,7 +84,7 @@ static void export_on_loop(void *arg)
     j->status = sampler_export_write(j->sampler, &j->out, &j->err);
 }
 
-/* Its loop must run in this process, and not be the caller. */
+/* The loop must run in this process, and not be the caller. */
 static bool may_sync_with_loop(const struct runtime *rt, const char *what, tinker_error *err)
 {
     if (runtime_may_block(what, err) != TINKER_OK)
@@ -133,6 +135,7 @@ static bool read_exported_member(struct json_reader *r, struct json_str key,
     return json_skip(r);
 }
 
+/* Unknown members are skipped: a newer version may have written the text. */
 static tinker_status read_exported(const char *text, struct arena *a, struct exported_sampler *p,
                                    tinker_error *err)
 {
@@ -157,6 +160,8 @@ struct import_job {
     tinker_status status;
 };
 
+/* Make the session object look as if it had opened the session itself: server settings, limits,
+ * token. Then it starts heartbeats. */
 static tinker_status fill_imported_session(struct imported_session *s,
                                            const struct exported_sampler *p, tinker_error *err)
 {
@@ -195,7 +200,8 @@ static void discard_on_loop(void *arg)
     holder_close(arg, ignore_closed, NULL);
 }
 
-/* The headers of the service, and with them the user and password of the other address. */
+/* The headers of the service, and with them the user and password of the other address. The
+ * other's replaces ours. */
 static bool take_authorization(struct imported_session *s, const char *value)
 {
     const tinker_named_string header = { "Authorization", value };

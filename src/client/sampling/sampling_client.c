@@ -12,6 +12,7 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
+/* With one reference, the user's. Operations take their own. */
 tinker_sampler *sampling_client_new(struct holder *h, const char *id, tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
@@ -70,6 +71,8 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 
 /* ---- create_sampling_session ---------------------------------------------------------- */
 
+/* Opening a sampling session: wait for the session, one POST; the answer is there at once,
+ * nothing is polled. */
 struct open_op {
     struct op op;
     struct holder_wait wait;
@@ -100,6 +103,7 @@ static void open_abandon(struct op *op)
     op_destroy(op);
 }
 
+/* The answer names the sampling session. */
 static void open_done(struct call *c)
 {
     struct open_op *o = container_of(c, struct open_op, call);
@@ -122,6 +126,8 @@ static void open_done(struct call *c)
         op_fail(&o->op, &c->err);
 }
 
+/* There is a session. sampling_seq numbers its samplers, so that a retry does not open a second
+ * one. */
 static void open_ready(struct holder_wait *w, const tinker_error *err)
 {
     struct open_op *o = container_of(w, struct open_op, wait);
@@ -162,6 +168,7 @@ static void open_start(struct op *op)
 static const struct op_class open_class = { "create_sampling_session", open_start, open_abandon,
                                             open_destroy };
 
+/* Refuse what cannot be right anywhere: neither model nor path, or a path of training state. */
 static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)
 {
     struct wire_path path;
