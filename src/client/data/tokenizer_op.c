@@ -1,7 +1,7 @@
 /* tokenizer_op.c - the tokenizer of a model as a future: ask for the name, then read the files.
  *
  * The operation waits for another, which asks; a worker loads.  The worker's job outlives an
- * operation that was cancelled.  Runs on the loop thread, except submitting and loading. */
+ * operation that was canceled.  Runs on the loop thread, except submitting and loading. */
 #include <stdlib.h>
 #include <tinker/training.h>
 #include "base/err.h"
@@ -16,7 +16,7 @@ struct tokenizer_op;
 /* The job of the worker. It outlives an operation that was canceled while it loads. */
 struct load {
     struct runtime_job job;  /* first */
-    struct tokenizer_op *op; /* NULL: cancelled */
+    struct tokenizer_op *op; /* NULL: canceled */
     tinker_future *source;   /* a reference: what the model is called */
     tinker_tokenizer_options opts;
     struct arena arena; /* of the texts in opts */

@@ -134,25 +134,6 @@ static bool wait_for_exit(pid_t pid, int patience_ms, int *status)
     return false;
 }
 
-/* SIGKILL cannot be caught, so this ends soon; -1 when it does not, in uninterruptible sleep for
- * example. */
-static int kill_and_reap(pid_t pid)
-{
-    int status = -1;
-    kill(pid, SIGKILL);
-    return wait_for_exit(pid, KILLED_MS, &status) ? status : -1;
-}
-
-static void describe_exit(int status, char *out, size_t size)
-{
-    if (status != -1 && WIFEXITED(status))
-        snprintf(out, size, "exit code %d", WEXITSTATUS(status));
-    else if (status != -1 && WIFSIGNALED(status))
-        snprintf(out, size, "signal %d", WTERMSIG(status));
-    else
-        snprintf(out, size, "exit code unknown");
-}
-
 /* All samples under way fail with the reason. Each failure may run code that changes the map:
  * start over after each. */
 static void fail_pending(struct helper *x)
@@ -175,8 +156,12 @@ static void work_reap(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j; /* first member */
     r->status = -1;
-    if (r->kill || !wait_for_exit(r->pid, ENDING_MS, &r->status))
-        r->status = kill_and_reap(r->pid);
+    if (r->kill || !wait_for_exit(r->pid, ENDING_MS, &r->status)) {
+        kill(r->pid,
+             SIGKILL); /* cannot be caught, so this ends soon, but for uninterruptible sleep */
+        if (!wait_for_exit(r->pid, KILLED_MS, &r->status))
+            r->status = -1;
+    }
 }
 
 /* On the loop: now it is known how it ended, and its samples can be told. */
@@ -185,7 +170,12 @@ static void on_reaped(struct runtime_job *j)
     struct reaping *r = (struct reaping *)j;
     struct helper *x = r->helper;
     char how[64];
-    describe_exit(r->status, how, sizeof(how));
+    if (r->status != -1 && WIFEXITED(r->status))
+        snprintf(how, sizeof(how), "exit code %d", WEXITSTATUS(r->status));
+    else if (r->status != -1 && WIFSIGNALED(r->status))
+        snprintf(how, sizeof(how), "signal %d", WTERMSIG(r->status));
+    else
+        snprintf(how, sizeof(how), "exit code unknown");
     free(r);
     if (!x)
         return;
@@ -309,7 +299,7 @@ static struct helper_op *take_pending(struct helper *x, uint64_t id)
     struct helper_op *o = map_remove(&x->pending, (const char *)&id, sizeof(id));
     if (o)
         o->sent = false;
-    return o; /* NULL: cancelled meanwhile */
+    return o; /* NULL: canceled meanwhile */
 }
 
 /* The request id, NUL, then the sample in protobuf, read by the same code as an answer of the
@@ -356,34 +346,24 @@ static void on_failure(struct helper *x, const struct helper_frame *f, const cha
     op_fail(&o->op, &failure.err);
 }
 
-static struct helper_target *find_target(const struct helper *x, uint32_t number)
-{
-    struct helper_target *t = x->first;
-    while (t && t->number != number)
-        t = t->next;
-    return t;
-}
-
-/* Queue states are told only when they change; the hash stands for the reason. */
-static void on_target_state(struct helper_target *t, uint64_t state, const char *reason)
-{
-    tinker_sampler *s = t->sampler;
-    uint64_t hash = hash_fnv1a(reason, strlen(reason));
-    bool changed = t->state != state || t->reason != hash;
-    t->state = state;
-    t->reason = hash;
-    observe_state(&s->watch, s->holder, OBSERVE_SAMPLING, s->id, (enum wire_queue_state)state,
-                  reason, changed);
-}
-
 static void on_news(struct helper *x, const struct helper_frame *f, const char *content)
 {
-    struct helper_target *t = find_target(x, f->target);
+    struct helper_target *t = x->first;
+    while (t && t->number != f->target)
+        t = t->next;
     char *text = t ? strndup(content, (size_t)f->len) : NULL;
     if (text && f->kind == HELPER_LINE)
         log_line(&t->sampler->holder->log, (enum log_level)f->id, "%s", text);
-    else if (text)
-        on_target_state(t, f->id, text);
+    else if (text) {
+        /* Queue states are told only when they change; the hash stands for the reason. */
+        tinker_sampler *s = t->sampler;
+        uint64_t hash = hash_fnv1a(text, strlen(text));
+        bool changed = t->state != f->id || t->reason != hash;
+        t->state = f->id;
+        t->reason = hash;
+        observe_state(&s->watch, s->holder, OBSERVE_SAMPLING, s->id, (enum wire_queue_state)f->id,
+                      text, changed);
+    }
     free(text);
 }
 
@@ -422,21 +402,6 @@ static void on_frame(struct helper *x, const struct helper_frame *f, const char 
     }
 }
 
-/* What has come; false: the socket has ended. */
-static bool receive_frames(struct helper *x)
-{
-    if (!buf_reserve(&x->in, CHUNK)) {
-        x->in.failed = false;
-        return true; /* no memory now: the rest stays in the socket */
-    }
-    ssize_t n = recv(x->fd, x->in.data + x->in.len, CHUNK, MSG_DONTWAIT);
-    if (n > 0) {
-        x->in.len += (size_t)n;
-        x->in.data[x->in.len] = '\0';
-    }
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
 /* The socket can be read or written. A frame may end the helper, so that is asked before each. */
 static void on_ready(void *arg, int fd, unsigned events)
 {
@@ -446,7 +411,17 @@ static void on_ready(void *arg, int fd, unsigned events)
         flush_output(x);
     if (!(events & ~(unsigned)EPOLLOUT))
         return;
-    bool open = receive_frames(x), broken = false;
+    bool open = true, broken = false;
+    if (buf_reserve(&x->in, CHUNK)) {
+        ssize_t n = recv(x->fd, x->in.data + x->in.len, CHUNK, MSG_DONTWAIT);
+        if (n > 0) {
+            x->in.len += (size_t)n;
+            x->in.data[x->in.len] = '\0';
+        }
+        open = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    } else {
+        x->in.failed = false; /* no memory now: the rest stays in the socket */
+    }
     struct helper_frame f;
     const char *content;
     size_t at = 0;

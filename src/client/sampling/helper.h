@@ -51,7 +51,7 @@ void helper_frame_drop(struct buf *b, size_t used);
 /* How many bytes of text, at most n, up to its NUL; n: there is none. */
 size_t helper_text_length(const char *text, size_t n);
 
-/* settings.c: those that concern requests, as JSON, and into another configuration. */
+/* helper_options.c: settings that concern requests, as JSON, and into another configuration. */
 void helper_options_write(const struct config *c, struct buf *out);
 tinker_status helper_options_read(struct config *c, const char *json, size_t n, tinker_error *err);
 

@@ -238,13 +238,6 @@ static void add_order(struct helping *h, const struct helper_frame *f, const cha
     tell_error(f->id, &err);
 }
 
-static void cancel_order(struct helping *h, uint64_t id)
-{
-    struct order *o = map_get(&h->orders, (const char *)&id, sizeof(id));
-    if (o)
-        tinker_future_cancel(o->future);
-}
-
 /* A sample is complete: its result or its failure goes back. */
 static void finish_order(struct helping *h, struct order *o)
 {
@@ -277,6 +270,7 @@ static void finish_order(struct helping *h, struct order *o)
 /* One frame; false: it makes no sense, and the helper ends. */
 static bool handle_frame(struct helping *h, const struct helper_frame *f, const char *content)
 {
+    struct order *o;
     switch (f->kind) {
     case HELPER_REGISTER:
         add_target(h, f->target, content, (size_t)f->len);
@@ -288,7 +282,9 @@ static bool handle_frame(struct helping *h, const struct helper_frame *f, const 
         add_order(h, f, content);
         return true;
     case HELPER_CANCEL:
-        cancel_order(h, f->id);
+        o = map_get(&h->orders, (const char *)&f->id, sizeof(f->id));
+        if (o)
+            tinker_future_cancel(o->future);
         return true;
     default:
         return false;

@@ -127,21 +127,6 @@ static bool read_int(struct json_reader *r, int *out)
     return true;
 }
 
-static bool read_option_value(struct json_reader *r, struct config *c, size_t i)
-{
-    void *at = (char *)c + fields[i].at;
-    switch (fields[i].kind) {
-    case TEXT:
-        return read_text(r, at);
-    case LONG:
-        return json_int64(r, at);
-    case INT:
-        return read_int(r, at);
-    default:
-        return json_bool(r, at);
-    }
-}
-
 static bool read_headers(struct json_reader *r, struct arena *a, struct http_header **out,
                          size_t *n)
 {
@@ -176,8 +161,19 @@ static bool read_option(struct json_reader *r, struct config *c, struct json_str
 {
     int level;
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (json_str_is(key, fields[i].name))
-            return read_option_value(r, c, i);
+        if (json_str_is(key, fields[i].name)) {
+            void *at = (char *)c + fields[i].at;
+            switch (fields[i].kind) {
+            case TEXT:
+                return read_text(r, at);
+            case LONG:
+                return json_int64(r, at);
+            case INT:
+                return read_int(r, at);
+            case FLAG:
+                return json_bool(r, at);
+            }
+        }
     if (json_str_is(key, "headers"))
         return read_headers(r, &c->arena, &c->default_headers, &c->n_default_headers);
     if (json_str_is(key, "proxy_headers"))

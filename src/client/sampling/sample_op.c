@@ -145,15 +145,6 @@ static void on_sample_retry(struct timer *t)
     start_sample_attempt(container_of(t, struct sample_op, timer));
 }
 
-/* Is another attempt allowed? failures counts this one already, so max_retries 0 allows none. A
- * spent deadline ends it. */
-static bool may_retry_sample(const struct sample_op *s)
-{
-    const tinker_retry_options *o = s->group ? &s->group->opts : NULL;
-    return s->use_retry && !o->no_retries &&
-           (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
-}
-
 /* An attempt failed. Layer 1 (the call) and layer 2 (polling) have done their retries; this is
  * layer 3, which starts all over with a new seq_id, after an exponential delay with jitter
  * (sample_retry_delay_ms()). */
@@ -161,7 +152,10 @@ static void handle_sample_failure(struct sample_op *s, const tinker_error *err, 
 {
     sample_permits_give(&s->permits);
     s->failures++;
-    bool again = retryable && may_retry_sample(s);
+    /* failures counts this attempt, so max_retries 0 allows no other.  A spent deadline ends it. */
+    const tinker_retry_options *o = s->group ? &s->group->opts : NULL;
+    bool again = retryable && s->use_retry && !o->no_retries &&
+                 (o->max_retries < 0 || s->failures <= o->max_retries) && !op_is_spent(&s->op);
     struct report_failure a = { err, again, s->failures, s->started_ns };
     if (s->use_retry) {
         sample_retry_failed(s->group, err);
@@ -312,25 +306,20 @@ static void send_sample(struct sample_permits *d)
     call_start(c);
 }
 
-/* Put the next seq_id of the client into the body. A new attempt gets a new number, or the
- * service would take it for a repetition and answer with the promise that was lost. */
-static bool number_body(struct sample_op *s)
-{
-    buf_reset(&s->sent);
-    buf_append(&s->sent, s->body.data, s->split);
-    char number[SHORTEST_MAX];
-    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
-    buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
-    return buf_ok(&s->sent);
-}
-
 /* Permits of the account come after the number: requests of one sampler get permits in the order
  * of their numbers. */
 static void start_sample_attempt(struct sample_op *s)
 {
     s->attempt_ns = loop_now_ns(sample_loop(s));
     report_sample_attempt(s, LOCAL_START, s->failures, 0, NULL);
-    if (!number_body(s)) {
+    /* The next seq_id of the client goes into the body.  A new attempt gets a new number, or the
+     * service would take it for a repetition and answer with the promise that was lost. */
+    char number[SHORTEST_MAX];
+    buf_reset(&s->sent);
+    buf_append(&s->sent, s->body.data, s->split);
+    buf_append(&s->sent, number, shortest_int64(s->sampler->next_seq++, number));
+    buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
+    if (!buf_ok(&s->sent)) {
         tinker_error err;
         err_nomem(&err, "sample");
         fail_sample(s, &err);

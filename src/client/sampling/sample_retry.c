@@ -51,16 +51,6 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
            a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
 }
 
-/* The service's number, unless the caller asked for fewer; the default of 1000 stands for "as
- * many as the service says". */
-static int64_t count_permits(const struct holder *holder, const tinker_retry_options *opts)
-{
-    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
-    int64_t theirs = holder->server.sample_max_concurrent_requests;
-    bool asked = opts->max_connections != defaults.max_connections;
-    return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
-}
-
 /* The group of this session with these options, made when there is none: samplers with other
  * options have permits of their own. */
 struct sample_retry *sample_retry_ref(struct holder *holder, const char *session_id,
@@ -83,7 +73,13 @@ struct sample_retry *sample_retry_ref(struct holder *holder, const char *session
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    sem_init_permits(&h->permits, count_permits(holder, opts));
+    /* The service's number, unless the caller asked for fewer; the default of 1000 stands for "as many
+     * as the service says". */
+    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
+    int64_t permits = holder->server.sample_max_concurrent_requests;
+    if (opts->max_connections != defaults.max_connections && opts->max_connections < permits)
+        permits = opts->max_connections;
+    sem_init_permits(&h->permits, permits);
     h->next = holder->sample_retries;
     holder->sample_retries = h;
     return h;
@@ -123,17 +119,6 @@ static int compare_frequency(const void *a, const void *b)
     return ((const struct sample_retry_error *)b)->n - ((const struct sample_retry_error *)a)->n;
 }
 
-/* The most frequent first; they count anew. */
-static void append_errors(struct sample_retry *h, struct buf *out)
-{
-    qsort(h->errors, SAMPLE_RETRY_ERRORS, sizeof(h->errors[0]), compare_frequency);
-    for (int i = 0; i < SAMPLE_RETRY_ERRORS && h->errors[i].n; i++) {
-        buf_printf(out, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
-                   h->errors[i].text);
-        h->errors[i].n = 0;
-    }
-}
-
 /* At most one line in PROGRESS_LINE_S seconds, and one when the last sample is done. */
 static void log_progress(struct sample_retry *h, int64_t now)
 {
@@ -143,7 +128,12 @@ static void log_progress(struct sample_retry *h, int64_t now)
         return;
     struct buf errors;
     buf_init(&errors, 4096);
-    append_errors(h, &errors);
+    qsort(h->errors, SAMPLE_RETRY_ERRORS, sizeof(h->errors[0]), compare_frequency);
+    for (int i = 0; i < SAMPLE_RETRY_ERRORS && h->errors[i].n; i++) { /* they count anew */
+        buf_printf(&errors, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
+                   h->errors[i].text);
+        h->errors[i].n = 0;
+    }
     h->logged_ns = now;
     log_line(log, LOG_DEBUG, "samples of %s: %lld waiting, %d in progress, %lld completed%s",
              h->session_id, (long long)h->waiting, h->running, (long long)h->completed,

@@ -154,25 +154,24 @@ static bool next_sample_event(struct stream_callback *t, tinker_stream_event *e)
     return true;
 }
 
-/* false: there is nothing to tell now. */
-static bool next_event(struct stream_callback *t, tinker_stream_event *e)
-{
-    if (t->sample)
-        return next_sample_event(t, e);
-    if (!t->list || stream_list_next(t->list, 0, e, NULL) != TINKER_OK ||
-        e->kind == TINKER_STREAM_END)
-        return false;
-    t->lost = t->lost || !keep_event(t, e);
-    return !t->lost;
-}
-
 /* On the callback thread: call the user until there is nothing more to tell. He may be gone
  * between two calls (muted, or the guard of the future closed): then the rest is dropped. */
 static void deliver_events(struct round *r)
 {
     struct stream_callback *t = (struct stream_callback *)r;
     tinker_stream_event e;
-    while (!t->stopped && next_event(t, &e)) {
+    while (!t->stopped) {
+        if (t->sample) {
+            if (!next_sample_event(t, &e))
+                return;
+        } else {
+            if (!t->list || stream_list_next(t->list, 0, &e, NULL) != TINKER_OK ||
+                e.kind == TINKER_STREAM_END)
+                return; /* nothing to tell now */
+            t->lost = t->lost || !keep_event(t, &e);
+            if (t->lost)
+                return;
+        }
         if (atomic_load(t->muted) || !tap_enter(t->tap)) {
             t->stopped = true;
             return;
@@ -260,17 +259,6 @@ bool stream_callback_gave_up(const struct stream_callback *t, tinker_error *err)
     return t->stopped || t->lost;
 }
 
-static bool copy_topk(const struct kept_sequence *s, size_t k, struct arena *arena,
-                      tinker_sequence *out)
-{
-    if (s->rows == 0)
-        return true;
-    out->topk_tokens = arena_memdup(arena, s->top_tokens, s->n * k * sizeof(int32_t));
-    out->topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * k * sizeof(float));
-    out->topk = k;
-    return out->topk_tokens && out->topk_logprobs;
-}
-
 /* Copies, because the arrays here grow by doubling and end with this object. */
 tinker_sample *stream_callback_result(const struct stream_callback *t, struct arena *arena)
 {
@@ -284,7 +272,14 @@ tinker_sample *stream_callback_result(const struct stream_callback *t, struct ar
         v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
         if (s->scored)
             v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
-        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_topk(s, t->topk, arena, &v[i]))
+        if (!v[i].tokens || (s->scored && !v[i].logprobs))
+            return NULL;
+        if (s->rows == 0)
+            continue;
+        v[i].topk = t->topk;
+        v[i].topk_tokens = arena_memdup(arena, s->top_tokens, s->n * t->topk * sizeof(int32_t));
+        v[i].topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * t->topk * sizeof(float));
+        if (!v[i].topk_tokens || !v[i].topk_logprobs)
             return NULL;
     }
     *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };

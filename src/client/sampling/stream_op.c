@@ -116,7 +116,7 @@ static void stream_abandon(struct op *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
+    err_set(&err, TINKER_ECANCELED, "the stream was canceled");
     stop_stream(o, false);
     stream_list_end(o->list, &err);
     op_destroy(op);
@@ -545,7 +545,7 @@ tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_s
     bool over = tinker_future_done(st->future);
     if (s == TINKER_ETIMEDOUT && over) /* just now: what came before is read before */
         s = stream_list_next(st->list, 0, out, &mine);
-    /* Cancelled, or its deadline passed: the future says which, and before the list ends. */
+    /* Canceled, or its deadline passed: the future says which, and before the list ends. */
     if ((s == TINKER_ECANCELED || s == TINKER_ETIMEDOUT) && over)
         s = tinker_future_wait(st->future, 0, &mine);
     if (s != TINKER_OK && err)

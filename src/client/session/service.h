@@ -35,7 +35,7 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
 /* The request id in the answer of an accepted submission; else c->err is set. */
 tinker_status submission_id(struct call *c, char *out, size_t size);
 
-/* shadow.c: what another process needs to use the sampler, appended; loop thread. */
+/* sampler_export.c: what another process needs to use the sampler, appended; loop thread. */
 tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
 /* The imported_sessions of a service that is being freed. */
 int sampler_export_count(const tinker_service *s);

@@ -61,15 +61,6 @@ static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static struct running *running; /* running_lock */
 
-/* Before the thread starts, so that no moment is missed. */
-static void register_running(struct running *r)
-{
-    pthread_mutex_lock(&running_lock);
-    r->next = running;
-    running = r;
-    pthread_mutex_unlock(&running_lock);
-}
-
 /* The user's function has returned, or will not be called. */
 static void unregister_running(struct running *r)
 {
@@ -82,20 +73,19 @@ static void unregister_running(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
-static bool has_running_locked(const void *holder)
-{
-    for (const struct running *r = running; r; r = r->next)
-        if (r->holder == holder)
-            return true;
-    return false;
-}
-
 /* Not on a library thread: the loss may be waiting for something that this thread does. */
 void custom_jobs_wait(const void *holder)
 {
     pthread_mutex_lock(&running_lock);
-    while (holder && has_running_locked(holder))
-        pthread_cond_wait(&running_changed, &running_lock);
+    const struct running *r = holder ? running : NULL;
+    while (r) {
+        if (r->holder == holder) { /* wait, and look at the whole list again */
+            pthread_cond_wait(&running_changed, &running_lock);
+            r = running;
+        } else {
+            r = r->next;
+        }
+    }
     pthread_mutex_unlock(&running_lock);
 }
 
@@ -269,7 +259,7 @@ static void deliver_bodies(struct loop_task *t)
     struct custom_job *j = container_of(t, struct custom_job, task);
     struct training_op *op = j->op; /* written by this thread only, from now on */
     if (op && !op->op.future) {
-        op = NULL; /* cancelled; what is left of it will leave */
+        op = NULL; /* canceled; what is left of it will leave */
     } else if (op) {
         bool made = j->err.status == TINKER_OK;
         tinker_error err = j->err;
@@ -352,15 +342,6 @@ static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, 
     return NULL;
 }
 
-/* The passes are submitted (go), or there are none and the thread ends. */
-static void release_thread(struct custom_job *j, bool go)
-{
-    pthread_mutex_lock(&j->lock);
-    j->state = go ? JOB_GO : JOB_NONE;
-    pthread_cond_signal(&j->cond);
-    pthread_mutex_unlock(&j->lock);
-}
-
 /* Check, copy, start the thread, submit both passes with consecutive numbers, let the thread go. */
 tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
                                                        size_t n, tinker_loss_fn *fn, void *state,
@@ -377,7 +358,10 @@ tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const
         return NULL;
     j->fn = fn;
     j->fn_state = state;
-    register_running(&j->run);
+    pthread_mutex_lock(&running_lock); /* before the thread starts, so that no moment is missed */
+    j->run.next = running;
+    running = &j->run;
+    pthread_mutex_unlock(&running_lock);
     if (pthread_create(&thread, NULL, run_job, j) != 0) {
         unregister_running(&j->run);
         err_set(err, TINKER_ESTATE, "no thread for a custom loss");
@@ -389,7 +373,10 @@ tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const
     tinker_future *f = training_submit_custom(t, j->plain, n, j, &j->forward, err);
     if (!f && j->forward)
         tinker_future_cancel(j->forward);
-    release_thread(j, f != NULL);
+    pthread_mutex_lock(&j->lock); /* the passes are submitted, or the thread has nothing to do */
+    j->state = f ? JOB_GO : JOB_NONE;
+    pthread_cond_signal(&j->cond);
+    pthread_mutex_unlock(&j->lock);
     if (!f)
         job_unref(j); /* the second pass's */
     return f;

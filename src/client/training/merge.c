@@ -139,13 +139,6 @@ int64_t merge_hash_unordered(double *v, size_t n)
     return out;
 }
 
-/* "name:rule" has exactly one colon. */
-static const char *find_suffix(const char *name)
-{
-    const char *colon = strchr(name, ':');
-    return colon && !strchr(colon + 1, ':') ? colon + 1 : NULL;
-}
-
 /* One metric of all parts. false: some part does not have it, so there is nothing to merge. */
 static bool gather_column(const tinker_forward_backward *const *parts, size_t n, const char *name,
                           double *out)
@@ -179,26 +172,21 @@ static bool add_unique_entries(struct result_metrics *m, struct arena *a, const 
     return true;
 }
 
-/* A hash is of integers; NaN and infinity are none. */
-static bool all_finite(const struct column *c)
-{
-    for (size_t i = 0; i < c->n; i++)
-        if (!isfinite(c->v[i]))
-            return false;
-    return true;
-}
-
 /* Apply the rule that the name of the metric states. What cannot be merged is dropped, with a
  * line in the log: a made-up number would be worse than none. false: no memory. */
 static bool merge_metric(struct result_metrics *m, struct arena *a, const char *name,
                          const struct column *c, const struct log *log)
 {
-    const char *suffix = find_suffix(name);
-    if (!suffix) {
+    const char *colon = strchr(name, ':');
+    const char *suffix = colon ? colon + 1 : NULL;
+    bool finite = true;
+    for (size_t i = 0; i < c->n; i++)
+        finite = finite && isfinite(c->v[i]);
+    if (!suffix || strchr(suffix, ':')) { /* "name:rule" has exactly one colon */
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: its name is not name:reduction", name);
         return true;
     }
-    if (strcmp(suffix, "hash_unordered") == 0 && !all_finite(c)) { /* no integer is any of these */
+    if (strcmp(suffix, "hash_unordered") == 0 && !finite) { /* no integer is any of these */
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: it is not finite", name);
         return true;
     }

@@ -298,16 +298,6 @@ static void begin_attempt(struct run *run)
         attempt_failed(run, &err);
 }
 
-/* The run that has been waiting longest. */
-static struct run *first_queued(tinker_recovery *r)
-{
-    struct run *first = NULL;
-    for (struct run *run = r->runs; run; run = run->next)
-        if (run->state == QUEUED && (!first || run->queued < first->queued))
-            first = run;
-    return first;
-}
-
 /* An attempt that fails at once comes back here; the loop that began it sees to the rest. */
 static void start_next(tinker_recovery *r)
 {
@@ -315,8 +305,16 @@ static void start_next(tinker_recovery *r)
     if (r->starting)
         return;
     r->starting = true;
-    while (r->recovering < r->policy.max_concurrent && (run = first_queued(r)) != NULL)
-        begin_attempt(run);
+    do { /* the run that has been waiting longest, as long as there is a place */
+        run = NULL;
+        for (struct run *at = r->runs; at; at = at->next)
+            if (at->state == QUEUED && (!run || at->queued < run->queued))
+                run = at;
+        if (run && r->recovering < r->policy.max_concurrent)
+            begin_attempt(run);
+        else
+            run = NULL;
+    } while (run);
     r->starting = false;
 }
 

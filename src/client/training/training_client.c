@@ -157,7 +157,7 @@ static void create_polled(struct poll *p)
         op_fail(&c->op, &p->call.err);
         return;
     }
-    log_line(&c->op.holder->log, LOG_INFO, "training client initialised for model %s",
+    log_line(&c->op.holder->log, LOG_INFO, "training client initialized for model %s",
              c->made->model_id);
     c->op.future->value = c->made;
     c->made = NULL;

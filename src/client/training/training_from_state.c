@@ -81,16 +81,6 @@ static void from_state_abandon(struct op *op)
     op_destroy(op);
 }
 
-/* The last step is done: the future gets the client. */
-static void finish_with_client(struct from_state_op *s)
-{
-    log_line(&s->op.holder->log, LOG_INFO, "training client initialised for model %s",
-             s->made->model_id);
-    s->op.future->value = s->made;
-    s->made = NULL;
-    op_succeed(&s->op);
-}
-
 /* ---- requests and promises ---------------------------------------------------------------------- */
 
 /* One step: encode the request and start the call. `part` tells the steps apart in logs and
@@ -174,8 +164,13 @@ static tinker_status load_decode(struct poll *p, const char *body, size_t n, boo
 static void load_polled(struct poll *p)
 {
     struct from_state_op *s = container_of(p, struct from_state_op, poll);
-    if (!poll_failed(s, p))
-        finish_with_client(s);
+    if (poll_failed(s, p))
+        return;
+    log_line(&s->op.holder->log, LOG_INFO, "training client initialized for model %s",
+             s->made->model_id);
+    s->op.future->value = s->made;
+    s->made = NULL;
+    op_succeed(&s->op);
 }
 
 /* load_weights was accepted: poll for the end of loading. */

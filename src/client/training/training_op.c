@@ -145,18 +145,6 @@ void training_op_destroy(struct op *base)
 
 /* ---- results ------------------------------------------------------------------------ */
 
-/* The result of one chunk. It goes into the arena of the future, so that merging copies no
- * tensors. */
-static tinker_status read_part(struct training_part *p, const char *body, size_t n, bool proto,
-                               tinker_error *err)
-{
-    struct arena *a = &p->op->op.future->arena;
-    p->pass = arena_alloc(a, sizeof(*p->pass));
-    if (!p->pass)
-        return err_nomem(err, "result");
-    return result_read_pass(a, body, n, proto, p->pass, err);
-}
-
 /* The same for a large result, which a worker has read into an arena of its own: the future takes
  * that over. */
 static tinker_status adopt_part(struct poll *poll, void *out, struct arena *a, tinker_error *err)
@@ -191,8 +179,13 @@ static tinker_status on_decode(struct poll *poll, const char *body, size_t n, bo
 {
     struct training_part *p = container_of(poll, struct training_part, poll);
     struct training_op *op = p->op;
-    if (op->kind->result == TRAINING_PASS)
-        return read_part(p, body, n, proto, err);
+    if (op->kind->result == TRAINING_PASS) {
+        /* One chunk.  It goes into the arena of the future, so that merging copies no tensors. */
+        struct arena *a = &op->op.future->arena;
+        p->pass = arena_alloc(a, sizeof(*p->pass));
+        return p->pass ? result_read_pass(a, body, n, proto, p->pass, err)
+                       : err_nomem(err, "result");
+    }
     if (op->kind->result == TRAINING_SAMPLER)
         return read_sampler(op, body, n, err);
     return op->kind->reader->read(op->op.future, body, n, proto, err);
@@ -353,25 +346,6 @@ static void reserve_bytes(struct training_part *p)
         send_or_compress(p);
 }
 
-/* The service has accepted the part and promised a result under this id. Large results of passes
- * are read by a worker (read_aside), the others in place. */
-static void start_poll(struct training_part *p, const char *id)
-{
-    struct training_op *op = p->op;
-    p->poll.holder = op->op.holder;
-    p->poll.kind = &op->kind->reader->poll;
-    p->poll.future = op->op.future;
-    p->poll.started_ns = op->started_ns;
-    p->poll.decode = on_decode;
-    if (op->kind->result == TRAINING_PASS) {
-        p->poll.read_aside = result_pass_aside;
-        p->poll.take_aside = adopt_part;
-    }
-    p->poll.queue_state = on_part_queue_state;
-    p->poll.done = on_polled;
-    poll_start(&p->poll, id);
-}
-
 /* Accepted: the number is used up, the body is no longer needed, and the next request may go.
  * Only then is the result polled for. */
 static void on_accepted(struct training_part *p, const char *id)
@@ -383,7 +357,18 @@ static void on_accepted(struct training_part *p, const char *id)
     op->n_accepted++;
     p->accepted = true;
     leave_turn(p);
-    start_poll(p, id);
+    p->poll.holder = op->op.holder;
+    p->poll.kind = &op->kind->reader->poll;
+    p->poll.future = op->op.future;
+    p->poll.started_ns = op->started_ns;
+    p->poll.decode = on_decode;
+    if (op->kind->result == TRAINING_PASS) { /* large ones are read by a worker */
+        p->poll.read_aside = result_pass_aside;
+        p->poll.take_aside = adopt_part;
+    }
+    p->poll.queue_state = on_part_queue_state;
+    p->poll.done = on_polled;
+    poll_start(&p->poll, id);
     /* the first of parallel parts was waiting for the others */
     if (op->parallel && p->index > 0 && op->n_accepted == op->n_parts - 1 && !is_complete(op))
         reserve_bytes(&op->parts[0]);
@@ -437,17 +422,6 @@ static void on_gaps_filled(struct seq_gap_fill *fill, void *owner, const struct 
     training_op_resume(op);
 }
 
-/* Must this op wait until the numbers before its own are filled? The service runs numbers without
- * gaps, so sending ours first would only park it there. Unloading has no number and waits for
- * none. */
-static bool must_fill_gaps(struct training_op *op)
-{
-    tinker_training *t = op->training;
-    if (!op->fill && !op->filled && t->gaps.n && op->kind->result != TRAINING_UNLOAD)
-        op->fill = seq_gap_fill_start(t, on_gaps_filled, op);
-    return op->fill != NULL;
-}
-
 /* It is this part's turn. What it may still have to wait for, in this order: the body, which a
  * custom loss is yet to compute; numbers that earlier requests left unused; the other chunks of a
  * parallel batch. Whoever ends the wait comes back here through training_op_resume(), so each
@@ -462,7 +436,11 @@ static void admit_part(struct training_part *p)
     }
     if (op->job)
         return; /* training_op_resume() goes on */
-    if (must_fill_gaps(op))
+    /* The service runs numbers without gaps, so sending ours before those that earlier requests left
+     * would only park it there.  Unloading has no number and waits for none. */
+    if (!op->fill && !op->filled && op->training->gaps.n && op->kind->result != TRAINING_UNLOAD)
+        op->fill = seq_gap_fill_start(op->training, on_gaps_filled, op);
+    if (op->fill)
         return; /* on_gaps_filled() goes on */
     if (op->parallel && p->index == 0 && op->n_accepted < op->n_parts - 1)
         return; /* on_accepted() of the last of the others goes on */

@@ -202,6 +202,7 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
     struct json_str key;
     o->n = 1;
     o->params = (tinker_sampling_params)TINKER_SAMPLING_PARAMS_INIT;
+    o->options = (tinker_sample_options)TINKER_SAMPLE_OPTIONS_INIT;
     o->params.max_tokens = o->chat ? 0 : 16;
     json_reader_init(&r, body, n, &o->arena);
     json_begin_object(&r);

@@ -12,6 +12,7 @@
 #include "server/work/submit.h"
 #include "wire/proto.h"
 #include "wire/wire.h"
+#include "wire/sample_options.h"
 
 void route_openai_models(struct server *s, struct request *req, struct response *res)
 {
@@ -73,9 +74,10 @@ static struct work *make_work(const struct openai *o, size_t prompt)
     }
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
     r->prompt = (tinker_model_input){ chunk, 1 };
-    r->num_samples = o->n;
-    if (o->logprobs)
-        r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
+    tinker_sample_options options = o->options;
+    options.num_samples = (size_t)o->n;
+    options.topk_sample_logprobs = o->logprobs ? (size_t)o->top_logprobs : 0;
+    wire_sample_set_options(r, &options, NULL); /* both were checked when the request was read */
     tinker_sampling_params *p = &r->sampling_params;
     *p = o->params;
     for (size_t i = 0; i < o->n_stop; i++)
