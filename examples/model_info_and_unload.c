@@ -27,8 +27,8 @@ int main(int argc, char **argv)
     expect(info->is_lora == 1 && info->lora_rank == 4, "an adapter of rank 4");
     tinker_future_free(f);
 
-    tinker_tokenizer *tok =
-        need(tinker_training_create_tokenizer(t, NULL, MINUTE_MS, &err), "tokenizer"); /* local files */
+    tinker_tokenizer *tok = need(tinker_training_create_tokenizer(t, NULL, MINUTE_MS, &err),
+                                 "tokenizer"); /* local files */
     printf("vocabulary %zu tokens\n", tinker_tokenizer_vocab_size(tok, 1));
     tinker_tokenizer_free(tok);
 

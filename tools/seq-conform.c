@@ -215,8 +215,8 @@ static tinker_var *squares(tinker_tape *tape, const tinker_datum *data, tinker_v
 static bool custom(void)
 {
     tinker_datum data[] = { datum(0, 3, false), datum(1, 2, true) };
-    return finish(tinker_training_forward_backward_custom(training, data, 2, squares, NULL, NULL,
-                                                          WAIT_MS, NULL, &err));
+    return finish(
+        tinker_training_forward_backward_custom(training, data, 2, squares, NULL, NULL, &err));
 }
 
 static bool optim_step(void)

@@ -14,10 +14,10 @@ struct tinker_service {
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;
-    struct holder *session, *rest; /* lock; made on first use */
-    bool finished;                 /* lock; nothing new in the session */
-    struct imported_session *imported_sessions;        /* lock; sessions of other processes */
-    pthread_mutex_t importing;     /* one import at a time; the I/O thread never takes it */
+    struct holder *session, *rest;              /* lock; made on first use */
+    bool finished;                              /* lock; nothing new in the session */
+    struct imported_session *imported_sessions; /* lock; sessions of other processes */
+    pthread_mutex_t importing; /* one import at a time; the I/O thread never takes it */
     struct observer observer;
     struct hooks hooks;
 };
@@ -39,7 +39,8 @@ tinker_status submission_id(struct call *c, char *out, size_t size);
 tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
 /* The imported_sessions of a service that is being freed. */
 int sampler_export_count(const tinker_service *s);
-void sampler_export_close_all(tinker_service *s, void (*closed)(void *arg), void *arg); /* loop thread */
+void sampler_export_close_all(tinker_service *s, void (*closed)(void *arg),
+                              void *arg); /* loop thread */
 void sampler_export_free_all(tinker_service *s);
 
 #endif

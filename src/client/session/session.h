@@ -70,7 +70,7 @@ struct holder {
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
-    struct sample_limits *limits;               /* of sampling; shared by holders of one account */
+    struct sample_limits *limits;        /* of sampling; shared by holders of one account */
     struct sample_retry *sample_retries;
     struct observer *observer;                 /* the service's, NULL: none */
     struct hooks *hooks;                       /* any; the service's, NULL: none */

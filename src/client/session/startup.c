@@ -326,7 +326,7 @@ static void on_config(struct call *c)
     sem_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
     sample_limits_unref(h->limits);
     h->limits = sample_limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
-                           h->server.sample_dispatch_bytes_semaphore_size);
+                                  h->server.sample_dispatch_bytes_semaphore_size);
     if (!h->limits) {
         tinker_error err;
         err_nomem(&err, "session");

@@ -221,6 +221,7 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
             .data = data + from,
             .n_data = j->ends[i] - from,
             .loss = custom_cross_entropy,
+            .shaped = true,
         };
         buf_reset(&j->bodies[i]);
         s = wire_encode_forward_backward_request(&req, &j->bodies[i], err);
