@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     tinker_future *info[TRAININGS];
     long long ranks = 0;
     for (int i = 0; i < TRAININGS; i++)
-        info[i] = need(tinker_training_info(trainings[i], &err), "info");
+        info[i] = need(tinker_training_get_info(trainings[i], &err), "info");
     if (tinker_future_wait_all(info, TRAININGS, MINUTE_MS, &err) != TINKER_OK)
         die("info");
     for (int i = 0; i < TRAININGS; i++)

@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     int32_t prompt[] = { 40, 41, 42, 43, 44, 45, 46, 47 };
     tinker_chunk text = { .tokens = prompt, .n_tokens = 8 };
     tinker_model_input input = { &text, 1 };
-    tinker_future *alone = await(tinker_sampler_logprobs(s, &input, &err), "logprobs");
+    tinker_future *alone = await(tinker_sampler_compute_logprobs(s, &input, &err), "logprobs");
     const tinker_sample *a = tinker_future_sample(alone);
     printf("prompt logprobs:");
     for (size_t i = 0; i < a->n_prompt; i++)

@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     tinker_future *save = await(tinker_training_save_state(first, "step-1", &keep, &err), "save");
     printf("saved     %s\n", tinker_future_saved_path(save));
 
-    tinker_from_state from = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options from = TINKER_FROM_STATE_OPTIONS_INIT;
     from.optimizer = 1;
     tinker_training *second =
         need(tinker_service_create_from_state(service, tinker_future_saved_path(save), &from,

@@ -43,17 +43,16 @@ static void step(tinker_training *t, const tinker_datum *data, const tinker_forw
     opts.track_grad_norms = 1;
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = 1e-3;
-    tinker_loss_report *report = NULL;
-    tinker_future *pass = need(tinker_training_forward_backward_custom(
-                                   t, data, N, dpo, (void *)start, &opts, MINUTE_MS, &report, &err),
-                               "forward_backward_custom");
+    tinker_future *pass =
+        need(tinker_training_forward_backward_custom(t, data, N, dpo, (void *)start, &opts, &err),
+             "forward_backward_custom");
     finish(tinker_training_optim_step(t, &adam, &err), "optim_step");
     const tinker_forward_backward *r = tinker_future_forward_backward(await(pass, "backward"));
+    const tinker_loss_report *report = tinker_future_loss_report(pass);
     printf("step %d  loss %.4f  margin %+.4f  gradient %.4f, of the regularizer %.4f\n", number,
-           report->loss_total, tinker_metric(r->metrics, r->n_metrics, "margin", 0),
+           report->loss_total, tinker_metric(r->metrics, r->n_metrics, "margin"),
            report->total_grad_norm, report->regularizers[0].grad_norm_weighted);
     tinker_future_free(pass);
-    tinker_loss_report_free(report);
 }
 
 int main(int argc, char **argv)

@@ -95,7 +95,7 @@ static inline tinker_datum counting(struct row *r, int first, int by)
 static inline double loss_of(const tinker_future *pass)
 {
     const tinker_forward_backward *r = tinker_future_forward_backward(pass);
-    return tinker_metric(r->metrics, r->n_metrics, "loss:sum", -1);
+    return tinker_metric(r->metrics, r->n_metrics, "loss:sum");
 }
 
 /* One step of fine-tuning on data[0..n): both requests are sent before either is waited for.

@@ -70,7 +70,7 @@ static double learn(tinker_engine *e, tinker_adapter *a, const struct text_row *
     if (more < 0)
         die("pass");
     const tinker_forward_backward *result = tinker_pass_result(p);
-    double before = tinker_metric(result->metrics, result->n_metrics, "loss:sum", -1);
+    double before = tinker_metric(result->metrics, result->n_metrics, "loss:sum");
     tinker_pass_free(p);
     if (tinker_adapter_step(a, &adam, &metrics, &err) != TINKER_OK)
         die("step");

@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     const tinker_histogram *length = tinker_metrics_histogram(m, "demo_length");
     expect(length && length->count == SAMPLES && length->max <= 8, "five lengths, none above 8");
     expect((double)tinker_metrics_counter(m, "demo_tokens") == length->sum, "both count tokens");
-    expect(tinker_metric(m->gauges, m->n_gauges, "demo_last_seed", 0) == SAMPLES, "the last seed");
+    expect(tinker_metric(m->gauges, m->n_gauges, "demo_last_seed") == SAMPLES, "the last seed");
 
     tinker_text text = TINKER_TEXT_INIT;
     if (tinker_metrics_text(m, &text, &err) != TINKER_OK)

@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     tinker_training *t =
         need(tinker_service_create_lora(service, model, &lora, MINUTE_MS, &err), "training client");
 
-    tinker_future *f = await(tinker_training_info(t, &err), "info");
+    tinker_future *f = await(tinker_training_get_info(t, &err), "info");
     const tinker_model_info *info = tinker_future_model_info(f);
     printf("model id   %s\n", info->model_id);
     printf("model      %s\n", info->base_model ? info->base_model : info->model_name);
@@ -27,8 +27,8 @@ int main(int argc, char **argv)
     expect(info->is_lora == 1 && info->lora_rank == 4, "an adapter of rank 4");
     tinker_future_free(f);
 
-    tinker_tokenizer *tok =
-        need(tinker_training_tokenizer(t, NULL, MINUTE_MS, &err), "tokenizer"); /* local files */
+    tinker_tokenizer *tok = need(tinker_training_create_tokenizer(t, NULL, MINUTE_MS, &err),
+                                 "tokenizer"); /* local files */
     printf("vocabulary %zu tokens\n", tinker_tokenizer_vocab_size(tok, 1));
     tinker_tokenizer_free(tok);
 

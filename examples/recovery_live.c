@@ -17,8 +17,8 @@ struct handover {
     int step; /* of the checkpoint; written before client */
 };
 
-static void on_recovery(void *state, const char *run, tinker_training *old, tinker_training *new,
-                        const char *checkpoint)
+static void on_recovery(const char *run, tinker_training *old, tinker_training *new,
+                        const char *checkpoint, void *state)
 {
     struct handover *h = state;
     (void)run, (void)old;
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     tinker_training *t =
         need(tinker_service_create_lora(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
              "training client");
-    tinker_recovery_policy policy = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options policy = TINKER_RECOVERY_OPTIONS_INIT;
     policy.enabled = 1;
     policy.max_attempts = 5;
     policy.backoff_ms = 200;

@@ -36,15 +36,15 @@ static int bad_news(void *state, const char *request, char *out, size_t size)
 }
 
 /* Both run on a thread of the library; the client is handed over to main. */
-static void on_recovery(void *state, const char *run, tinker_training *old, tinker_training *new,
-                        const char *checkpoint)
+static void on_recovery(const char *run, tinker_training *old, tinker_training *new,
+                        const char *checkpoint, void *state)
 {
     struct news *n = state;
     (void)run, (void)old;
     printf("recovered from %s\n", strstr(checkpoint, "weights/"));
     atomic_store(&n->recovered, new);
 }
-static void on_failure(void *state, const char *run, const tinker_error *reason)
+static void on_failure(const char *run, const tinker_error *reason, void *state)
 {
     struct news *n = state;
     (void)run;
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     tinker_future *save = await(tinker_training_save_state(t, "one", NULL, &err), "save");
     double at_save = train_step(t, &datum, 1);
 
-    tinker_recovery_policy policy = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options policy = TINKER_RECOVERY_OPTIONS_INIT;
     policy.enabled = 1;
     policy.max_attempts = 2;
     policy.backoff_ms = 50;

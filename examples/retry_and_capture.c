@@ -23,13 +23,13 @@ static int on_event(const tinker_event *event, void *state)
 {
     atomic_int *retries = state;
     printf("%s: again in %g ms\n", tinker_event_text(event, "operation"),
-           tinker_metric(event->measurements, event->n_measurements, "delay_ms", -1));
+           tinker_metric(event->measurements, event->n_measurements, "delay_ms"));
     atomic_fetch_add(retries, 1);
     return 0;
 }
 
 /* Code of yours: works at the third attempt. */
-static tinker_status flaky(void *state, int attempt, tinker_error *e)
+static tinker_status flaky(int attempt, tinker_error *e, void *state)
 {
     int *calls = state;
     ++*calls;
@@ -41,7 +41,7 @@ static tinker_status flaky(void *state, int attempt, tinker_error *e)
 }
 
 /* An error that the request is guilty of is not tried again. */
-static tinker_status hopeless(void *state, int attempt, tinker_error *e)
+static tinker_status hopeless(int attempt, tinker_error *e, void *state)
 {
     (void)attempt;
     ++*(int *)state;

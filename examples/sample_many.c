@@ -34,7 +34,7 @@ static tinker_model_input *make_prompts(void)
 }
 
 /* The first ten that come, and no more. */
-static int count(void *state, size_t i, const tinker_future *f, const tinker_error *why)
+static int count(size_t i, const tinker_future *f, const tinker_error *why, void *state)
 {
     int *n = state;
     (void)i, (void)f, (void)why;
@@ -52,30 +52,32 @@ int main(int argc, char **argv)
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
     params.max_tokens = 4;
     params.temperature = 0;
-    tinker_map_options how = TINKER_MAP_OPTIONS_INIT;
+    tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.max_concurrency = AT_A_TIME;
     how.timeout_ms = MINUTE_MS;
     how.canceller = canceller;
-    tinker_map *m =
-        need(tinker_sampler_map(s, make_prompts(), PROMPTS, &params, NULL, &how, &err), "map");
+    tinker_parallel *m =
+        need(tinker_sampler_sample_parallel(s, make_prompts(), PROMPTS, &params, NULL, &how, &err),
+             "map");
     size_t tokens = 0;
     for (size_t i = 0; i < PROMPTS; i++)
-        if (tinker_map_status(m, i, &err) == TINKER_OK)
-            tokens += tinker_map_sample(m, i)->sequences[0].n;
+        if (tinker_parallel_status(m, i, &err) == TINKER_OK)
+            tokens += tinker_parallel_sample(m, i)->sequences[0].n;
         else
             printf("prompt %zu: %s\n", i, err.message);
-    printf("%zu answers, %zu tokens, %zu failed\n", PROMPTS - tinker_map_failed(m), tokens,
-           tinker_map_failed(m));
-    tinker_map_free(m);
+    printf("%zu answers, %zu tokens, %zu failed\n", PROMPTS - tinker_parallel_failed(m), tokens,
+           tinker_parallel_failed(m));
+    tinker_parallel_free(m);
 
     int n = 0;
     how.on_item = count;
     how.on_item_state = &n;
-    m = need(tinker_sampler_map(s, make_prompts(), PROMPTS, &params, NULL, &how, &err), "map");
-    expect(PROMPTS - tinker_map_failed(m) >= ENOUGH, "ten answers come before the rest ends");
+    m = need(tinker_sampler_sample_parallel(s, make_prompts(), PROMPTS, &params, NULL, &how, &err),
+             "map");
+    expect(PROMPTS - tinker_parallel_failed(m) >= ENOUGH, "ten answers come before the rest ends");
     printf("the first %d, and the rest is cancelled: %s\n", ENOUGH,
-           tinker_map_status(m, PROMPTS - 1, &err) == TINKER_ECANCELED ? "yes" : "no");
-    tinker_map_free(m);
+           tinker_parallel_status(m, PROMPTS - 1, &err) == TINKER_ECANCELED ? "yes" : "no");
+    tinker_parallel_free(m);
     tinker_sampler_free(s);
     tinker_service_free(service);
     signal(SIGINT, SIG_DFL); /* the handler needs the canceller */

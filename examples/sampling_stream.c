@@ -16,7 +16,7 @@ struct screen {
 };
 
 /* Characters may have their bytes in several tokens: the decoder gives them when they are whole. */
-static int show(void *state, const tinker_stream_event *e)
+static int show(const tinker_stream_event *e, void *state)
 {
     struct screen *s = state;
     tinker_error why;

@@ -66,7 +66,8 @@ int main(int argc, char **argv)
     tinker_training *t =
         need(tinker_service_create_lora(service, model_name(argc, argv), NULL, MINUTE_MS, &err),
              "training client");
-    tinker_tokenizer *tok = need(tinker_training_tokenizer(t, NULL, MINUTE_MS, &err), "tokenizer");
+    tinker_tokenizer *tok =
+        need(tinker_training_create_tokenizer(t, NULL, MINUTE_MS, &err), "tokenizer");
     tinker_tokens ids = TINKER_TOKENS_INIT;
     if (tinker_tokenizer_encode(tok, prompt, strlen(prompt), NULL, &ids, &err) != TINKER_OK)
         die("encode");

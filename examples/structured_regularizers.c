@@ -147,14 +147,16 @@ int main(void)
                "parallel and sequential give the same bits");
     puts("parallel and sequential agree");
 
-    char *json = need(tinker_loss_report_json(parallel), "json");
-    printf("json of %zu bytes: %.60s...\n", strlen(json), json);
+    tinker_text json = TINKER_TEXT_INIT;
+    if (tinker_loss_report_json(parallel, &json, &err) != TINKER_OK)
+        die("json");
+    printf("json of %zu bytes: %.60s...\n", json.n, json.s);
     expect_error((tinker_regularizer){ .name = "broken", .weight = 1, .fn = broken }, "broken");
     expect_error((tinker_regularizer){ .name = "minus", .weight = -1, .fn = tinker_reg_l1 },
                  "minus");
     expect_error((tinker_regularizer){ .name = "kl", .weight = 1, .fn = tinker_reg_kl },
                  "reference_logprobs");
-    free(json);
+    tinker_text_clear(&json);
     tinker_loss_report_free(one_by_one);
     tinker_loss_report_free(parallel);
     return EXIT_SUCCESS;

@@ -36,19 +36,18 @@ static double step(tinker_training *t, const tinker_datum *data, const tinker_cu
 {
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = 1e-3;
-    tinker_loss_report *report = NULL;
-    tinker_future *pass = need(tinker_training_forward_backward_custom(
-                                   t, data, N, cross_entropy, NULL, opts, MINUTE_MS, &report, &err),
-                               "forward_backward_custom");
+    tinker_future *pass =
+        need(tinker_training_forward_backward_custom(t, data, N, cross_entropy, NULL, opts, &err),
+             "forward_backward_custom");
     finish(tinker_training_optim_step(t, &adam, &err), "optim_step");
-    tinker_future_free(await(pass, "backward"));
+    const tinker_loss_report *report = tinker_future_loss_report(await(pass, "backward"));
     printf("step %d  loss %.4f + penalties %.4f\n", number, report->base.value,
            report->regularizer_total);
     for (size_t i = 0; number == STEPS && i < report->n_regularizers; i++)
         printf("  %-12s %8.4f, gradient %.5f\n", report->regularizers[i].name,
                report->regularizers[i].value, report->regularizers[i].grad_norm_weighted);
     double value = report->base.value;
-    tinker_loss_report_free(report);
+    tinker_future_free(pass);
     return value;
 }
 

@@ -42,8 +42,9 @@ int main(int argc, char **argv)
     tinker_tokenizer_options opts = TINKER_TOKENIZER_OPTIONS_INIT;
     opts.loader = load_here;
     opts.loader_state = (void *)dir;
-    tinker_tokenizer *tok = need(tinker_sampler_tokenizer(s, &opts, MINUTE_MS, &err), "tokenizer");
     tinker_tokens ids = TINKER_TOKENS_INIT;
+    tinker_tokenizer *tok =
+        need(tinker_sampler_create_tokenizer(s, &opts, MINUTE_MS, &err), "tokenizer");
     if (tinker_tokenizer_encode(tok, text, strlen(text), NULL, &ids, &err) != TINKER_OK)
         die("encode");
     printf("%zu tokens:", ids.n);
@@ -74,6 +75,7 @@ int main(int argc, char **argv)
     expect(strcmp(back.s, text) == 0, "decoding gives the text back");
     printf("round trip: %s\n", back.s);
 
+    tinker_tokenizer_free(tok);
     tinker_text_clear(&back);
     tinker_tokens_clear(&direct);
     tinker_tokenizer_free(same);

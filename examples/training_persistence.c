@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     const char *path = tinker_future_saved_path(save);
     double first_time = two_steps(t, "steps 3 and 4");
 
-    tinker_from_state from = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options from = TINKER_FROM_STATE_OPTIONS_INIT;
     from.optimizer = 1;
     tinker_training *made =
         need(tinker_service_create_from_state(service, path, &from, MINUTE_MS, &err), "new client");

@@ -10,7 +10,7 @@
 #include "client/call/call.h"
 #include "client/session/env.h"
 #include "client/session/jwt.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 
 static void demand(bool condition)
 {
@@ -68,7 +68,7 @@ static void settings(const char *text)
 
 static void address(const char *text)
 {
-    char *scope = limits_scope(text);
+    char *scope = sample_limits_scope(text);
     demand(!scope || strlen(scope) <= strlen(text) + 1); /* it only takes away */
     free(scope);
 }

@@ -277,7 +277,7 @@ static double run_pass(struct output *o, tinker_engine *e, tinker_adapter *a, st
         add_output(o, "logprobs.", name, lp->data, 0, lp->n);
         add_output(o, "losses.", name, r->outputs[i].tensors[1].tensor.data, 0, lp->n);
     }
-    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     tinker_pass_free(p);
     return sum;
 }

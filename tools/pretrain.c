@@ -125,7 +125,7 @@ static double run_pass(tinker_engine *e, tinker_adapter *a, const struct batch *
     if (more < 0)
         die("pass", &err);
     const tinker_forward_backward *r = tinker_pass_result(p);
-    double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN);
+    double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     tinker_pass_free(p);
     return value;
 }

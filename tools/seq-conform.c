@@ -50,7 +50,7 @@ static void say_sample(const tinker_sample *r)
 
 static void say_pass(const tinker_forward_backward *r)
 {
-    say_number(tinker_metric(r->metrics, r->n_metrics, "loss:sum", -1));
+    say_number(tinker_metric(r->metrics, r->n_metrics, "loss:sum"));
     for (size_t i = 0; i < r->n_outputs; i++) {
         const tinker_tensor *t = &r->outputs[i].tensors[0].tensor;
         for (size_t k = 0; k < t->n; k++)
@@ -111,7 +111,7 @@ static bool create_lora_metadata(void)
 
 static bool info(void)
 {
-    tinker_future *f = tinker_training_info(training, &err);
+    tinker_future *f = tinker_training_get_info(training, &err);
     bool ok = f && tinker_future_wait(f, WAIT_MS, &err) == TINKER_OK;
     if (ok)
         say(tinker_future_model_info(f)->model_name);
@@ -217,8 +217,8 @@ static tinker_var *squares(tinker_tape *tape, const tinker_datum *data, tinker_v
 static bool custom(void)
 {
     tinker_datum data[] = { datum(0, 3, false), datum(1, 2, true) };
-    return finish(tinker_training_forward_backward_custom(training, data, 2, squares, NULL, NULL,
-                                                          WAIT_MS, NULL, &err));
+    return finish(
+        tinker_training_forward_backward_custom(training, data, 2, squares, NULL, NULL, &err));
 }
 
 static bool optim_step(void)
@@ -314,7 +314,7 @@ static bool load_state_token(void)
     return finish(tinker_training_load_state(training, STATE, 0, "tml-other", &err));
 }
 
-static bool from(const tinker_from_state *opts)
+static bool from(const tinker_from_state_options *opts)
 {
     tinker_training_free(training);
     training = tinker_service_create_from_state(service, STATE, opts, WAIT_MS, &err);
@@ -330,14 +330,14 @@ static bool from_state(void)
 
 static bool from_state_optimizer(void)
 {
-    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options opts = TINKER_FROM_STATE_OPTIONS_INIT;
     opts.optimizer = 1;
     return from(&opts);
 }
 
 static bool from_state_options(void)
 {
-    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options opts = TINKER_FROM_STATE_OPTIONS_INIT;
     tinker_named_string who = { "who", "me" };
     opts.base_model = "other/model";
     opts.user_metadata = &who;
@@ -347,7 +347,7 @@ static bool from_state_options(void)
 
 static bool from_state_token(void)
 {
-    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options opts = TINKER_FROM_STATE_OPTIONS_INIT;
     opts.access_token = "tml-other";
     return from(&opts);
 }
@@ -440,7 +440,7 @@ static bool logprobs(void)
 {
     tinker_chunk chunk = text(7, 4);
     tinker_model_input prompt = { &chunk, 1 };
-    tinker_future *f = tinker_sampler_logprobs(sampler, &prompt, &err);
+    tinker_future *f = tinker_sampler_compute_logprobs(sampler, &prompt, &err);
     bool ok = f && tinker_future_wait(f, WAIT_MS, &err) == TINKER_OK;
     for (size_t i = 0; ok && i < tinker_future_sample(f)->n_prompt; i++) {
         float v = tinker_future_sample(f)->prompt_logprobs[i];
@@ -452,7 +452,7 @@ static bool logprobs(void)
 
 static bool base_model(void)
 {
-    return finish(tinker_sampler_base_model(sampler, &err));
+    return finish(tinker_sampler_get_base_model(sampler, &err));
 }
 
 /* ---- the rest --------------------------------------------------------------------------- */

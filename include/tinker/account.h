@@ -103,11 +103,12 @@ TINKER_API tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *
                                                     int checkpoints_only, tinker_error *err);
 TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
 
-/* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an
- * invalid value.  Parsing takes any case; it returns 1, or 0 and leaves *out alone. */
+/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
+ * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
 /* "training", "sampling_prefill", "sampling_sample", "checkpoint", "storage". */
 TINKER_API const char *tinker_billing_kind_name(tinker_billing_kind value);
-TINKER_API int tinker_billing_kind_parse(const char *text, tinker_billing_kind *out);
+TINKER_API tinker_status tinker_billing_kind_parse(const char *text, tinker_billing_kind *out,
+                                                   tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@
  *         tinker_tape_metric(tape, "nll", tinker_var_item(sum));
  *         return sum;
  *     }
- *     f = tinker_training_forward_backward_custom(t, data, n, nll, NULL, NULL, -1, NULL, &err);
+ *     f = tinker_training_forward_backward_custom(t, data, n, nll, NULL, NULL, &err);
  *
  * Values are double, up to four dimensions, row-major, with the broadcasting rules of
  * numpy.  Errors stick to the tape: the first one is kept, every later operation returns
@@ -26,6 +26,7 @@
 
 #include <tinker/extra/autodiff.h>
 #include <tinker/future.h>
+#include <tinker/tokenizer.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -77,9 +78,10 @@ typedef struct tinker_loss_report {
 } tinker_loss_report;
 
 TINKER_API void tinker_loss_report_free(tinker_loss_report *report);
-/* The report without its gradients as JSON, NUL-terminated; free() it.  A number that is
- * not finite is written as null.  NULL: out of memory. */
-TINKER_API char *tinker_loss_report_json(const tinker_loss_report *report);
+/* Append the report without its gradients to *out, as JSON.  A number that is not finite is
+ * written as null.  TINKER_ENOMEM; *out is then as it was. */
+TINKER_API tinker_status tinker_loss_report_json(const tinker_loss_report *report, tinker_text *out,
+                                                 tinker_error *err);
 
 /* Something happened: "custom_loss.start", ".stop", ".exception", or the same three of
  * "regularizer.compute".  Members that do not apply are 0 or NULL. */
@@ -97,7 +99,7 @@ typedef struct tinker_loss_event {
     const char *reason; /* of an exception */
 } tinker_loss_event;
 /* Called in the thread that called the library; in parallel mode when a term is collected. */
-typedef void tinker_loss_observer(const tinker_loss_event *event, void *state);
+typedef void tinker_loss_event_fn(const tinker_loss_event *event, void *state);
 /* One line for a log, without newline. */
 TINKER_API void tinker_loss_event_text(const tinker_loss_event *event, char *out, size_t n);
 
@@ -114,7 +116,7 @@ typedef struct tinker_custom_options {
     int allow_nonfinite;    /* let NaN and infinity through to the service */
     int sum_nonscalar;      /* a loss of several elements is summed, else an error */
     int strip_local_inputs; /* data may have inputs only the loss reads; they are not sent */
-    tinker_loss_observer *observer;
+    tinker_loss_event_fn *observer;
     void *observer_state;
 } tinker_custom_options;
 #define TINKER_CUSTOM_OPTIONS_INIT                                                                 \
@@ -138,32 +140,25 @@ TINKER_API tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *st
 /* ---- training with it -------------------------------------------------------------------- */
 
 /* Accumulate the gradient of a loss of your own for data[0..n), whose inputs are
- * "target_tokens" and, if you like, "weights" (see strip_local_inputs).  Runs a forward
- * pass, waits for it at most timeout_ms (-1: for ever), calls fn in this thread, exactly
- * once, and submits a backward pass; an optim_step submitted afterwards applies it.
- * Requests of other threads, or of fn, may come between the passes; an optim_step there
- * would make the gradient stale.  Returns the future of the backward pass, a
- * tinker_future_forward_backward() result whose metrics are the service's (of the
- * surrogate sum of logprob * gradient) overlaid by those of the loss; or NULL with *err
- * set, and nothing accumulated.  *report (report may be NULL) receives values and
- * gradients; free it.  Blocks. */
+ * "target_tokens" and, if you like, "weights" (see strip_local_inputs).  Returns at once: the
+ * library runs a forward pass, calls fn exactly once on a thread of its own (fn may submit but not
+ * wait), and sends a backward pass with the gradient.
+ *
+ * data is copied; state, and what the options point to, must live until the future is complete
+ * and, after a cancellation, until fn has returned, which tinker_service_free() waits for.  Ids of
+ * both passes are reserved now: what is submitted after this call, an optim_step for example,
+ * comes after the backward pass.
+ *
+ * Returns a new future with a tinker_future_forward_backward() result, whose metrics are the
+ * service's (of the surrogate sum of logprob * gradient) overlaid by those of the loss, and with
+ * tinker_future_loss_report().  NULL with *err set: TINKER_EINVAL for data or options that cannot
+ * be used, TINKER_ENOMEM, TINKER_ESTATE.  When the loss fails the future does, and nothing is
+ * accumulated; the next request of t first sends forward passes of one token in place of the
+ * backward pass, so that the service does not wait for its numbers. */
 TINKER_API tinker_future *
 tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_datum *data,
                                         size_t n, tinker_loss_fn *fn, void *state,
-                                        const tinker_custom_options *opts, int64_t timeout_ms,
-                                        tinker_loss_report **report, tinker_error *err);
-
-/* The same as a future: returns at once, and fn runs on a thread of the library's, once, between
- * the passes (it may submit but not wait).  data is copied; state, and what the options point to,
- * must live until the future is complete and, after a cancellation, until fn has returned, which
- * tinker_service_free() waits for.  Ids of both passes are reserved now: what is submitted after
- * this call, an optim_step for example, comes after the backward pass.  When the loss fails the
- * future does, and nothing is accumulated; the next request of t first sends forward passes of
- * one token in place of the backward pass, so that the service does not wait for its numbers.
- * The result is as above, with the report in tinker_future_loss_report().  NULL with *err set as above. */
-TINKER_API tinker_future *tinker_training_request_forward_backward_custom(
-    struct tinker_training *t, const tinker_datum *data, size_t n, tinker_loss_fn *fn, void *state,
-    const tinker_custom_options *opts, tinker_error *err);
+                                        const tinker_custom_options *opts, tinker_error *err);
 /* Values and gradients of such a future; borrowed until free.  NULL as the other results are. */
 TINKER_API const tinker_loss_report *tinker_future_loss_report(const tinker_future *f);
 

@@ -1,7 +1,7 @@
 /* data.h - what goes into a model: tensors, model inputs, datums.
  *
  * These structs only refer to memory that the caller owns; the library reads it
- * during a call and never keeps a pointer.  Zero-initialise, then fill.
+ * during a call and never keeps a pointer.  Zero-initialize, then fill.
  *
  * Thread safety: plain data. */
 #ifndef TINKER_DATA_H
@@ -91,9 +91,9 @@ typedef struct tinker_named_string {
     const char *value;
 } tinker_named_string;
 
-/* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo",
- * "dro", "gspo" (of the hosted service), or any other that the service knows, with optional
- * settings such as { "clip_low_threshold", 0.8 }.  All need "target_tokens"; all but the first also "logprobs"
+/* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"
+ * (of the hosted service), or another that the service knows, with optional settings such as
+ * { "clip_low_threshold", 0.8 }.  All need "target_tokens"; all but the first also "logprobs"
  * and "advantages", float32. */
 typedef struct tinker_loss {
     const char *name;
@@ -101,7 +101,7 @@ typedef struct tinker_loss {
     size_t n_config;
 } tinker_loss;
 
-/* Optimiser settings of one step: AdamW with decoupled decay; clip 0 = off. */
+/* Optimizer settings of one step: AdamW with decoupled decay; clip 0 = off. */
 typedef struct tinker_adam {
     size_t size; /* set by TINKER_ADAM_INIT */
     double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
@@ -216,9 +216,8 @@ TINKER_API void tinker_text_clear(tinker_text *t);
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
-/* Value of the metric called `name` in metrics[0..n), or `missing`. */
-TINKER_API double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name,
-                                double missing);
+/* Value of the metric called `name` in metrics[0..n).  A missing metric is NaN, never a number. */
+TINKER_API double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name);
 
 /* ---- building inputs and tensors --------------------------------------------------------------- */
 
@@ -236,6 +235,21 @@ TINKER_API tinker_status tinker_input_append_tokens(tinker_input *in, const int3
 /* What has been appended, for any call that takes a model input.  Borrowed until the next append
  * or free. */
 TINKER_API const tinker_model_input *tinker_input_view(const tinker_input *in);
+
+/* A datum for cross-entropy out of the tokens of one text: position i of the input, which is
+ * tokens[0..n-1), predicts tokens[i + 1].  weights (NULL: all 1) has one number per token, and
+ * weights[i + 1] is what the prediction of tokens[i + 1] counts.
+ *
+ *     tinker_datum *d = tinker_datum_from_tokens(ids.ids, ids.n, NULL, &err);
+ *     tinker_future *f = tinker_training_forward_backward(t, d, 1, &loss, &err);
+ *     tinker_datum_free(d);
+ *
+ * Copies everything; free it with tinker_datum_free().  NULL with *err set: TINKER_EINVAL for
+ * fewer than 2 tokens, TINKER_ENOMEM. */
+TINKER_API tinker_datum *tinker_datum_from_tokens(const int32_t *tokens, size_t n,
+                                                  const float *weights, tinker_error *err);
+/* Only what tinker_datum_from_tokens() returned; NULL is fine. */
+TINKER_API void tinker_datum_free(tinker_datum *d);
 
 /* How many tokens an input stands for.  TINKER_EINVAL when an image does not say how many it
  * expects, or audio has no readable header. */
@@ -263,14 +277,15 @@ TINKER_API void tinker_tensor_free(tinker_tensor *t);
  * something would be refused. */
 TINKER_API int tinker_tensor_is_exact(const tinker_tensor *t);
 
-/* Names of these values, lower case as the service spells them: borrowed, static, "unknown" for an
- * invalid value.  Parsing takes any case; it returns 1, or 0 and leaves *out alone. */
+/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
+ * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
 /* "float32", "int64", …; the wire knows these two, and "bfloat16" in results. */
 TINKER_API const char *tinker_dtype_name(tinker_dtype value);
-TINKER_API int tinker_dtype_parse(const char *text, tinker_dtype *out);
+TINKER_API tinker_status tinker_dtype_parse(const char *text, tinker_dtype *out, tinker_error *err);
 /* "stop", "length". */
 TINKER_API const char *tinker_stop_reason_name(tinker_stop_reason value);
-TINKER_API int tinker_stop_reason_parse(const char *text, tinker_stop_reason *out);
+TINKER_API tinker_status tinker_stop_reason_parse(const char *text, tinker_stop_reason *out,
+                                                  tinker_error *err);
 
 #ifdef __cplusplus
 }

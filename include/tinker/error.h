@@ -63,7 +63,7 @@ TINKER_API const char *tinker_status_name(tinker_status status);
 
 /* TINKER_CATEGORY_…: "unknown", "server", "user". */
 TINKER_API const char *tinker_category_name(int value);
-TINKER_API int tinker_category_parse(const char *text, int *out);
+TINKER_API tinker_status tinker_category_parse(const char *text, int *out, tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
 /* recipe.h - conversations in files to training data.
  *
  *     tinker_dataset *d = tinker_dataset_open("data.jsonl", &err);
- *     while ((row = tinker_dataset_next(d, &err)) != NULL) {
- *         ... tinker_renderer_example(r, row->messages, row->n_messages, ...)
+ *     const tinker_conversation *c;
+ *     while (tinker_dataset_next(d, &c, &err) == TINKER_OK && c) {
+ *         ... tinker_renderer_example(r, c->messages, c->n_messages, ...)
  *     }
  *
  * Thread safety: one thread at a time. */
@@ -25,10 +26,12 @@ typedef struct tinker_dataset tinker_dataset;
 /* "-" reads standard input.  NULL with *err set when the file cannot be opened. */
 TINKER_API tinker_dataset *tinker_dataset_open(const char *path, tinker_error *err);
 TINKER_API void tinker_dataset_close(tinker_dataset *d);
-/* The next conversation, borrowed until the next call.  NULL at the end, with
- * err->status TINKER_OK, or on failure: the message says "file:line: ..."; the reader may
- * then go on with the following line. */
-TINKER_API const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *err);
+/* The next conversation into *out, borrowed until the next call; NULL at the end of the data,
+ * which is TINKER_OK.  A failure (TINKER_EINVAL for a line that cannot be read, TINKER_ENOMEM)
+ * sets *out to NULL, too, and its message says "file:line: ..."; the next call goes on with the
+ * following line.  Blocks on the file. */
+TINKER_API tinker_status tinker_dataset_next(tinker_dataset *d, const tinker_conversation **out,
+                                             tinker_error *err);
 /* Line number of the conversation last returned or refused, from 1. */
 TINKER_API size_t tinker_dataset_line(const tinker_dataset *d);
 

@@ -30,10 +30,10 @@ typedef struct tinker_retry_options {
         sizeof(tinker_retry_options), 1000, 7200000, 500, 10000, 0.25, -1, 0, 0 \
     }
 
-/* Call fn(state, attempt) until it succeeds, and wait between the calls as a sampler does between
+/* Call fn(attempt, err, state) until it succeeds, and wait between the calls as a sampler does between
  * samples; attempt counts from 0.  It ends with an error that is not retryable, after max_retries,
  * or progress_ms after the first call.  opts NULL: the defaults.  Blocks. */
-typedef tinker_status tinker_retry_fn(void *state, int attempt, tinker_error *err);
+typedef tinker_status tinker_retry_fn(int attempt, tinker_error *err, void *state);
 TINKER_API tinker_status tinker_retry(tinker_retry_fn *fn, void *state,
                                       const tinker_retry_options *opts, tinker_error *err);
 
@@ -54,23 +54,26 @@ TINKER_API void tinker_sampler_free(tinker_sampler *s);
 /* Borrowed until free. */
 TINKER_API const char *tinker_sampler_id(const tinker_sampler *s);
 
-/* Name of the model that is sampled from; asks the service each time.  Result:
+/* Ask the service for the name of the model that is sampled from.  Result:
  * tinker_future_base_model(). */
-TINKER_API tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err);
+TINKER_API tinker_future *tinker_sampler_get_base_model(tinker_sampler *s, tinker_error *err);
 
-/* The tokenizer of that model, from the files of this machine; as tinker_training_tokenizer(). */
-TINKER_API tinker_tokenizer *tinker_sampler_tokenizer(tinker_sampler *s,
-                                                      const tinker_tokenizer_options *opts,
-                                                      int64_t timeout_ms, tinker_error *err);
+/* The tokenizer of that model, from the files of this machine; as
+ * tinker_training_create_tokenizer(). */
+TINKER_API tinker_tokenizer *tinker_sampler_create_tokenizer(tinker_sampler *s,
+                                                             const tinker_tokenizer_options *opts,
+                                                             int64_t timeout_ms, tinker_error *err);
 
 /* The same without waiting; as tinker_training_request_tokenizer(). */
 TINKER_API tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                            const tinker_tokenizer_options *opts,
                                                            tinker_error *err);
 
-/* Everything another process needs to use this sampler: a text that holds the credential,
- * so treat it as a secret.  Caller frees with free(). */
-TINKER_API char *tinker_sampler_export(tinker_sampler *s, tinker_error *err);
+/* Append everything another process needs to use this sampler to *out: a text that holds the
+ * credential, so treat it as a secret.  Clear it with tinker_text_clear().  TINKER_ESTATE in a
+ * callback of the library or after fork(), TINKER_ENOMEM; *out is then as it was. */
+TINKER_API tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out,
+                                               tinker_error *err);
 /* A sampler from such a text.  Opens no session and sends nothing; the service keeps the
  * session alive as long as one of the processes does.  s gives the settings that are not
  * in the text (log, proxies, timeouts). */
@@ -104,8 +107,9 @@ TINKER_API tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_
 
 /* Logprobs of the tokens of `prompt` itself: prompt_logprobs of tinker_future_sample(),
  * NaN for the first. */
-TINKER_API tinker_future *
-tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt, tinker_error *err);
+TINKER_API tinker_future *tinker_sampler_compute_logprobs(tinker_sampler *s,
+                                                          const tinker_model_input *prompt,
+                                                          tinker_error *err);
 
 /* ---- while it is made ------------------------------------------------------------------- */
 
@@ -151,10 +155,16 @@ TINKER_API tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_m
 /* Readable while tinker_stream_next() would not wait; for poll loops.  Spurious wake-ups may
  * happen.  Owned by the stream: do not close or read it.  -1 with *err set: TINKER_ESTATE. */
 TINKER_API int tinker_stream_fd(tinker_stream *st, tinker_error *err);
-/* The future of the stream, complete when it has ended: for tinker_future_cancel(),
- * tinker_future_set_deadline(), tinker_future_response() and queues.  No result but success.
- * Borrowed: do not free it. */
-TINKER_API tinker_future *tinker_stream_future(tinker_stream *st);
+/* The request of the stream, complete when it has ended: for tinker_future_done(),
+ * tinker_future_response(), tinker_future_error_body(), tinker_future_request_id().  It has no
+ * result but success.  Borrowed until tinker_stream_free(). */
+TINKER_API const tinker_future *tinker_stream_future(const tinker_stream *st);
+/* End the stream: after the events that came before, tinker_stream_next() says TINKER_ECANCELED.
+ * Does not block.  Any thread, also while another waits for the next event. */
+TINKER_API void tinker_stream_cancel(tinker_stream *st);
+/* End the stream with TINKER_ETIMEDOUT when it is not complete within timeout_ms from now; -1
+ * removes the deadline.  Any thread. */
+TINKER_API void tinker_stream_set_deadline(tinker_stream *st, int64_t timeout_ms);
 /* Ends the stream if it has not ended; the service stops sampling.  No other call on the object
  * may be in progress. */
 TINKER_API void tinker_stream_free(tinker_stream *st);
@@ -162,7 +172,7 @@ TINKER_API void tinker_stream_free(tinker_stream *st);
 /* Called for every token, and for every sequence that is complete (never TINKER_STREAM_END), on a
  * library thread that does nothing else, one call at a time and in order; it may submit but not
  * wait.  Not 0: end the sample.  Not after tinker_future_free() has returned. */
-typedef int tinker_stream_callback(void *state, const tinker_stream_event *event);
+typedef int tinker_stream_event_fn(const tinker_stream_event *event, void *state);
 
 /* tinker_sampler_stream() with a callback and with a result: the future completes when the last
  * event was told, and tinker_future_sample() has all tokens.  Where the service does not offer
@@ -173,7 +183,7 @@ TINKER_API tinker_future *tinker_sampler_sample_stream(tinker_sampler *s,
                                                        const tinker_model_input *prompt,
                                                        const tinker_sampling_params *params,
                                                        const tinker_sample_options *opts,
-                                                       tinker_stream_callback *on_event,
+                                                       tinker_stream_event_fn *on_event,
                                                        void *state, tinker_error *err);
 
 /* ---- in a process of their own ---------------------------------------------------------- */

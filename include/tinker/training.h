@@ -31,7 +31,9 @@ TINKER_API const char *tinker_training_model_id(const tinker_training *t);
  * The data is encoded before the call returns and may be freed or reused.
  * Returns a new future (free with tinker_future_free()) with a
  * tinker_future_forward_backward() result, or NULL with *err set: TINKER_EINVAL for an
- * empty or malformed batch, TINKER_ENOMEM.  Network failures arrive in the future. */
+ * empty or malformed batch, TINKER_ENOMEM.  Network failures arrive in the future.  A loss or a
+ * setting of it that this library does not know goes to the service, which may be newer and
+ * refuses what it does not know itself: TINKER_EREQUEST or TINKER_EHTTP in the future. */
 TINKER_API tinker_future *tinker_training_forward_backward(tinker_training *t,
                                                            const tinker_datum *data, size_t n,
                                                            const tinker_loss *loss,
@@ -80,32 +82,32 @@ TINKER_API tinker_future *tinker_training_save_external(tinker_training *t, cons
                                                         tinker_error *err);
 
 /* Load weights saved by tinker_training_save_state() into this model; optimizer: the state
- * of the optimiser too.  access_token (may be NULL) is the credential of the account that
+ * of the optimizer too.  access_token (may be NULL) is the credential of the account that
  * owns them.  Result: tinker_future_loaded_path(), or NULL when the service does not say. */
 TINKER_API tinker_future *tinker_training_load_state(tinker_training *t, const char *path,
                                                      int optimizer, const char *access_token,
                                                      tinker_error *err);
 
-typedef struct tinker_from_state {
-    size_t size;            /* set by TINKER_FROM_STATE_INIT */
-    int optimizer;          /* the state of the optimiser too */
+typedef struct tinker_from_state_options {
+    size_t size;            /* set by TINKER_FROM_STATE_OPTIONS_INIT */
+    int optimizer;          /* the state of the optimizer too */
     const char *base_model; /* NULL: the one the weights were made for */
     const tinker_named_string *user_metadata;
     size_t n_user_metadata;
     const char *access_token; /* credential of the account that owns the weights, or NULL */
-} tinker_from_state;
-#define TINKER_FROM_STATE_INIT                            \
-    {                                                     \
-        sizeof(tinker_from_state), 0, NULL, NULL, 0, NULL \
+} tinker_from_state_options;
+#define TINKER_FROM_STATE_OPTIONS_INIT                            \
+    {                                                             \
+        sizeof(tinker_from_state_options), 0, NULL, NULL, 0, NULL \
     }
 
 /* A new training client that continues from saved weights.  Blocks, at most timeout_ms. */
 TINKER_API tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
-                                                             const tinker_from_state *opts,
+                                                             const tinker_from_state_options *opts,
                                                              int64_t timeout_ms, tinker_error *err);
 /* The same without waiting; tinker_future_take_training() of the future gives the client. */
 TINKER_API tinker_future *tinker_service_request_from_state(tinker_service *s, const char *path,
-                                                            const tinker_from_state *opts,
+                                                            const tinker_from_state_options *opts,
                                                             tinker_error *err);
 
 typedef struct tinker_model_info {
@@ -115,17 +117,19 @@ typedef struct tinker_model_info {
     int64_t lora_rank;                            /* -1: unknown */
     const char *base_model;                       /* NULL: not told apart from model_name */
 } tinker_model_info;
-/* What is being trained.  Result: tinker_future_model_info(). */
-TINKER_API tinker_future *tinker_training_info(tinker_training *t, tinker_error *err);
+/* Ask the service what is being trained.  Result: tinker_future_model_info(). */
+TINKER_API tinker_future *tinker_training_get_info(tinker_training *t, tinker_error *err);
 TINKER_API const tinker_model_info *tinker_future_model_info(const tinker_future *f);
 
 /* The tokenizer of the model, as the service names it, from the files of this machine: see
- * tinker_tokenizer_load().  opts may be NULL.  A new reference, or NULL with *err set:
- * TINKER_ETIMEDOUT, the errors of the request, or those of loading.  Blocks, on the service at most
- * timeout_ms. */
-TINKER_API tinker_tokenizer *tinker_training_tokenizer(tinker_training *t,
-                                                       const tinker_tokenizer_options *opts,
-                                                       int64_t timeout_ms, tinker_error *err);
+ * tinker_tokenizer_load().  opts may be NULL.  Asks the service each time: keep the tokenizer, and
+ * encode and decode with it.  A new reference, to be freed with tinker_tokenizer_free(), or NULL
+ * with *err set: TINKER_ETIMEDOUT, the errors of the request, or those of loading.  Blocks, on the
+ * service at most timeout_ms. */
+TINKER_API tinker_tokenizer *tinker_training_create_tokenizer(tinker_training *t,
+                                                              const tinker_tokenizer_options *opts,
+                                                              int64_t timeout_ms,
+                                                              tinker_error *err);
 
 /* The same without waiting; tinker_future_take_tokenizer() of the future gives the tokenizer.  It
  * is loaded, and a loader of your own is called, on a library thread, which must not wait. */

@@ -68,7 +68,7 @@ static int wanted_type(const char *type)
     for (int i = 0; i < 3; i++)
         if (strcmp(type, segments[i]) == 0)
             return i;
-    return tinker_checkpoint_kind_parse(type, &kind) ? (int)kind : -2;
+    return tinker_checkpoint_kind_parse(type, &kind, NULL) == TINKER_OK ? (int)kind : -2;
 }
 
 static bool matches(const struct request *r, const tinker_checkpoint *c)

@@ -467,7 +467,7 @@ struct screen {
     atomic_bool left; /* nobody reads it, or it cannot be written */
 };
 
-static int on_event(void *state, const tinker_stream_event *e)
+static int on_event(const tinker_stream_event *e, void *state)
 {
     struct screen *s = state;
     atomic_store(&s->begun, true);

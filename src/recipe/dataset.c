@@ -21,6 +21,7 @@ struct tinker_dataset {
     tinker_conversation *row;
 };
 
+/* "e": the descriptor is not for programs that this one starts. */
 tinker_dataset *tinker_dataset_open(const char *path, tinker_error *err)
 {
     tinker_dataset *d = calloc(1, sizeof(*d));
@@ -49,6 +50,7 @@ void tinker_dataset_close(tinker_dataset *d)
     free(d);
 }
 
+/* White space only, as between blocks and at the end of files. */
 static bool is_blank(const char *s, size_t n)
 {
     while (n > 0 && isspace((unsigned char)s[n - 1]))
@@ -62,11 +64,13 @@ static size_t byte_order_mark(const char *s)
     return strncmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *err)
+/* errno tells the end of the file from a failure: getline() returns -1 for both. The row of the
+ * last call goes first, so that there is one at a time. */
+tinker_status tinker_dataset_next(tinker_dataset *d, const tinker_conversation **out,
+                                  tinker_error *err)
 {
     tinker_error own;
-    err = err ? err : &own;
-    *err = (tinker_error){ .status = TINKER_OK };
+    *out = NULL;
     tinker_conversation_free(d->row);
     d->row = NULL;
     ssize_t n;
@@ -75,16 +79,18 @@ const tinker_conversation *tinker_dataset_next(tinker_dataset *d, tinker_error *
         errno = 0;
         n = getline(&d->line, &d->cap, d->file);
         if (n < 0) {
-            if (errno)
-                err_errno(err, "read", d->path);
-            return NULL;
+            return errno ? err_errno(err, "read", d->path) : TINKER_OK; /* the end */
         }
         skip = d->number++ == 0 ? byte_order_mark(d->line) : 0;
     } while (is_blank(d->line + skip, (size_t)n - skip));
-    d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, err);
-    if (!d->row)
-        err_prefix(err, "%s:%zu", d->path, d->number);
-    return d->row;
+    d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, &own);
+    *out = d->row;
+    if (d->row)
+        return TINKER_OK;
+    err_prefix(&own, "%s:%zu", d->path, d->number);
+    if (err)
+        *err = own;
+    return own.status;
 }
 
 size_t tinker_dataset_line(const tinker_dataset *d)
@@ -94,6 +100,7 @@ size_t tinker_dataset_line(const tinker_dataset *d)
 
 /* ---- rows ---- */
 
+/* A row and the memory of everything its datum refers to. */
 struct row_box {
     tinker_training_row pub; /* first */
     struct arena arena;
@@ -109,6 +116,7 @@ void tinker_training_row_free(tinker_training_row *row)
     free(box);
 }
 
+/* Positions that a chunk takes; an image that does not say how many counts as none. */
 static size_t length_of(const tinker_chunk *c)
 {
     return c->kind == TINKER_CHUNK_TEXT ? c->n_tokens
@@ -116,7 +124,9 @@ static size_t length_of(const tinker_chunk *c)
                                         : 0;
 }
 
-/* Cut chunks[0..*n) to max tokens and drop what cannot end an example; the tokens left. */
+/* Cut chunks[0..*n) to max tokens and drop what cannot end an example; the tokens left. From the
+ * end: text loses tokens, an image that does not fit goes whole. Empty chunks go, and images at
+ * the end, behind which there is nothing to predict. */
 static size_t truncate_chunks(tinker_chunk *chunks, size_t *n, size_t max)
 {
     size_t total = 0, kept = 0;
@@ -142,7 +152,8 @@ static size_t truncate_chunks(tinker_chunk *chunks, size_t *n, size_t max)
     return total;
 }
 
-/* Copy chunks with their tokens, so that the row stands alone. */
+/* Copy chunks with their tokens, so that the row stands alone: the example belongs to the
+ * renderer. */
 static tinker_chunk *copy_chunks(struct arena *a, const tinker_model_input *in)
 {
     tinker_chunk *chunks = arena_array(a, in->n_chunks + 1, sizeof(*chunks));
@@ -175,6 +186,9 @@ static void fill_targets(int64_t *targets, const tinker_chunk *chunks, size_t n)
     }
 }
 
+/* weights[i] belongs to token i + 1, the one that position i predicts. A mean divides by the sum,
+ * so that long and short examples count alike; an example without any weight stays at 0. Returns
+ * how many are trained. */
 static size_t fill_weights(float *to, const float *from, size_t n, tinker_reduction reduction)
 {
     double sum = 0;
@@ -189,6 +203,8 @@ static size_t fill_weights(float *to, const float *from, size_t n, tinker_reduct
     return trained;
 }
 
+/* Input: all tokens but the last. Targets: all but the first. What the last chunk loses may leave
+ * it empty, and it is dropped then. */
 tinker_training_row *tinker_training_row_new(const tinker_example *example, size_t max_length,
                                              tinker_reduction reduction, tinker_error *err)
 {

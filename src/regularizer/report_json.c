@@ -2,8 +2,10 @@
  * not know; a report has few kinds of values. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <tinker/custom_loss.h>
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/number.h"
 #include "autodiff/tape.h"
 
@@ -60,7 +62,8 @@ static void put_custom_json(struct buf *b, const tinker_loss_term *t)
     buf_puts(b, "}}");
 }
 
-char *tinker_loss_report_json(const tinker_loss_report *r)
+tinker_status tinker_loss_report_json(const tinker_loss_report *r, tinker_text *out,
+                                      tinker_error *err)
 {
     struct buf b;
     /* No limit: it is the user's own report. */
@@ -95,5 +98,8 @@ char *tinker_loss_report_json(const tinker_loss_report *r)
         put_member(&b, "total_grad_norm", r->total_grad_norm);
     }
     buf_putc(&b, '}');
-    return buf_detach(&b, NULL);
+    tinker_status s =
+        buf_ok(&b) ? tinker_text_append(out, b.data, b.len, err) : err_nomem(err, "loss report");
+    buf_clear(&b);
+    return s;
 }

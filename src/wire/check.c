@@ -257,8 +257,9 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
 /* Which losses exist is the service's to say: it may be newer than this library. */
 tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
 {
+    /* Which losses and settings there are is for the service to say: it may be newer. */
     if (!loss->name || !*loss->name)
-        return err_set(err, TINKER_EINVAL, "loss_fn: must not be empty");
+        return err_set(err, TINKER_EINVAL, "loss_fn: has no name, for example cross_entropy");
     if (loss->n_config && !loss->config)
         return err_set(err, TINKER_EINVAL, "loss_fn_config: is NULL, and has %zu entries",
                        loss->n_config);

@@ -97,12 +97,12 @@ static void test_training(void)
     TWINS(tinker_training_save_state, t, "a", NULL);
     TWINS(tinker_training_save_for_sampler, t, "a", NULL);
     TWINS(tinker_training_load_state, t, checkpoint, 1, NULL);
-    TWINS(tinker_training_info, t);
+    TWINS(tinker_training_get_info, t);
     begin();
-    submitted(tinker_training_request_forward_backward_custom(t, data, 1, total, NULL, NULL, &err),
+    submitted(tinker_training_forward_backward_custom(t, data, 1, total, NULL, NULL, &err),
               "custom");
     tinker_future *f =
-        AWAIT(tinker_training_request_forward_backward_custom(t, data, 1, total, NULL, NULL, &err));
+        AWAIT(tinker_training_forward_backward_custom(t, data, 1, total, NULL, NULL, &err));
     REQUIRE(f);
     CHECK_NEAR(tinker_future_loss_report(f)->loss_total, -3, 1e-9);
     waited(f, "custom");
@@ -127,9 +127,9 @@ static void test_sampling(void)
 {
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, WAIT_MS, &err);
     REQUIRE(s);
-    TWINS(tinker_sampler_base_model, s);
+    TWINS(tinker_sampler_get_base_model, s);
     TWINS(tinker_sampler_sample, s, fake_prompt(3), NULL, NULL);
-    TWINS(tinker_sampler_logprobs, s, fake_prompt(3));
+    TWINS(tinker_sampler_compute_logprobs, s, fake_prompt(3));
     tinker_future *f = AWAIT(tinker_sampler_sample(s, fake_prompt(3), NULL, NULL, &err));
     REQUIRE(f);
     CHECK_INT(tinker_future_sample(f)->sequences[0].tokens[1], 12);

@@ -345,7 +345,7 @@ static void test_max_retries_in_pauses(void)
         tinker_sampler_free(derived);
         CHECK_INT(world_finish(&w, f, 1000000), TINKER_EHTTP);
         CHECK_INT(w.err.http_status, statuses[i]);
-        CHECK_INT(world_finish(&w, tinker_stream_future(st), 1000000), TINKER_EHTTP);
+        CHECK_INT(world_finish(&w, stream_future(st), 1000000), TINKER_EHTTP);
         CHECK_INT(fake_count(w.server, HEALTH), 1);
         CHECK_INT(fake_count(w.server, API "asample"), 1);
         CHECK_INT(fake_count(w.server, API "stream_sample"), 1);

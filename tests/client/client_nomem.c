@@ -174,7 +174,7 @@ static tinker_receive_next take(const tinker_piece *piece, void *state)
     return TINKER_RECEIVE_MORE;
 }
 
-static int hear(void *state, const tinker_stream_event *event)
+static int hear(const tinker_stream_event *event, void *state)
 {
     *(size_t *)state += event->kind == TINKER_STREAM_TOKEN;
     return 0;
@@ -194,12 +194,13 @@ static tinker_status tell(tinker_service *service)
     if (s == TINKER_OK && (bytes == 0 || tokens != 3))
         s = TINKER_EPROTOCOL;
     const tinker_model_input two[] = { *fake_prompt(3), *fake_prompt(3) };
-    tinker_map *map = s == TINKER_OK ? tinker_sampler_map(m, two, 2, NULL, NULL, NULL, &err) : NULL;
+    tinker_parallel *map =
+        s == TINKER_OK ? tinker_sampler_sample_parallel(m, two, 2, NULL, NULL, NULL, &err) : NULL;
     if (s == TINKER_OK)
-        s = map ? tinker_map_status(map, 0, &err) : err.status;
+        s = map ? tinker_parallel_status(map, 0, &err) : err.status;
     if (s == TINKER_OK)
-        s = tinker_map_status(map, 1, &err);
-    tinker_map_free(map);
+        s = tinker_parallel_status(map, 1, &err);
+    tinker_parallel_free(map);
     tinker_sampler_free(m);
     return s;
 }

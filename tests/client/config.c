@@ -625,7 +625,7 @@ static void test_password_in_the_address(void) /* R-010 */
     tinker_sampler *from = tinker_future_take_sampler(f);
     REQUIRE(from);
     tinker_future_free(f);
-    char *text = tinker_sampler_export(from, &w.err);
+    char *text = export_text(from, &w.err);
     tinker_sampler *to = tinker_service_import_sampler(w.service, text, &w.err);
     REQUIRE(to);
     f = tinker_sampler_sample(to, fake_prompt(2), NULL, NULL, &w.err);

@@ -29,7 +29,7 @@ static tinker_var *negative_sum(tinker_tape *tape, const tinker_datum *data, tin
     while (c->slow && !atomic_load(&c->may_return))
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     if (c->t) {
-        tinker_future *f = tinker_training_info(c->t, NULL);
+        tinker_future *f = tinker_training_get_info(c->t, NULL);
         c->waited = tinker_future_wait(f, 1000, NULL);
         tinker_future_free(f);
     }
@@ -68,7 +68,7 @@ static void test_pipelined(void)
     tinker_datum *data = fake_data(2, 3);
     struct calls c = { .slow = true };
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 2, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 2, negative_sum, &c, NULL, &w.err);
     tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
     REQUIRE(f && step);
     fake_data_free(data, 2); /* it was copied */
@@ -89,7 +89,7 @@ static void test_pipelined(void)
     CHECK(fake_get(w.server, STEP, 0)->index > fake_get(w.server, PASS, 1)->index);
     const tinker_forward_backward *r = tinker_future_forward_backward(f);
     REQUIRE(r != NULL);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "mine", 0), 3.5, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "mine"), 3.5, 0);
     const tinker_loss_report *report = tinker_future_loss_report(f);
     REQUIRE(report != NULL);
     CHECK_INT(report->n_gradients, 2);
@@ -110,7 +110,7 @@ static void test_chunks(void)
     tinker_datum *data = fake_data(5, 3);
     struct calls c = { 0 };
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 5, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 5, negative_sum, &c, NULL, &w.err);
     REQUIRE(f != NULL);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_OK);
     CHECK_INT(tinker_future_forward_backward(f)->n_outputs, 5);
@@ -140,7 +140,7 @@ static void test_failing_loss(void)
     tinker_datum *data = fake_data(3, 3);
     struct calls c = { .fails = true };
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 3, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 3, negative_sum, &c, NULL, &w.err);
     tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EINVAL);
     CHECK(strstr(w.err.message, "no such reward") != NULL);
@@ -169,7 +169,7 @@ static void test_failing_loss_and_its_filler(void)
     fake_script(w.server, PASS, (struct fake_reply){ .by_handler = true });
     say(&w, PASS, 422, "{\"detail\":\"too long\"}", 1);
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
     tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EINVAL);
     CHECK(strstr(w.err.message, "no such reward") != NULL);
@@ -192,7 +192,7 @@ static void test_failing_forward(void)
     struct calls c = { 0 };
     say(&w, PASS, 422, "{\"detail\":\"too long\"}", 1);
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
     tinker_future *step = tinker_training_optim_step(t, NULL, &w.err);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 422);
@@ -221,7 +221,7 @@ static void test_cancelled(void)
     tinker_datum *data = fake_data(1, 3);
     struct calls c = { .slow = true };
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
     while (!atomic_load(&c.n))
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     tinker_future_cancel(f);
@@ -235,8 +235,7 @@ static void test_cancelled(void)
     tinker_future_free(f);
     /* and one that the service's end finds before or in its loss */
     struct calls late = { 0 };
-    f = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &late, NULL,
-                                                        &w.err);
+    f = tinker_training_forward_backward_custom(t, data, 1, negative_sum, &late, NULL, &w.err);
     tinker_training_free(t);
     world_close(&w);
     tinker_status s = tinker_future_wait(f, 20000, &w.err);
@@ -255,12 +254,11 @@ static void test_no_waiting_inside(void)
     struct calls c = { .t = t };
     fake_script(w.server, API "get_info", (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
+        tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
     CHECK_INT(tinker_future_wait(f, 20000, &w.err), TINKER_OK);
     CHECK_INT(c.waited, TINKER_ESTATE);
     tinker_future_free(f);
-    CHECK(!tinker_training_request_forward_backward_custom(t, data, 0, negative_sum, &c, NULL,
-                                                           &w.err));
+    CHECK(!tinker_training_forward_backward_custom(t, data, 0, negative_sum, &c, NULL, &w.err));
     CHECK_INT(w.err.status, TINKER_EINVAL);
     fake_data_free(data, 1);
     tinker_training_free(t);
@@ -286,8 +284,7 @@ static void test_queued_bytes(void) /* R-180 */
     tinker_future *f[3];
     int n = 0;
     for (int i = 0; i < 3; i++) {
-        f[n] = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL,
-                                                               &w.err);
+        f[n] = tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
         n += f[n] != NULL;
     }
     CHECK(n >= 1 && n < 3);
@@ -301,12 +298,11 @@ static void test_queued_bytes(void) /* R-180 */
     CHECK(fake_await(w.server, PASS, 1));
     fake_release(w.server, PASS);
     for (int i = 0; i < 5; i++) { /* what was accepted, or given up, counts no more */
-        tinker_future *g = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum,
-                                                                           &c, NULL, &w.err);
+        tinker_future *g =
+            tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
         for (int k = 0; !g && k < 2000; k++) {
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-            g = tinker_training_request_forward_backward_custom(t, data, 1, negative_sum, &c, NULL,
-                                                                &w.err);
+            g = tinker_training_forward_backward_custom(t, data, 1, negative_sum, &c, NULL, &w.err);
         }
         REQUIRE(g);
         CHECK_INT(tinker_future_wait(g, 20000, &w.err), TINKER_OK);

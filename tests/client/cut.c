@@ -111,8 +111,8 @@ static bool is_own_pass(tinker_future *f, int64_t number)
 {
     const tinker_forward_backward *p = tinker_future_forward_backward(f);
     return p && p->n_outputs == 3 &&
-           tinker_metric(p->metrics, p->n_metrics, "operation:max", -1) == (double)number &&
-           tinker_metric(p->metrics, p->n_metrics, "loss:sum", -1) == 3;
+           tinker_metric(p->metrics, p->n_metrics, "operation:max") == (double)number &&
+           tinker_metric(p->metrics, p->n_metrics, "loss:sum") == 3;
 }
 
 static tinker_future *submit_step(struct test *t, tinker_training *m, int64_t number)
@@ -126,7 +126,7 @@ static bool is_own_step(tinker_future *f, int64_t number)
 {
     size_t n = 0;
     const tinker_named_number *m = tinker_future_metrics(f, &n);
-    return tinker_metric(m, n, "operation:max", -1) == (double)number;
+    return tinker_metric(m, n, "operation:max") == (double)number;
 }
 
 /* Let time pass until f is complete; frees it. */
@@ -233,7 +233,7 @@ static tinker_status read_stream(struct test *t, int has_seed, int *tokens, bool
     tinker_stream *st = tinker_sampler_stream(t->sampler, fake_prompt(5), &params, NULL, &t->w.err);
     if (!st)
         return t->w.err.status;
-    world_finish(&t->w, tinker_stream_future(st), LIMIT_MS);
+    world_finish(&t->w, stream_future(st), LIMIT_MS);
     *tokens = 0;
     *ends = false;
     while ((s = tinker_stream_next(st, 0, &e, &t->w.err)) == TINKER_OK &&

@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
 #include "client/training/training_client.h"
@@ -126,7 +126,7 @@ static tinker_future *submit_sample(struct run *r, enum kind kind, int64_t numbe
     tinker_model_input prompt = { &chunk, 1 };
     tinker_sampler *s = r->samplers[rng_next(&r->rng) % SAMPLERS];
     return kind == SAMPLE ? tinker_sampler_sample(s, &prompt, NULL, NULL, &r->w.err)
-                          : tinker_sampler_logprobs(s, &prompt, &r->w.err);
+                          : tinker_sampler_compute_logprobs(s, &prompt, &r->w.err);
 }
 
 static tinker_future *submit(struct run *r, enum kind kind, int64_t number)
@@ -183,10 +183,10 @@ static bool is_own(const struct fault_case *o)
     case FORWARD:
     case BIG_PASS:
         return p && p->n_outputs == (o->kind == BIG_PASS ? 5 : 1) &&
-               tinker_metric(p->metrics, p->n_metrics, "operation:max", -1) == (double)o->number &&
-               tinker_metric(p->metrics, p->n_metrics, "loss:sum", -1) == (double)p->n_outputs;
+               tinker_metric(p->metrics, p->n_metrics, "operation:max") == (double)o->number &&
+               tinker_metric(p->metrics, p->n_metrics, "loss:sum") == (double)p->n_outputs;
     case STEP:
-        return tinker_metric(m, n, "operation:max", -1) == (double)o->number;
+        return tinker_metric(m, n, "operation:max") == (double)o->number;
     case SAMPLE:
     case LOGPROBS:
         return tinker_future_sample(o->f)->sequences[0].tokens[0] == o->number;
@@ -258,7 +258,7 @@ static void check_calm(struct run *r)
     CHECK_INT(h->limits->dispatch.free, 400);
     CHECK_INT(h->limits->throttle.free, 10);
     CHECK_INT(h->limits->bytes.free, h->server.sample_dispatch_bytes_semaphore_size);
-    CHECK(h->ops == NULL && h->handlers == NULL);
+    CHECK(h->ops == NULL && h->sample_retries == NULL);
     CHECK(r->w.service->rest->ops == NULL);
 }
 

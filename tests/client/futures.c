@@ -324,9 +324,9 @@ static void test_every_operation_has_a_future_form(void) /* R-142 R-171 R-176 R-
         (const void *)(uintptr_t)tinker_service_request_from_state,
         (const void *)(uintptr_t)tinker_service_request_sampler,
         (const void *)(uintptr_t)tinker_training_request_sampler,
-        (const void *)(uintptr_t)tinker_training_info,
+        (const void *)(uintptr_t)tinker_training_get_info,
         (const void *)(uintptr_t)tinker_rest_get_training_run,
-        (const void *)(uintptr_t)tinker_sampler_logprobs,
+        (const void *)(uintptr_t)tinker_sampler_compute_logprobs,
         (const void *)(uintptr_t)tinker_service_get_capabilities,
     };
     for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++)

@@ -246,21 +246,21 @@ static void test_unload_fills_nothing(void)
 
 static void test_ranges(void)
 {
-    struct gaps g = { 0 };
+    struct seq_gaps g = { 0 };
     int64_t seq, sum = 0;
-    CHECK(!gaps_take(&g, &seq));
+    CHECK(!seq_gaps_take(&g, &seq));
     for (int64_t i = 1; i <= 1000; i++)
-        CHECK(gaps_add(&g, i));
+        CHECK(seq_gaps_add(&g, i));
     CHECK_INT(g.n, 1);
-    CHECK(gaps_add(&g, 2003) && gaps_add(&g, 2002) && gaps_add(&g, 2004));
+    CHECK(seq_gaps_add(&g, 2003) && seq_gaps_add(&g, 2002) && seq_gaps_add(&g, 2004));
     CHECK_INT(g.n, 2);
     for (int64_t i = 0; i < 100; i++)
-        CHECK(gaps_add(&g, 3000 + 2 * i));
+        CHECK(seq_gaps_add(&g, 3000 + 2 * i));
     CHECK_INT(g.n, 102);
-    while (gaps_take(&g, &seq))
+    while (seq_gaps_take(&g, &seq))
         sum += seq;
     CHECK_INT(sum, 500500 + 6009 + 309900);
-    gaps_clear(&g);
+    seq_gaps_clear(&g);
 }
 
 int main(void)

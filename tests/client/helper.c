@@ -118,7 +118,7 @@ static void test_results_and_requests_are_those_of_the_program_itself(void) /* R
         o.subprocess_sampling = far ? 1 : -1;
         tinker_service *service = tinker_service_new(&o, NULL);
         tinker_sampler *s = open_sampler(service);
-        tinker_future *f = sample(s), *g = tinker_sampler_logprobs(s, fake_prompt(3), NULL);
+        tinker_future *f = sample(s), *g = tinker_sampler_compute_logprobs(s, fake_prompt(3), NULL);
         CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_OK);
         CHECK_INT(tinker_future_wait(g, WAIT_MS, &w.err), TINKER_OK);
         CHECK(tinker_future_sample(f) && tinker_future_sample(f)->n_sequences == 1);
@@ -462,7 +462,7 @@ static void test_orders_that_make_no_sense(void) /* R-139 */
     pid_t pid;
     world_open_real(&w, NULL);
     tinker_sampler *s = tinker_service_create_sampler(w.service, "base", NULL, WAIT_MS, NULL);
-    char *text = s ? tinker_sampler_export(s, NULL) : NULL, version[64] = "";
+    char *text = s ? export_text(s, NULL) : NULL, version[64] = "";
     int fd = by_hand(&pid);
     struct helper_frame f;
     REQUIRE(text && fd >= 0);

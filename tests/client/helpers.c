@@ -308,7 +308,7 @@ struct tries {
     int n, good_at, final_at;
 };
 
-static tinker_status attempt(void *state, int k, tinker_error *err)
+static tinker_status attempt(int k, tinker_error *err, void *state)
 {
     struct tries *t = state;
     CHECK_INT(k, t->n);

@@ -323,7 +323,7 @@ static void train_custom(tinker_training *tr, void *state, tinker_status want)
     o.n_regularizers = 1;
     tinker_datum *data = fake_data(1, 2);
     tinker_future *f =
-        tinker_training_forward_backward_custom(tr, data, 1, sum_of, state, &o, 20000, NULL, &err);
+        tinker_training_forward_backward_custom(tr, data, 1, sum_of, state, &o, &err);
     CHECK_INT(f ? tinker_future_wait(f, 20000, &err) : err.status, want);
     tinker_future_free(f);
     fake_data_free(data, 1);

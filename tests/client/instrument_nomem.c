@@ -100,7 +100,7 @@ static void test_recoveries(void) /* R-209 */
     int calls = 0;
     world_open(&w, NULL, NULL);
     tinker_service_attach(w.service, "h", "recovery.", see, &calls, NULL);
-    tinker_recovery_policy p = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options p = TINKER_RECOVERY_OPTIONS_INIT;
     p.enabled = 1;
     p.strategy = TINKER_RECOVERY_SPECIFIC;
     p.checkpoint = "tinker://a/sampler_weights/b"; /* refused: nothing is sent */

@@ -44,7 +44,7 @@ static tinker_future *sample(struct world *w, struct clients *c)
 static tinker_future *stream(struct world *w, struct clients *c)
 {
     c->stream = tinker_sampler_stream(c->sampler, fake_prompt(5), NULL, NULL, &w->err);
-    return c->stream ? tinker_stream_future(c->stream) : NULL;
+    return c->stream ? stream_future(c->stream) : NULL;
 }
 
 static tinker_future *open_sampler(struct world *w, struct clients *c)

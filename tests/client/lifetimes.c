@@ -79,7 +79,7 @@ static void test_slow_callbacks_of_a_lender(void)
     REQUIRE(s);
     say(&w, API "weights_info", 200, "{\"base_model\":\"tiny\",\"is_lora\":true,\"lora_rank\":16}",
         -1);
-    tinker_from_state from = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options from = TINKER_FROM_STATE_OPTIONS_INIT;
     from.access_token = "tml-another-account";
     tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
     call.on_response = slow_response;
@@ -183,12 +183,12 @@ static void test_imports_while_runs_are_watched(void)
     enum { RUNS = 16, IMPORTS = 200 };
     struct world w;
     world_open_real(&w, NULL);
-    tinker_recovery_policy p = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options p = TINKER_RECOVERY_OPTIONS_INIT;
     p.enabled = 1;
     p.poll_interval_ms = 1;
     tinker_sampler *s = world_sampler(&w);
     tinker_recovery *r = tinker_recovery_new(w.service, &p, &w.err);
-    char *text = s ? tinker_sampler_export(s, &w.err) : NULL;
+    char *text = s ? export_text(s, &w.err) : NULL;
     REQUIRE(text && r);
     for (int i = 0; i < RUNS; i++) {
         char run[32], path[64];
@@ -376,7 +376,7 @@ static void test_child_frees_all(void) /* R-178 */
     REQUIRE(s && st && q && done);
     CHECK_INT(tinker_queue_add(q, done, NULL, &w.err), TINKER_OK);
     CHECK_INT(tinker_future_wait(done, WAIT_MS, &w.err), TINKER_OK);
-    CHECK_INT(tinker_future_wait(tinker_stream_future(st), WAIT_MS, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(stream_future(st), WAIT_MS, &w.err), TINKER_OK);
     fake_script(w.server, API "healthz",
                 (struct fake_reply){ .fault = FAKE_HANG, .body = "{\"status\":\"ok\"}" });
     tinker_future *pending = tinker_service_check_health(w.service, &w.err);

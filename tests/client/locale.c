@@ -84,10 +84,10 @@ static void test_report(void)
     tinker_error err;
     tinker_loss_report *r = tinker_loss_evaluate(quarter, NULL, NULL, &t, 1, NULL, &err);
     REQUIRE(r);
-    char *json = tinker_loss_report_json(r);
-    REQUIRE(json);
-    CHECK(strstr(json, "\"loss_total\":-0.75,") != NULL);
-    free(json);
+    tinker_text json = TINKER_TEXT_INIT;
+    REQUIRE(tinker_loss_report_json(r, &json, NULL) == TINKER_OK);
+    CHECK(strstr(json.s, "\"loss_total\":-0.75,") != NULL);
+    tinker_text_clear(&json);
     tinker_loss_report_free(r);
 }
 

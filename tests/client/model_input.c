@@ -126,24 +126,24 @@ static void test_exact(void)
 
 /* Every value of an enumeration has the name of the list, which reads back in any case; a value
  * that is none is "unknown"; a text that is none leaves *out alone. */
-#define CHECK_NAMES(type, name, parse, ...)                       \
-    do {                                                          \
-        static const struct {                                     \
-            type value;                                           \
-            const char *text;                                     \
-        } all[] = { __VA_ARGS__ };                                \
-        for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) { \
-            type v = (type)99;                                    \
-            CHECK_STR(name(all[i].value), all[i].text);           \
-            CHECK_INT(parse(all[i].text, &v), 1);                 \
-            CHECK_INT(v, all[i].value);                           \
-        }                                                         \
-        type kept = (type)99;                                     \
-        CHECK_INT(parse("no such name", &kept), 0);               \
-        CHECK_INT(parse("", &kept), 0);                           \
-        CHECK_INT(parse(NULL, &kept), 0);                         \
-        CHECK_INT(kept, 99);                                      \
-        CHECK_STR(name((type)99), "unknown");                     \
+#define CHECK_NAMES(type, name, parse, ...)                           \
+    do {                                                              \
+        static const struct {                                         \
+            type value;                                               \
+            const char *text;                                         \
+        } all[] = { __VA_ARGS__ };                                    \
+        for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {     \
+            type v = (type)99;                                        \
+            CHECK_STR(name(all[i].value), all[i].text);               \
+            CHECK_INT(parse(all[i].text, &v, NULL), TINKER_OK);       \
+            CHECK_INT(v, all[i].value);                               \
+        }                                                             \
+        type kept = (type)99;                                         \
+        CHECK_INT(parse("no such name", &kept, NULL), TINKER_EINVAL); \
+        CHECK_INT(parse("", &kept, NULL), TINKER_EINVAL);             \
+        CHECK_INT(parse(NULL, &kept, NULL), TINKER_EINVAL);           \
+        CHECK_INT(kept, 99);                                          \
+        CHECK(name((type)99) == NULL);                                \
     } while (0)
 
 static void test_sparse(void)
@@ -194,6 +194,32 @@ static void test_sparse(void)
     tinker_tensor_free(NULL);
 }
 
+static void test_datum(void)
+{
+    const int32_t tokens[] = { 5, 6, 7 };
+    const float weights[] = { 9, 0, 0.5f };
+    tinker_error err;
+    tinker_datum *d = tinker_datum_from_tokens(tokens, 3, weights, &err);
+    REQUIRE(d != NULL);
+    CHECK_INT(d->model_input.n_chunks, 1);
+    CHECK_MEM(d->model_input.chunks[0].tokens, d->model_input.chunks[0].n_tokens * 4, tokens, 8);
+    CHECK_INT(d->n_inputs, 2);
+    CHECK_STR(d->inputs[0].name, "target_tokens");
+    CHECK_INT(d->inputs[0].tensor.dtype, TINKER_INT64);
+    CHECK_MEM(d->inputs[0].tensor.data, d->inputs[0].tensor.n * 8, ((int64_t[]){ 6, 7 }), 16);
+    CHECK_STR(d->inputs[1].name, "weights");
+    CHECK_MEM(d->inputs[1].tensor.data, d->inputs[1].tensor.n * 4, ((float[]){ 0, 0.5f }), 8);
+    tinker_datum_free(d);
+    d = tinker_datum_from_tokens(tokens, 2, NULL, &err);
+    REQUIRE(d != NULL);
+    CHECK_NEAR(((const float *)d->inputs[1].tensor.data)[0], 1, 0);
+    tinker_datum_free(d);
+    CHECK(!tinker_datum_from_tokens(tokens, 1, NULL, &err));
+    CHECK_INT(err.status, TINKER_EINVAL);
+    CHECK(!tinker_datum_from_tokens(NULL, 3, NULL, NULL));
+    tinker_datum_free(NULL);
+}
+
 static void test_names(void)
 {
     CHECK_NAMES(tinker_dtype, tinker_dtype_name, tinker_dtype_parse, { TINKER_FLOAT32, "float32" },
@@ -231,11 +257,15 @@ static void test_names(void)
                 { TINKER_BREAKER_CLOSED, "closed" }, { TINKER_BREAKER_OPEN, "open" },
                 { TINKER_BREAKER_HALF_OPEN, "half_open" });
     tinker_dtype d = TINKER_INT64;
-    CHECK(tinker_dtype_parse("Float32", &d) && d == TINKER_FLOAT32); /* any case */
+    CHECK(tinker_dtype_parse("Float32", &d, NULL) == TINKER_OK &&
+          d == TINKER_FLOAT32); /* any case */
     tinker_log_level l = TINKER_LOG_ERROR;
-    CHECK(tinker_log_level_parse("WARN", &l) && l == TINKER_LOG_WARNING);
-    CHECK_STR(tinker_dtype_name((tinker_dtype)0), "unknown");
-    CHECK_STR(tinker_billing_kind_name(TINKER_BILLING_OTHER), "unknown");
+    CHECK(tinker_log_level_parse("WARN", &l, NULL) == TINKER_OK && l == TINKER_LOG_WARNING);
+    CHECK(tinker_dtype_name((tinker_dtype)0) == NULL);
+    CHECK(tinker_billing_kind_name(TINKER_BILLING_OTHER) == NULL);
+    tinker_error err;
+    CHECK_INT(tinker_scope_parse("mine", &(tinker_scope){ 0 }, &err), TINKER_EINVAL);
+    CHECK_STR(err.message, "\"mine\" is no scope; there are owned, accessible");
 }
 
 static void test_printing_events(void)
@@ -254,6 +284,7 @@ int main(void)
     RUN(test_halves);
     RUN(test_exact);
     RUN(test_sparse);
+    RUN(test_datum);
     RUN(test_names);
     RUN(test_printing_events);
     return tap_done();

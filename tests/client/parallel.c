@@ -19,9 +19,9 @@ static tinker_sampler *open_world(void)
     return tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
 }
 
-static void close_world(tinker_sampler *s, tinker_map *m)
+static void close_world(tinker_sampler *s, tinker_parallel *m)
 {
-    tinker_map_free(m);
+    tinker_parallel_free(m);
     tinker_sampler_free(s);
     world_close(&w);
 }
@@ -40,7 +40,7 @@ struct order {
     int submitted, under_way, most, over, backwards;
 };
 
-static tinker_future *ask_item(void *state, size_t i, tinker_error *e)
+static tinker_future *ask_item(size_t i, tinker_error *e, void *state)
 {
     struct order *o = state;
     char path[64];
@@ -56,7 +56,7 @@ static tinker_future *ask_item(void *state, size_t i, tinker_error *e)
     return tinker_service_call(w.service, "GET", path, NULL, 0, NULL, e);
 }
 
-static int note(void *state, size_t i, const tinker_future *f, const tinker_error *e)
+static int note(size_t i, const tinker_future *f, const tinker_error *e, void *state)
 {
     struct order *o = state;
     o->under_way--;
@@ -78,28 +78,28 @@ static void test_bounds_and_order(void)
                     (struct fake_reply){
                         .status = i == 7 ? 404 : 200, .body = body, .delay_ms = i == 0 ? 60 : 1 });
     }
-    tinker_map_options how = TINKER_MAP_OPTIONS_INIT;
+    tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.max_concurrency = 4;
     how.on_item = note;
     how.on_item_state = &o;
-    tinker_map *m = tinker_map_run(ask_item, &o, MANY, &how, &err);
+    tinker_parallel *m = tinker_parallel_run(ask_item, &o, MANY, &how, &err);
     REQUIRE(m);
     CHECK_INT(o.most, 4);
     CHECK_INT(o.over, MANY);
     CHECK_INT(o.backwards, 0);
-    CHECK_INT(tinker_map_failed(m), 2);
+    CHECK_INT(tinker_parallel_failed(m), 2);
     for (size_t i = 0; i < MANY; i++) {
         char body[64];
-        tinker_status st = tinker_map_status(m, i, &err);
+        tinker_status st = tinker_parallel_status(m, i, &err);
         snprintf(body, sizeof(body), "{\"i\":%zu}", i);
         CHECK_INT(st, i == 5 ? TINKER_EINVAL : i == 7 ? TINKER_EHTTP : TINKER_OK);
         if (i == 5)
-            CHECK(tinker_map_future(m, i) == NULL && strstr(err.message, "not five"));
+            CHECK(tinker_parallel_future(m, i) == NULL && strstr(err.message, "not five"));
         else
-            CHECK_STR(tinker_future_response(tinker_map_future(m, i))->body, body);
+            CHECK_STR(tinker_future_response(tinker_parallel_future(m, i))->body, body);
     }
-    CHECK_INT(tinker_map_status(m, MANY, &err), TINKER_EINVAL);
-    CHECK(tinker_map_future(m, MANY) == NULL);
+    CHECK_INT(tinker_parallel_status(m, MANY, &err), TINKER_EINVAL);
+    CHECK(tinker_parallel_future(m, MANY) == NULL);
     close_world(s, m);
 }
 
@@ -109,19 +109,19 @@ static void test_samples(void)
     tinker_model_input *v = prompts();
     tinker_chunk bad = { .kind = TINKER_CHUNK_TEXT, .n_tokens = 3 };
     v[3] = (tinker_model_input){ &bad, 1 };
-    tinker_map *m = tinker_sampler_map(s, v, MANY, NULL, NULL, NULL, &err);
+    tinker_parallel *m = tinker_sampler_sample_parallel(s, v, MANY, NULL, NULL, NULL, &err);
     REQUIRE(m);
-    CHECK_INT(tinker_map_failed(m), 1);
-    CHECK_INT(tinker_map_status(m, 3, &err), TINKER_EINVAL);
-    CHECK(tinker_map_sample(m, 3) == NULL);
-    CHECK_INT(tinker_map_sample(m, 39)->sequences[0].tokens[2], 13);
+    CHECK_INT(tinker_parallel_failed(m), 1);
+    CHECK_INT(tinker_parallel_status(m, 3, &err), TINKER_EINVAL);
+    CHECK(tinker_parallel_sample(m, 3) == NULL);
+    CHECK_INT(tinker_parallel_sample(m, 39)->sequences[0].tokens[2], 13);
     CHECK_INT(fake_count(w.server, ASAMPLE), MANY - 1);
-    tinker_map_free(m);
-    m = tinker_sampler_map(s, NULL, 0, NULL, NULL, NULL, &err);
+    tinker_parallel_free(m);
+    m = tinker_sampler_sample_parallel(s, NULL, 0, NULL, NULL, NULL, &err);
     REQUIRE(m);
-    CHECK_INT(tinker_map_failed(m), 0);
-    tinker_map_free(m);
-    m = tinker_sampler_map(s, NULL, 1, NULL, NULL, NULL, &err);
+    CHECK_INT(tinker_parallel_failed(m), 0);
+    tinker_parallel_free(m);
+    m = tinker_sampler_sample_parallel(s, NULL, 1, NULL, NULL, NULL, &err);
     CHECK(!m);
     close_world(s, m);
 }
@@ -139,21 +139,21 @@ static void test_one_deadline(void)
     tinker_sampler *s = open_world();
     fake_script(w.server, POLL, (struct fake_reply){ .by_handler = true, .times = 2 });
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_map_options how = TINKER_MAP_OPTIONS_INIT;
+    tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.max_concurrency = 3;
     how.timeout_ms = 400;
     int64_t start = now_ms();
-    tinker_map *m = tinker_sampler_map(s, prompts(), MANY, NULL, NULL, &how, &err);
+    tinker_parallel *m = tinker_sampler_sample_parallel(s, prompts(), MANY, NULL, NULL, &how, &err);
     REQUIRE(m);
     CHECK(now_ms() - start >= 400 && now_ms() - start < 5000);
-    CHECK_INT(tinker_map_failed(m), MANY - 2);
+    CHECK_INT(tinker_parallel_failed(m), MANY - 2);
     int ok = 0, late = 0;
     for (size_t i = 0; i < MANY; i++) {
-        tinker_status st = tinker_map_status(m, i, &err);
+        tinker_status st = tinker_parallel_status(m, i, &err);
         ok += st == TINKER_OK;
         late += st == TINKER_ETIMEDOUT && strstr(err.message, "400 ms");
-        if (tinker_map_future(m, i))
-            CHECK(tinker_future_done(tinker_map_future(m, i)));
+        if (tinker_parallel_future(m, i))
+            CHECK(tinker_future_done(tinker_parallel_future(m, i)));
     }
     CHECK_INT(ok, 2);
     CHECK_INT(late, MANY - 2);
@@ -161,7 +161,7 @@ static void test_one_deadline(void)
     close_world(s, m);
 }
 
-static int after_two(void *state, size_t i, const tinker_future *f, const tinker_error *e)
+static int after_two(size_t i, const tinker_future *f, const tinker_error *e, void *state)
 {
     (void)i, (void)f, (void)e;
     return ++*(int *)state == 2;
@@ -171,25 +171,25 @@ static void test_cancelled_by_callback(void)
 {
     tinker_sampler *s = open_world();
     int n = 0;
-    tinker_map_options how = TINKER_MAP_OPTIONS_INIT;
+    tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.max_concurrency = 1;
     how.on_item = after_two;
     how.on_item_state = &n;
-    tinker_map *m = tinker_sampler_map(s, prompts(), MANY, NULL, NULL, &how, &err);
+    tinker_parallel *m = tinker_sampler_sample_parallel(s, prompts(), MANY, NULL, NULL, &how, &err);
     REQUIRE(m);
     CHECK_INT(n, 2);
     CHECK_INT(fake_count(w.server, ASAMPLE), 2);
-    CHECK_INT(tinker_map_status(m, 1, &err), TINKER_OK);
-    CHECK_INT(tinker_map_status(m, 2, &err), TINKER_ECANCELED);
-    tinker_map_free(m);
+    CHECK_INT(tinker_parallel_status(m, 1, &err), TINKER_OK);
+    CHECK_INT(tinker_parallel_status(m, 2, &err), TINKER_ECANCELED);
+    tinker_parallel_free(m);
     say(&w, ASAMPLE, 422, "{}", 1); /* the first failure ends it */
     how.on_item = NULL;
     how.stop_on_error = 1;
-    m = tinker_sampler_map(s, prompts(), MANY, NULL, NULL, &how, &err);
+    m = tinker_sampler_sample_parallel(s, prompts(), MANY, NULL, NULL, &how, &err);
     REQUIRE(m);
-    CHECK_INT(tinker_map_failed(m), MANY);
-    CHECK_INT(tinker_map_status(m, 0, &err), TINKER_EHTTP);
-    CHECK_INT(tinker_map_status(m, 1, &err), TINKER_ECANCELED);
+    CHECK_INT(tinker_parallel_failed(m), MANY);
+    CHECK_INT(tinker_parallel_status(m, 0, &err), TINKER_EHTTP);
+    CHECK_INT(tinker_parallel_status(m, 1, &err), TINKER_ECANCELED);
     CHECK_INT(fake_count(w.server, ASAMPLE), 3);
     close_world(s, m);
 }
@@ -206,19 +206,19 @@ static void test_cancelled_by_another(void)
     tinker_sampler *s = open_world();
     pthread_t thread;
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_map_options how = TINKER_MAP_OPTIONS_INIT;
+    tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.canceller = tinker_canceller_new(&err);
     pthread_create(&thread, NULL, cancel_soon, how.canceller);
     int64_t start = now_ms();
-    tinker_map *m = tinker_sampler_map(s, prompts(), 5, NULL, NULL, &how, &err);
+    tinker_parallel *m = tinker_sampler_sample_parallel(s, prompts(), 5, NULL, NULL, &how, &err);
     pthread_join(thread, NULL);
     CHECK(now_ms() - start < 5000);
     REQUIRE(m);
     for (size_t i = 0; i < 5; i++)
-        CHECK_INT(tinker_map_status(m, i, &err), TINKER_ECANCELED);
-    tinker_map_free(m);
-    m = tinker_sampler_map(s, prompts(), 5, NULL, NULL, &how, &err); /* still wanted */
-    CHECK_INT(tinker_map_failed(m), 5);
+        CHECK_INT(tinker_parallel_status(m, i, &err), TINKER_ECANCELED);
+    tinker_parallel_free(m);
+    m = tinker_sampler_sample_parallel(s, prompts(), 5, NULL, NULL, &how, &err); /* still wanted */
+    CHECK_INT(tinker_parallel_failed(m), 5);
     CHECK_INT(fake_count(w.server, ASAMPLE), 5);
     tinker_canceller_free(how.canceller);
     close_world(s, m);

@@ -41,7 +41,7 @@ static int on_event(const tinker_event *e, void *state)
     struct story *s = state;
     char attempt[16];
     snprintf(attempt, sizeof(attempt), "%g",
-             tinker_metric(e->measurements, e->n_measurements, "attempt", -1));
+             tinker_metric(e->measurements, e->n_measurements, "attempt"));
     add(s, e->name + strlen("recovery."), attempt);
     if (strcmp(e->name, "recovery.started") == 0 && s->n_started < 32)
         s->at_ms[s->n_started++] = world_ms(s->world);
@@ -49,8 +49,8 @@ static int on_event(const tinker_event *e, void *state)
     return 0;
 }
 
-static void on_recovery(void *state, const char *run_id, tinker_training *old, tinker_training *new,
-                        const char *checkpoint)
+static void on_recovery(const char *run_id, tinker_training *old, tinker_training *new,
+                        const char *checkpoint, void *state)
 {
     struct story *s = state;
     add(s, "RECOVERED", checkpoint);
@@ -62,7 +62,7 @@ static void on_recovery(void *state, const char *run_id, tinker_training *old, t
         tinker_recovery_free(s->free_me);
 }
 
-static void on_failure(void *state, const char *run_id, const tinker_error *reason)
+static void on_failure(const char *run_id, const tinker_error *reason, void *state)
 {
     struct story *s = state;
     add(s, "FAILED", "");
@@ -71,12 +71,12 @@ static void on_failure(void *state, const char *run_id, const tinker_error *reas
     s->reason = *reason;
 }
 
-static void open_story(struct world *w, struct story *s, tinker_recovery_policy *p)
+static void open_story(struct world *w, struct story *s, tinker_recovery_options *p)
 {
     world_open(w, NULL, NULL);
     memset(s, 0, sizeof(*s));
     s->world = w;
-    *p = (tinker_recovery_policy)TINKER_RECOVERY_POLICY_INIT;
+    *p = (tinker_recovery_options)TINKER_RECOVERY_OPTIONS_INIT;
     p->enabled = 1;
     p->on_recovery = on_recovery;
     p->on_failure = on_failure;
@@ -96,7 +96,7 @@ static void close_story(struct world *w, struct story *s, tinker_recovery *r)
 
 static void test_policy_defaults(void) /* */
 {
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     CHECK_INT(recovery_policy(&p, NULL, NULL), TINKER_OK);
     CHECK_INT(p.enabled, 0);
     CHECK_INT(p.max_attempts, 3);
@@ -110,7 +110,7 @@ static void test_policy_defaults(void) /* R-207 */
 
 static void test_nonsense_becomes_the_default(void) /* */
 {
-    tinker_recovery_policy bad = TINKER_RECOVERY_POLICY_INIT, p;
+    tinker_recovery_options bad = TINKER_RECOVERY_OPTIONS_INIT, p;
     bad.max_attempts = 0;
     bad.backoff_ms = -1;
     bad.max_backoff_ms = 0;
@@ -137,7 +137,7 @@ static void test_nonsense_becomes_the_default(void) /* R-207 */
 
 static void test_delays(void) /* */
 {
-    tinker_recovery_policy p = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options p = TINKER_RECOVERY_OPTIONS_INIT;
     static const int64_t want[] = { 5000, 10000, 20000, 40000, 60000, 60000 };
     for (int k = 1; k <= 6; k++)
         CHECK_INT(recovery_delay_ms(&p, k), want[k - 1]);
@@ -173,7 +173,7 @@ static void test_corrupted_at_the_second_look(void) /* R-208 R-209 R-210 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     say(&w, RUN_API, 200, HEALTHY, 1);
     say(&w, RUN_API, 200, CORRUPTED, -1);
@@ -207,7 +207,7 @@ static void test_a_look_that_fails(void) /* R-208 R-210 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     say(&w, RUN_API, 404, "{\"detail\":\"who?\"}", 1);
     fake_script(w.server, RUN_API, (struct fake_reply){ .fault = FAKE_HANG, .times = 1 });
@@ -233,7 +233,7 @@ static void test_third_attempt_succeeds(void) /* R-207 R-209 R-210 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     p.restore_optimizer = 0;
     say(&w, API "weights_info", 404, "{}", 2);
@@ -274,7 +274,7 @@ static void test_exhaustion(void) /* R-207 R-209 R-210 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     p.max_attempts = 4;
     say(&w, API "weights_info", 404, "{\"detail\":\"gone\"}", -1);
@@ -299,7 +299,7 @@ static void test_checkpoint_is_found_out(void) /* R-209 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     p.max_attempts = 2;
     say(&w, RUN_API, 200, RUN_JSON("true", "null"), 1);
@@ -322,7 +322,7 @@ static void test_specific_checkpoint(void) /* R-207 R-209 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     char path[] = "tinker://other/weights/a";
     p.strategy = TINKER_RECOVERY_SPECIFIC;
@@ -350,7 +350,7 @@ static void test_one_at_a_time(void) /* R-209 */
         struct world w;
         int started = 0;
         world_open(&w, NULL, NULL);
-        tinker_recovery_policy p = TINKER_RECOVERY_POLICY_INIT;
+        tinker_recovery_options p = TINKER_RECOVERY_OPTIONS_INIT;
         p.enabled = 1;
         p.max_concurrent = places;
         p.max_attempts = 1;
@@ -379,7 +379,7 @@ static void test_many_that_fail_at_once(void) /* R-209 */
     struct world w;
     int started = 0;
     world_open(&w, NULL, NULL);
-    tinker_recovery_policy p = TINKER_RECOVERY_POLICY_INIT;
+    tinker_recovery_options p = TINKER_RECOVERY_OPTIONS_INIT;
     p.enabled = 1;
     p.max_attempts = 2;
     tinker_service_attach(w.service, "n", "recovery.started", count_started, &started, NULL);
@@ -402,7 +402,7 @@ static void test_attempts_have_a_deadline(void) /* R-209 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     p.max_attempts = 1;
     p.attempt_timeout_ms = 7000;
@@ -425,7 +425,7 @@ static void test_free_in_every_state(void) /* R-208 R-209 */
     for (int state = 0; state < 5; state++) {
         struct world w;
         struct story s;
-        tinker_recovery_policy p;
+        tinker_recovery_options p;
         open_story(&w, &s, &p);
         tinker_recovery *r = tinker_recovery_new(w.service, &p, NULL);
         if (state == 1)
@@ -456,7 +456,7 @@ static void test_free_in_the_callback(void) /* R-209 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     say(&w, API "weights_info", 200, WEIGHTS, -1);
     s.free_me = tinker_recovery_new(w.service, &p, NULL);
@@ -470,7 +470,7 @@ static void test_nobody_to_tell(void) /* R-209 */
 {
     struct world w;
     struct story s;
-    tinker_recovery_policy p;
+    tinker_recovery_options p;
     open_story(&w, &s, &p);
     p.on_recovery = NULL;
     p.on_failure = NULL;

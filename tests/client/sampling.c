@@ -3,7 +3,7 @@
 #include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/io/runtime.h"
 #include "client/sampling/sampling_client.h"
 #include "support/fake_tinker.h"
@@ -47,7 +47,7 @@ static void test_retry_options(void) /* R-061 */
     CHECK_INT(o.delay_base_ms, 500);
     CHECK_INT(o.delay_max_ms, 10000);
     CHECK_NEAR(o.jitter, 0.25, 0);
-    CHECK_INT(handler_check(&o, NULL), TINKER_OK);
+    CHECK_INT(sample_retry_check(&o, NULL), TINKER_OK);
     tinker_retry_options bad[6] = { o, o, o, o, o, o };
     bad[0].max_connections = 0;
     bad[1].progress_ms = 0;
@@ -56,7 +56,7 @@ static void test_retry_options(void) /* R-061 */
     bad[4].jitter = 1.5;
     bad[5].max_retries = -2;
     for (int i = 0; i < 6; i++)
-        CHECK_INT(handler_check(&bad[i], NULL), TINKER_EINVAL);
+        CHECK_INT(sample_retry_check(&bad[i], NULL), TINKER_EINVAL);
 }
 
 static void test_delays_of_layer_3(void) /* */
@@ -198,7 +198,7 @@ static void test_logprobs(void) /* R-132 */
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_no_retries\":true}");
     say(&w, POLL, 200, "{\"sequences\":[],\"prompt_logprobs\":[null,-1.5,-2.5]}", 1);
-    tinker_future *f = tinker_sampler_logprobs(s, fake_prompt(3), NULL);
+    tinker_future *f = tinker_sampler_compute_logprobs(s, fake_prompt(3), NULL);
     CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
     const tinker_sample *r = tinker_future_sample(f);
     REQUIRE(r);
@@ -545,9 +545,9 @@ static void test_clients_of_one_session_share(void) /* R-066 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
-    char *text = tinker_sampler_export(s, NULL);
+    char *text = export_text(s, NULL);
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
-    tinker_sampler *twin = sampler_new(s->session, s->id, NULL, NULL);
+    tinker_sampler *twin = sampling_client_new(s->session, s->id, NULL, NULL);
     tinker_future *f[2] = { sample(s, 2), sample(twin, 2) };
     world_settle(&w);
     CHECK_INT(fake_count(w.server, ASAMPLE), 1);
@@ -580,7 +580,7 @@ static void test_strangers_do_not_share(void) /* R-062 R-066 */
     tinker_sampler *twin[9];
     tinker_future *f[10] = { NULL };
     for (size_t i = 0; i < 9; i++) {
-        twin[i] = sampler_new(s->session, s->id, NULL, NULL);
+        twin[i] = sampling_client_new(s->session, s->id, NULL, NULL);
         CHECK_INT(tinker_sampler_set_retry(twin[i], &o[i], NULL), TINKER_OK);
         f[i] = sample(twin[i], 2);
         world_settle(&w);
@@ -656,7 +656,8 @@ static void test_failures_without_the_handler(void) /* R-068 */
     CHECK_INT(world_log_count(&w, "sample failed"), 0);
     tinker_future_free(f);
     say(&w, POLL, 410, "{}", 1);
-    f = tinker_sampler_logprobs(s, fake_prompt(3), NULL); /* this one always goes through it */
+    f = tinker_sampler_compute_logprobs(s, fake_prompt(3),
+                                        NULL); /* this one always goes through it */
     CHECK_INT(world_finish(&w, f, 60000), TINKER_OK);
     CHECK_INT(fake_count(w.server, ASAMPLE), 3);
     tinker_future_free(f);
@@ -694,14 +695,14 @@ static void fail_in_two_ways(void *arg)
 {
     tinker_sampler *s = arg;
     tinker_retry_options o = TINKER_RETRY_OPTIONS_INIT;
-    struct handler *h = handler_ref(s->session, "other", &o, NULL);
+    struct sample_retry *h = sample_retry_ref(s->session, "other", &o, NULL);
     tinker_error rare = { .message = "rare" }, common = { .message = "common" };
-    handler_enter(h);
-    handler_failed(h, &rare);
-    handler_failed(h, &common);
-    handler_failed(h, &common);
-    handler_leave(h, true);
-    handler_unref(h);
+    sample_retry_enter(h);
+    sample_retry_failed(h, &rare);
+    sample_retry_failed(h, &common);
+    sample_retry_failed(h, &common);
+    sample_retry_leave(h, true);
+    sample_retry_unref(h);
 }
 
 static void test_frequent_errors_come_first(void) /* */
@@ -781,7 +782,7 @@ static void test_base_model(void) /* R-134 */
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"tiny\"}", -1);
     for (int i = 0; i < 2; i++) {
-        tinker_future *f = tinker_sampler_base_model(s, NULL);
+        tinker_future *f = tinker_sampler_get_base_model(s, NULL);
         CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
         CHECK_STR(tinker_future_base_model(f), "tiny");
         tinker_future_free(f);
@@ -795,7 +796,7 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, NULL);
-    char *text = tinker_sampler_export(s, &w.err);
+    char *text = export_text(s, &w.err);
     REQUIRE(text);
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     o.api_key = "tml-not-the-right-one";
@@ -832,13 +833,13 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
 
 static void test_scope_of_limits(void) /* */
 {
-    char *scope = limits_scope("HTTPS://Host.Example:443/some/path");
+    char *scope = sample_limits_scope("HTTPS://Host.Example:443/some/path");
     CHECK_STR(scope, "https://host.example");
     free(scope);
-    scope = limits_scope("http://h:80");
+    scope = sample_limits_scope("http://h:80");
     CHECK_STR(scope, "http://h");
     free(scope);
-    scope = limits_scope("http://h:8000/x");
+    scope = sample_limits_scope("http://h:8000/x");
     CHECK_STR(scope, "http://h:8000");
     free(scope);
     static const struct {
@@ -880,21 +881,21 @@ static void test_scope_of_limits(void) /* R-214 */
 
 static void test_accounts_come_and_go(void) /* */
 {
-    struct limits *a = limits_ref("http://h/x", "k", false, 100);
-    struct limits *b = limits_ref("http://h/y", "other", false, 100);
-    struct limits *c = limits_ref("http://i/x", "k", false, 100);
+    struct sample_limits *a = sample_limits_ref("http://h/x", "k", false, 100);
+    struct sample_limits *b = sample_limits_ref("http://h/y", "other", false, 100);
+    struct sample_limits *c = sample_limits_ref("http://i/x", "k", false, 100);
     CHECK(a != b && a != c && b != c);
-    CHECK(limits_ref("http://H:80/z", "k", false, 100) == a);
-    limits_unref(b); /* the one in the middle: the others stay */
-    CHECK(limits_ref("http://i", "k", false, 100) == c);
-    limits_unref(a);
-    limits_unref(c);
-    CHECK(limits_ref("http://h", "k", false, 100) == a &&
-          limits_ref("http://i", "k", false, 1) == c);
-    limits_unref(a);
-    limits_unref(a);
-    limits_unref(c);
-    limits_unref(c);
+    CHECK(sample_limits_ref("http://H:80/z", "k", false, 100) == a);
+    sample_limits_unref(b); /* the one in the middle: the others stay */
+    CHECK(sample_limits_ref("http://i", "k", false, 100) == c);
+    sample_limits_unref(a);
+    sample_limits_unref(c);
+    CHECK(sample_limits_ref("http://h", "k", false, 100) == a &&
+          sample_limits_ref("http://i", "k", false, 1) == c);
+    sample_limits_unref(a);
+    sample_limits_unref(a);
+    sample_limits_unref(c);
+    sample_limits_unref(c);
 }
 
 static void test_few_sockets_serve_many_samples(void) /* */

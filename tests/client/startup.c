@@ -326,7 +326,7 @@ static void test_session_messages_are_logged(void) /* R-033 R-168 */
     CHECK(t != NULL);
     CHECK_INT(world_log_count(&w, "hello-"), 3);
     CHECK_INT(world_log_count(&w, "session s9 initialized"), 1);
-    CHECK_INT(world_log_count(&w, "training client initialised"), 1);
+    CHECK_INT(world_log_count(&w, "training client initialized"), 1);
     tinker_training_free(t);
     world_close(&w);
 }

@@ -153,7 +153,7 @@ static tinker_status read_all(struct world *w, tinker_stream *st, int *tokens)
 {
     tinker_stream_event e;
     tinker_status s;
-    world_finish(w, tinker_stream_future(st), 1000000);
+    world_finish(w, stream_future(st), 1000000);
     *tokens = 0;
     while ((s = tinker_stream_next(st, 0, &e, &w->err)) == TINKER_OK && e.kind != TINKER_STREAM_END)
         *tokens += e.kind == TINKER_STREAM_TOKEN;
@@ -170,7 +170,7 @@ static void test_complete_though_cut(void)
     answer(&w, two_tokens, FAKE_TRUNCATE);
     tinker_stream *st = open_stream(&w, &s, 1);
     REQUIRE(st != NULL);
-    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 5000, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(stream_future(st), 5000, &w.err), TINKER_OK);
     CHECK_INT(read_all(&w, st, &tokens), TINKER_OK);
     CHECK_INT(tokens, 2);
     close_stream(&w, st, s);
@@ -196,8 +196,8 @@ static void test_over_at_its_last_event(void)
     tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
     REQUIRE(st != NULL);
     world_settle(&w); /* no time passes */
-    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 0, &w.err), TINKER_OK);
-    CHECK_INT(tinker_future_response(tinker_stream_future(st))->status, 200);
+    CHECK_INT(tinker_future_wait(stream_future(st), 0, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_response(stream_future(st))->status, 200);
     CHECK_INT(read_all(&w, st, &n), TINKER_OK);
     CHECK_INT(n, 2);
     CHECK_INT(fake_held_on(w.server, STREAM), 1);
@@ -209,7 +209,7 @@ static void test_over_at_its_last_event(void)
     answer(&w, two_tokens, FAKE_OPEN); /* and the service may end meanwhile */
     st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
     world_settle(&w);
-    CHECK_INT(tinker_future_wait(tinker_stream_future(st), 0, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(stream_future(st), 0, &w.err), TINKER_OK);
     close_stream(&w, st, s);
 }
 
@@ -293,8 +293,8 @@ static void test_bounded_retries(void)
     CHECK_INT(read_all(&w, st, &n), TINKER_EHTTP);
     CHECK_INT(w.err.http_status, 503);
     CHECK_INT(fake_count(w.server, STREAM), 3);
-    CHECK_STR(tinker_future_error_body(tinker_stream_future(st)), "{\"detail\":\"busy\"}");
-    CHECK_INT(tinker_future_response(tinker_stream_future(st))->status, 503);
+    CHECK_STR(tinker_future_error_body(stream_future(st)), "{\"detail\":\"busy\"}");
+    CHECK_INT(tinker_future_response(stream_future(st))->status, 503);
     tinker_stream_free(st);
     tinker_call_options call = TINKER_CALL_OPTIONS_INIT;
     call.max_retries = -1;
@@ -399,9 +399,9 @@ static void test_deadline_and_cancel(void)
         world_settle(&w);
         int64_t start = world_ms(&w);
         if (cancel)
-            tinker_future_cancel(tinker_stream_future(st));
+            tinker_stream_cancel(st);
         else
-            tinker_future_set_deadline(tinker_stream_future(st), 3000);
+            tinker_stream_set_deadline(st, 3000);
         world_settle(&w);
         CHECK_INT(read_all(&w, st, &n), cancel ? TINKER_ECANCELED : TINKER_ETIMEDOUT);
         CHECK_INT(world_ms(&w) - start, cancel ? 0 : 3000);
@@ -419,7 +419,7 @@ static bool readable(int fd, int timeout_ms)
 /* One poll loop for tokens and for the end. */
 static void *cancel_soon(void *arg)
 {
-    tinker_future_cancel(arg);
+    tinker_stream_cancel(arg);
     return NULL;
 }
 
@@ -437,8 +437,8 @@ static void test_cancelled_by_another(void)
         tinker_stream_event e;
         tinker_stream *st = tinker_sampler_stream(s, fake_prompt(5), NULL, NULL, &w.err);
         REQUIRE(st != NULL);
-        pthread_create(&thread, NULL, cancel_soon, tinker_stream_future(st));
-        while (!tinker_future_done(tinker_stream_future(st)))
+        pthread_create(&thread, NULL, cancel_soon, st);
+        while (!tinker_future_done(stream_future(st)))
             continue;
         wrong += tinker_stream_next(st, -1, &e, &w.err) != TINKER_ECANCELED;
         pthread_join(thread, NULL);
@@ -465,7 +465,7 @@ static void test_descriptors(void)
     REQUIRE(fd >= 0);
     CHECK_INT(tinker_stream_fd(st, &w.err), fd);
     CHECK(!readable(fd, 0));
-    CHECK_INT(tinker_queue_add(q, tinker_stream_future(st), &mark, &w.err), TINKER_OK);
+    CHECK_INT(tinker_queue_add(q, stream_future(st), &mark, &w.err), TINKER_OK);
     for (int i = 0; i < 4; i++) { /* two tokens, finished, end */
         CHECK(readable(fd, 5000));
         tinker_status status;
@@ -476,7 +476,7 @@ static void test_descriptors(void)
     CHECK_INT(e.kind, TINKER_STREAM_END);
     CHECK(readable(fd, 0)); /* next does not wait */
     CHECK(readable(tinker_queue_fd(q), 5000));
-    CHECK(tinker_queue_next(q, 0, &tag) == tinker_stream_future(st) && tag == &mark);
+    CHECK(tinker_queue_next(q, 0, &tag) == stream_future(st) && tag == &mark);
     tinker_queue_free(q);
     close_stream(&w, st, s);
 }

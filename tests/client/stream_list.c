@@ -67,7 +67,7 @@ static void test_rivals(void)
     e.topk = K; /* one of the small ones is unread, one is lent */
     while (n < UNREAD_MAX && stream_list_push(l, &e))
         n++;
-    CHECK_INT(n, RIVALS_MAX / (8 * K) - 1);
+    CHECK_INT(n, TOPK_BYTES_MAX / (8 * K) - 1);
     e.topk = 0;
     CHECK(stream_list_push(l, &e));
     stream_list_unref(l);

@@ -24,13 +24,13 @@ static void test_thin_path(void)
     const tinker_forward_backward *r = tinker_future_forward_backward(fb);
     REQUIRE(r != NULL);
     CHECK_INT(r->n_outputs, 4);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "loss:sum", -1), 8, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "loss:sum"), 8, 0);
     CHECK_STR(tinker_future_request_id(fb), "req-1");
     CHECK_INT(tinker_future_wait(step, 5000, &err), TINKER_OK);
     size_t n;
     const tinker_named_number *m = tinker_future_metrics(step, &n);
     CHECK_INT(n, 1);
-    CHECK_NEAR(tinker_metric(m, n, "grad_norm:mean", -1), 0.5, 0);
+    CHECK_NEAR(tinker_metric(m, n, "grad_norm:mean"), 0.5, 0);
     CHECK(tinker_future_sample(step) == NULL);
     tinker_future_free(fb);
     tinker_future_free(step);

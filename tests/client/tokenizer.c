@@ -126,7 +126,7 @@ static void test_asks_once(void)
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t && s);
     say(&w, API "get_info", 200, info, 1);
-    tinker_tokenizer *tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    tinker_tokenizer *tok = tinker_training_create_tokenizer(t, &o, 5000, &err);
     REQUIRE(tok != NULL);
     CHECK_STR(asked, "org/base");
     CHECK_INT(fake_count(w.server, API "get_info"), 1);
@@ -134,13 +134,13 @@ static void test_asks_once(void)
     say(&w, API "get_info", 200,
         "{\"model_data\":{\"model_name\":\"n\",\"base_model\":\"org/first\"},\"model_id\":\"m\"}",
         1);
-    tok = tinker_training_tokenizer(t, &o, 5000, &err); /* base_model before model_name */
+    tok = tinker_training_create_tokenizer(t, &o, 5000, &err); /* base_model before model_name */
     CHECK_STR(asked, "org/first");
     tinker_tokenizer_free(tok);
     say(&w, API "get_info", 200,
         "{\"model_data\":{\"model_name\":\"n\",\"tokenizer_id\":\"own/tok:7\"},\"model_id\":\"m\"}",
         1);
-    tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    tok = tinker_training_create_tokenizer(t, &o, 5000, &err);
     CHECK_STR(asked, "own/tok");
     CHECK_INT(fake_count(w.server, API "get_info"), 3);
     tinker_tokenizer_free(tok);
@@ -148,12 +148,12 @@ static void test_asks_once(void)
         w.server, API "get_info",
         (struct fake_reply){
             .status = 503, .body = "{}", .headers = "x-should-retry: false\r\n", .times = -1 });
-    CHECK(!tinker_training_tokenizer(t, &o, 5000, &err));
+    CHECK(!tinker_training_create_tokenizer(t, &o, 5000, &err));
     CHECK_INT(err.http_status, 503);
     CHECK_INT(fake_count(w.server, API "get_info"), 4); /* no second layer */
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"meta-llama/Llama-3.1-8B\"}", 1);
-    tok = tinker_sampler_tokenizer(s, &o, 5000, &err);
+    tok = tinker_sampler_create_tokenizer(s, &o, 5000, &err);
     REQUIRE(tok != NULL);
     CHECK_STR(asked, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer");
     CHECK_INT(fake_count(w.server, API "samplers/sess:sample:0"), 1);
@@ -273,10 +273,10 @@ static void test_encode_on_clients(void)
     tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t != NULL);
     say(&w, API "get_info", 400, "{\"detail\":\"not yet\"}", 1);
-    CHECK(!tinker_training_tokenizer(t, &o, 5000, &err));
+    CHECK(!tinker_training_create_tokenizer(t, &o, 5000, &err));
     CHECK_INT(err.status, TINKER_EHTTP);
     say(&w, API "get_info", 200, info, -1); /* a failure is not remembered */
-    tinker_tokenizer *tok = tinker_training_tokenizer(t, &o, 5000, &err);
+    tinker_tokenizer *tok = tinker_training_create_tokenizer(t, &o, 5000, &err);
     REQUIRE(tok != NULL);
     pthread_t thread[THREADS];
     struct worker k[THREADS];
@@ -307,7 +307,7 @@ static void test_encode_on_clients(void)
     REQUIRE(s != NULL);
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"org/base\"}", -1);
-    tok = tinker_sampler_tokenizer(s, &o, 5000, &err);
+    tok = tinker_sampler_create_tokenizer(s, &o, 5000, &err);
     REQUIRE(tok != NULL);
     ids.n = back.n = 0;
     CHECK_INT(tinker_tokenizer_encode(tok, "hello", 5, NULL, &ids, &err), TINKER_OK);

@@ -33,6 +33,10 @@ static void test_create_lora(void) /* R-088 R-187 */
     none.train_attn = none.train_mlp = none.train_unembed = 0;
     CHECK(tinker_service_request_lora(w.service, "tiny", &none, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
+    none = (tinker_lora)TINKER_LORA_INIT;
+    none.rank = -1;
+    CHECK(!tinker_service_request_lora(w.service, "tiny", &none, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
     CHECK_INT(fake_count(w.server, NULL), 0);
     tinker_lora lora = TINKER_LORA_INIT;
     lora.rank = 8;
@@ -452,7 +456,7 @@ static void test_from_state(void) /* R-118 R-119 */
     struct world w;
     world_open(&w, NULL, NULL);
     say(&w, API "weights_info", 200, weights_info, 1);
-    tinker_from_state o = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options o = TINKER_FROM_STATE_OPTIONS_INIT;
     o.optimizer = 1;
     tinker_future *f =
         tinker_service_request_from_state(w.service, "tinker://r:train:0/weights/a", &o, &w.err);
@@ -509,7 +513,7 @@ static void test_from_state_of_another_account(void) /* R-121 */
     struct world w;
     world_open(&w, NULL, NULL);
     say(&w, API "weights_info", 200, weights_info, -1);
-    tinker_from_state o = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options o = TINKER_FROM_STATE_OPTIONS_INIT;
     o.access_token = "tml-another-account";
     tinker_future *f =
         tinker_service_request_from_state(w.service, "tinker://r:train:0/weights/a", &o, NULL);
@@ -536,7 +540,7 @@ static void test_info(void) /* R-122 */
         "{\"model_data\":{\"arch\":\"qwen3\",\"model_name\":\"tiny\",\"tokenizer_id\":\"a/"
         "b:rev\"},\"model_id\":\"sess:train:0\",\"is_lora\":true,\"lora_rank\":32,\"more\":1}",
         1);
-    tinker_future *f = tinker_training_info(t, NULL);
+    tinker_future *f = tinker_training_get_info(t, NULL);
     CHECK_INT(world_finish(&w, f, 5000), TINKER_OK);
     const tinker_model_info *i = tinker_future_model_info(f);
     REQUIRE(i);
@@ -597,8 +601,8 @@ static void test_metrics_of_one_chunk_are_reduced_too(void) /* R-100 R-101 */
     const tinker_forward_backward *r = tinker_future_forward_backward(f);
     REQUIRE(r);
     CHECK_INT(r->n_metrics, 2);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "x:sum", 0), 3, 0);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "z:unique", 0), 7, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "x:sum"), 3, 0);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "z:unique"), 7, 0);
     CHECK_INT(world_log_count(&w, "dropped"), 3);
     CHECK_STR(r->output_type, "TorchLossReturn");
     tinker_future_free(f);

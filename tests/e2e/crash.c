@@ -43,9 +43,9 @@ static void train(tinker_training *t, const tinker_datum *data, int step)
     size_t n = 0;
     const tinker_named_number *m = tinker_future_metrics(c, &n);
     printf("step %d: %a %a grad %a count %g\n", step,
-           tinker_metric(ra->metrics, ra->n_metrics, "loss:sum", 0),
-           tinker_metric(rb->metrics, rb->n_metrics, "loss:sum", 0),
-           tinker_metric(m, n, "grad_norm:mean", 0), tinker_metric(m, n, "step:max", 0));
+           tinker_metric(ra->metrics, ra->n_metrics, "loss:sum"),
+           tinker_metric(rb->metrics, rb->n_metrics, "loss:sum"),
+           tinker_metric(m, n, "grad_norm:mean"), tinker_metric(m, n, "step:max"));
     fflush(stdout);
     tinker_future_free(a);
     tinker_future_free(b);

@@ -86,8 +86,7 @@ static void test_same_as_built_in(void)
     tinker_future *start = logprobs_of(a);
     for (int i = 0; i < STEPS; i++) {
         CHECK(finish(tinker_training_forward_backward(a, data, N, &cross_entropy, &err)));
-        CHECK(finish(tinker_training_forward_backward_custom(b, data, N, nll, NULL, NULL, WAIT_MS,
-                                                             NULL, &err)));
+        CHECK(finish(tinker_training_forward_backward_custom(b, data, N, nll, NULL, NULL, &err)));
         CHECK(optim_step(a) && optim_step(b));
     }
     tinker_future *fa = logprobs_of(a), *fb = logprobs_of(b);
@@ -118,14 +117,14 @@ static void shrink(const char *name, tinker_loss_fn *fn, void *state)
     tinker_training *t = new_training();
     REQUIRE(t);
     for (int i = 0; i <= STEPS; i++) {
-        tinker_loss_report *r = NULL;
-        if (!finish(tinker_training_forward_backward_custom(t, data, N, fn, state, NULL, WAIT_MS,
-                                                            &r, &err)) ||
-            !optim_step(t))
+        tinker_future *f =
+            tinker_training_forward_backward_custom(t, data, N, fn, state, NULL, &err);
+        if (!f || tinker_future_wait(f, WAIT_MS, &err) != TINKER_OK || !optim_step(t))
             TAP_FAIL("%s: %s", name, err.message);
+        const tinker_loss_report *r = f ? tinker_future_loss_report(f) : NULL;
         last = r ? r->loss_total : NAN;
         first = i == 0 ? last : first;
-        tinker_loss_report_free(r);
+        tinker_future_free(f);
     }
     if (!(last < first))
         TAP_FAIL("%s: from %g to %g", name, first, last);
@@ -163,8 +162,7 @@ static void test_refused_forward(void)
     tinker_named_tensor in = { "target_tokens",
                                { .dtype = TINKER_INT64, .data = targets[0], .n = 1 } };
     tinker_datum datum = { { &chunk, 1 }, &in, 1 };
-    tinker_future *f =
-        tinker_training_request_forward_backward_custom(t, &datum, 1, nll, NULL, NULL, &err);
+    tinker_future *f = tinker_training_forward_backward_custom(t, &datum, 1, nll, NULL, NULL, &err);
     REQUIRE(f != NULL);
     CHECK(tinker_future_wait(f, WAIT_MS, &err) != TINKER_OK);
     CHECK(strstr(err.message, "vocabulary") != NULL);

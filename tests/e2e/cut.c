@@ -51,8 +51,8 @@ static void train(tinker_training *t, int steps)
         size_t n = 0;
         const tinker_named_number *m = tinker_future_metrics(done(ends[s], "optim_step", &err), &n);
         printf("step %d: %a grad %a count %g\n", s,
-               tinker_metric(p->metrics, p->n_metrics, "loss:sum", 0),
-               tinker_metric(m, n, "grad_norm:mean", 0), tinker_metric(m, n, "step:max", 0));
+               tinker_metric(p->metrics, p->n_metrics, "loss:sum"),
+               tinker_metric(m, n, "grad_norm:mean"), tinker_metric(m, n, "step:max"));
         tinker_future_free(passes[s]);
         tinker_future_free(ends[s]);
     }

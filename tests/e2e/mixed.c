@@ -87,7 +87,7 @@ static void train_once(tinker_training *t, const tinker_datum *data, int step)
     optim = done(optim, "optim_step", &err);
     size_t n = 0;
     const tinker_named_number *m = optim ? tinker_future_metrics(optim, &n) : NULL;
-    if (!m || tinker_metric(m, n, "step:max", 0) != step)
+    if (!m || tinker_metric(m, n, "step:max") != step)
         fail("a step was lost or done twice", &err);
     tinker_future_free(pass);
     tinker_future_free(optim);

@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     if (!st || tinker_stream_next(st, 60000, &e, &err) != TINKER_OK)
         return fail("second stream", &err);
     tinker_stream_free(st);
-    f = tinker_sampler_logprobs(s, &prompt, &err);
+    f = tinker_sampler_compute_logprobs(s, &prompt, &err);
     if (!f || tinker_future_wait(f, 60000, &err) != TINKER_OK)
         return fail("after the stream", &err);
     tinker_future_free(f);

@@ -29,7 +29,7 @@ static double train_once(tinker_training *t, const tinker_datum *datum)
     require(tinker_future_wait(step, TIMEOUT_MS, &err) == TINKER_OK, "optim_step", &err);
     const tinker_forward_backward *r = tinker_future_forward_backward(fb);
     require(r && r->n_outputs == 1 && r->outputs[0].n_tensors >= 1, "one output per datum", NULL);
-    double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN);
+    double value = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     tinker_future_free(step);
     tinker_future_free(fb);
     return value;
@@ -39,7 +39,7 @@ static double train_once(tinker_training *t, const tinker_datum *datum)
 static void check_tokenizers(tinker_training *t, tinker_sampler *s, const char *dir)
 {
     tinker_error err = { 0 };
-    tinker_tokenizer *tok = tinker_training_tokenizer(t, NULL, TIMEOUT_MS, &err);
+    tinker_tokenizer *tok = tinker_training_create_tokenizer(t, NULL, TIMEOUT_MS, &err);
     require(tok != NULL, "tokenizer of the training client", &err);
     tinker_tokens ids = TINKER_TOKENS_INIT;
     require(tinker_tokenizer_encode(tok, "ab", 2, NULL, &ids, &err) == TINKER_OK, "encode", &err);
@@ -47,7 +47,7 @@ static void check_tokenizers(tinker_training *t, tinker_sampler *s, const char *
     tinker_tokens_clear(&ids);
     tinker_tokenizer_free(tok);
     /* a sampler knows the model's name only, which no cache of this machine has */
-    tok = tinker_sampler_tokenizer(s, NULL, TIMEOUT_MS, &err);
+    tok = tinker_sampler_create_tokenizer(s, NULL, TIMEOUT_MS, &err);
     require(tok == NULL && err.status == TINKER_ESTATE &&
                 strstr(err.message, "tinker/tiny") != NULL,
             "a tokenizer that is not here is named", &err);

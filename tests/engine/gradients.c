@@ -182,7 +182,7 @@ static float *engine_gradient(tinker_engine *e, tinker_adapter *a, const struct 
         return NULL;
     }
     const tinker_forward_backward *r = tinker_pass_result(p);
-    *loss = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    *loss = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     tinker_pass_free(p);
     float *g = a->grad;
     a->grad = NULL; /* the next case starts from zero */

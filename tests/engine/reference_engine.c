@@ -92,7 +92,7 @@ static tinker_pass *run_pass(struct pair *p, const tinker_datum *datum, int forw
 static double loss_of(const tinker_pass *pass)
 {
     const tinker_forward_backward *r = tinker_pass_result(pass);
-    return tinker_metric(r->metrics, r->n_metrics, "loss:sum", NAN);
+    return tinker_metric(r->metrics, r->n_metrics, "loss:sum");
 }
 
 static void step_fast(struct pair *p, const struct adamw *o, tinker_step_metrics *m)

@@ -35,13 +35,15 @@ static void test_every_allocation_fails(void)
         tinker_error err = { 0 };
         failmalloc_at(n);
         tinker_loss_report *r = tinker_loss_evaluate(sum_loss, NULL, NULL, lp, 2, &o, &err);
-        char *json = r ? tinker_loss_report_json(r) : NULL;
+        tinker_text text = TINKER_TEXT_INIT;
+        const char *json =
+            r && tinker_loss_report_json(r, &text, &err) == TINKER_OK ? text.s : NULL;
         bool failed = failmalloc_stop();
         if (!r && err.status != TINKER_ENOMEM)
             TAP_FAIL("allocation %ld: %s", n, err.message);
         CHECK(failed || json);
         CHECK(!failed || !json);
-        free(json);
+        free(text.s);
         tinker_loss_report_free(r);
         if (!failed)
             break;

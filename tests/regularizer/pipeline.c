@@ -81,8 +81,8 @@ static void test_composition(void) /* R-199 R-201 */
     CHECK_NEAR(r->total_grad_norm, sqrt(5), 1e-12);
     CHECK_INT(r->gradients[1].n, 2);
     CHECK_INT(r->gradients[1].shape[0], 2);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "reg/watched/l2_raw", 0), 30.25, 1e-12);
-    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "base_loss", 0), -10.5, 1e-12);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "reg/watched/l2_raw"), 30.25, 1e-12);
+    CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "base_loss"), -10.5, 1e-12);
     tinker_loss_report_free(r);
     /* no regularizers, no tracking: nothing but what the loss says */
     r = run_loss(NULL, NULL);
@@ -395,20 +395,21 @@ static void test_json(void)
     tinker_custom_options o = options_with(&reg, 1);
     tinker_loss_report *r = run_loss(&o, NULL);
     REQUIRE(r);
-    char *json = tinker_loss_report_json(r);
-    CHECK_STR(json, "{\"loss_total\":-9,\"regularizer_total\":1.5,\"base_loss\":{\"value\":-10.5,"
-                    "\"grad_norm\":null,\"custom\":{}},\"regularizers\":{\"say \\\"x\\\"\":{"
-                    "\"value\":3,\"weight\":0.5,\"contribution\":1.5,\"grad_norm\":null,"
-                    "\"grad_norm_weighted\":null,\"custom\":{}}}}");
-    free(json);
+    tinker_text json = TINKER_TEXT_INIT;
+    CHECK_INT(tinker_loss_report_json(r, &json, NULL), TINKER_OK);
+    CHECK_STR(json.s, "{\"loss_total\":-9,\"regularizer_total\":1.5,\"base_loss\":{\"value\":-10.5,"
+                      "\"grad_norm\":null,\"custom\":{}},\"regularizers\":{\"say \\\"x\\\"\":{"
+                      "\"value\":3,\"weight\":0.5,\"contribution\":1.5,\"grad_norm\":null,"
+                      "\"grad_norm_weighted\":null,\"custom\":{}}}}");
     tinker_loss_report_free(r);
     reg = (tinker_regularizer){ .name = "l2", .weight = 1, .fn = tinker_reg_l2 };
     o.track_grad_norms = 1;
     r = run_loss(&o, NULL);
-    json = tinker_loss_report_json(r);
-    CHECK(strstr(json, "\"center\":\"none\"") != NULL);
-    CHECK(strstr(json, "\"total_grad_norm\":") != NULL);
-    free(json);
+    json.n = 0; /* the memory is used again */
+    CHECK_INT(tinker_loss_report_json(r, &json, NULL), TINKER_OK);
+    CHECK(strstr(json.s, "\"center\":\"none\"") != NULL);
+    CHECK(strstr(json.s, "\"total_grad_norm\":") != NULL);
+    free(json.s);
     tinker_loss_report_free(r);
 }
 

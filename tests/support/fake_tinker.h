@@ -81,4 +81,17 @@ int64_t fake_json_int(const struct fake_request *r, const char *name);
 /* seq_id and forward_only of a forward_backward body. */
 int64_t fake_pass_seq(const struct fake_request *r);
 
+/* The future behind a stream, for waiting with a fake clock. */
+static inline tinker_future *stream_future(tinker_stream *st)
+{
+    return (tinker_future *)tinker_stream_future(st);
+}
+
+/* The text of an exported sampler for free(), or NULL. */
+static inline char *export_text(tinker_sampler *s, tinker_error *err)
+{
+    tinker_text out = TINKER_TEXT_INIT;
+    return tinker_sampler_export(s, &out, err) == TINKER_OK ? out.s : NULL;
+}
+
 #endif

@@ -189,7 +189,7 @@ static inline double tiny_train(tinker_engine *e, tinker_adapter *a, const struc
         exit(1);
     }
     const tinker_forward_backward *r = tinker_pass_result(p);
-    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+    double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
     tinker_pass_free(p);
     return sum;
 }

@@ -340,8 +340,8 @@ static void test_metric_coercions(void)
                           &o),
               TINKER_OK);
     CHECK_INT(o.metrics.n, 3); /* a repeated key means its last value */
-    CHECK_NEAR(tinker_metric(o.metrics.v, o.metrics.n, "a", 0), 4, 0);
-    CHECK_NEAR(tinker_metric(o.metrics.v, o.metrics.n, "b", 0), 2.5, 0);
+    CHECK_NEAR(tinker_metric(o.metrics.v, o.metrics.n, "a"), 4, 0);
+    CHECK_NEAR(tinker_metric(o.metrics.v, o.metrics.n, "b"), 2.5, 0);
     CHECK_INT(
         decode_text(&wire_optim_step_response, "{\"metrics\":{\"a\":\"none\"}}", WIRE_LENIENT, &o),
         TINKER_EINVAL);

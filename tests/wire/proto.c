@@ -244,7 +244,7 @@ static void test_golden_output(void)
     CHECK_INT(v.outputs[1].tensors[0].tensor.shape[0], 1);
     CHECK_NEAR(((const float *)v.outputs[0].tensors[0].tensor.data)[1], -2, 0);
     CHECK_NEAR(((const float *)v.outputs[1].tensors[0].tensor.data)[0], -3, 0);
-    CHECK_NEAR(tinker_metric(v.metrics, v.n_metrics, "loss:sum", 0), 6, 0);
+    CHECK_NEAR(tinker_metric(v.metrics, v.n_metrics, "loss:sum"), 6, 0);
     buf_reset(&out);
     CHECK_INT(wire_encode_forward_backward_output(&v, &out, &err), TINKER_OK);
     CHECK_MEM(out.data, out.len, bytes, n);

@@ -5,7 +5,7 @@
  * client from a checkpoint and hands it over.  An attempt that fails is made again after
  * backoff_ms, doubling up to max_backoff_ms, max_attempts times in all.
  *
- * Nothing of this happens unless the policy says enabled.  Events: see events.h. */
+ * Nothing of this happens unless the options say enabled.  Events: see events.h. */
 #ifndef TINKER_EXTRA_RECOVERY_H
 #define TINKER_EXTRA_RECOVERY_H
 
@@ -27,14 +27,13 @@ typedef enum tinker_recovery_strategy {
 /* Both are called on a library thread that does nothing else, one call at a time; they may
  * submit and call tinker_recovery_free(), but not wait.  `recovered` is yours: free it;
  * `old` is what was given with the run; the texts are borrowed for the call. */
-typedef void tinker_recovered_callback(void *state, const char *run_id, tinker_training *old,
-                                       tinker_training *recovered, const char *checkpoint);
-typedef void tinker_unrecovered_callback(void *state, const char *run_id,
-                                         const tinker_error *reason);
+typedef void tinker_recovered_fn(const char *run_id, tinker_training *old,
+                                 tinker_training *recovered, const char *checkpoint, void *state);
+typedef void tinker_unrecovered_fn(const char *run_id, const tinker_error *reason, void *state);
 
 /* A number that makes no sense (0 or less, a strategy that is none) means the default. */
-typedef struct tinker_recovery_policy {
-    size_t size; /* set by TINKER_RECOVERY_POLICY_INIT */
+typedef struct tinker_recovery_options {
+    size_t size; /* set by TINKER_RECOVERY_OPTIONS_INIT */
     int enabled;
     int max_attempts;
     int64_t backoff_ms, max_backoff_ms, poll_interval_ms;
@@ -43,19 +42,19 @@ typedef struct tinker_recovery_policy {
     int restore_optimizer;  /* 0: weights only */
     int max_concurrent;     /* recoveries at the same time */
     int64_t attempt_timeout_ms;
-    tinker_recovered_callback *on_recovery; /* NULL: the new client is freed again */
-    tinker_unrecovered_callback *on_failure;
+    tinker_recovered_fn *on_recovery; /* NULL: the new client is freed again */
+    tinker_unrecovered_fn *on_failure;
     void *state;
-} tinker_recovery_policy;
-#define TINKER_RECOVERY_POLICY_INIT                                                                \
-    {                                                                                              \
-        sizeof(tinker_recovery_policy), 0, 3, 5000, 60000, 30000, TINKER_RECOVERY_LATEST, NULL, 1, \
-            1, 600000, NULL, NULL, NULL                                                            \
+} tinker_recovery_options;
+#define TINKER_RECOVERY_OPTIONS_INIT                                                             \
+    {                                                                                            \
+        sizeof(tinker_recovery_options), 0, 3, 5000, 60000, 30000, TINKER_RECOVERY_LATEST, NULL, \
+            1, 1, 600000, NULL, NULL, NULL                                                       \
     }
 
-/* policy NULL: disabled.  Sends nothing.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+/* opts NULL: disabled.  Sends nothing.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_recovery *
-tinker_recovery_new(tinker_service *s, const tinker_recovery_policy *policy, tinker_error *err);
+tinker_recovery_new(tinker_service *s, const tinker_recovery_options *opts, tinker_error *err);
 /* Watching ends; recoveries under way are given up, and clients that nobody was told of
  * are freed.  When this returns no callback is running or will run, unless it is called
  * from one.  No other call on the object may be in progress. */

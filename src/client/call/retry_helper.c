@@ -23,7 +23,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     struct rng rng;
     tinker_status s = opts_copy(&o, sizeof(o), opts, "tinker_retry_options", err);
     if (s == TINKER_OK)
-        s = handler_check(&o, err);
+        s = sample_retry_check(&o, err);
     if (s == TINKER_OK)
         s = runtime_may_block("tinker_retry", err);
     if (s != TINKER_OK)
@@ -32,7 +32,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     int64_t start = clock_now_ms(clock_real());
     for (int k = 0;; k++) {
         mine = (tinker_error){ 0 };
-        s = fn(state, k, &mine);
+        s = fn(k, &mine, state);
         if (s == TINKER_OK)
             return s;
         bool last = !mine.retryable || o.no_retries || (o.max_retries >= 0 && k >= o.max_retries) ||

@@ -1,4 +1,8 @@
-/* enum_names.c - see <tinker/names.h>.  One table per enumeration. */
+/* enum_names.c - names of the public enumerations, one table for each.
+ *
+ * The first entry of a value is its name; further ones are only read (aliases).  A value
+ * without an entry has no name: NULL, so that nobody mistakes "unknown" for a state of the
+ * service that is called so. */
 #include <tinker/account.h>
 #include <tinker/data.h>
 #include <tinker/error.h>
@@ -6,15 +10,17 @@
 #include <tinker/service.h>
 #include <tinker/extra/breaker.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "base/err.h"
 
 struct name {
     const char *text;
     int value;
 };
 
-/* The first of a value is its name; others are read, too.  The end has no text. */
+/* The wire knows float32 and int64, and bfloat16 in results; the others are converted. */
 static const struct name dtypes[] = {
     { "float32", TINKER_FLOAT32 },   { "int64", TINKER_INT64 },
     { "int32", TINKER_INT32 },       { "uint32", TINKER_UINT32 },
@@ -24,6 +30,7 @@ static const struct name dtypes[] = {
 static const struct name stop_reasons[] = { { "stop", TINKER_STOP_STOP },
                                             { "length", TINKER_STOP_LENGTH },
                                             { NULL, 0 } };
+/* Here "unknown" is a state that the service may report, not an invalid value. */
 static const struct name queue_states[] = { { "unknown", TINKER_QUEUE_UNKNOWN },
                                             { "active", TINKER_QUEUE_ACTIVE },
                                             { "paused_capacity", TINKER_QUEUE_PAUSED_CAPACITY },
@@ -38,6 +45,7 @@ static const struct name severities[] = {
     { "warning", TINKER_SEVERITY_WARNING },   { "error", TINKER_SEVERITY_ERROR },
     { "critical", TINKER_SEVERITY_CRITICAL }, { NULL, 0 }
 };
+/* "warn" is read, too: many programs spell it so. */
 static const struct name log_levels[] = {
     { "debug", TINKER_LOG_DEBUG },     { "info", TINKER_LOG_INFO },
     { "warning", TINKER_LOG_WARNING }, { "warn", TINKER_LOG_WARNING },
@@ -60,124 +68,135 @@ static const struct name breaker_states[] = { { "closed", TINKER_BREAKER_CLOSED 
                                               { "half_open", TINKER_BREAKER_HALF_OPEN },
                                               { NULL, 0 } };
 
-static const char *name_of(const struct name *v, int value)
+/* The first entry wins, which makes it the name and those after it aliases. */
+static const char *find_name(const struct name *v, int value)
 {
     for (; v->text; v++)
         if (v->value == value)
             return v->text;
-    return "unknown";
+    return NULL;
 }
 
 _Static_assert(sizeof(tinker_dtype) == sizeof(int) && sizeof(tinker_scope) == sizeof(int),
-               "value_of() writes enumerations as int");
+               "parse_name() writes enumerations as int");
 
-/* out: an enumeration whose values v has. */
-static int value_of(const struct name *v, const char *text, void *out)
+/* out: an enumeration whose values v has.  The error lists the names there are: the caller
+ * mostly passes on what a person typed. */
+static tinker_status parse_name(const char *what, const struct name *v, const char *text, void *out,
+                                tinker_error *err)
 {
-    for (; text && v->text; v++)
-        if (strcasecmp(v->text, text) == 0) {
-            memcpy(out, &v->value, sizeof(v->value));
-            return 1;
+    char known[200] = "";
+    size_t n = 0;
+    for (const struct name *at = v; text && at->text; at++)
+        if (strcasecmp(at->text, text) == 0) {
+            memcpy(out, &at->value, sizeof(at->value));
+            return TINKER_OK;
         }
-    return 0;
+    for (; v->text && n < sizeof(known); v++)
+        n += (size_t)snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", v->text);
+    return err_set(err, TINKER_EINVAL, "\"%.64s\" is no %s; there are %s", text ? text : "", what,
+                   known);
 }
 
 const char *tinker_dtype_name(tinker_dtype value)
 {
-    return name_of(dtypes, (int)value);
+    return find_name(dtypes, (int)value);
 }
 
-int tinker_dtype_parse(const char *text, tinker_dtype *out)
+tinker_status tinker_dtype_parse(const char *text, tinker_dtype *out, tinker_error *err)
 {
-    return value_of(dtypes, text, out);
+    return parse_name("element type", dtypes, text, out, err);
 }
 
 const char *tinker_stop_reason_name(tinker_stop_reason value)
 {
-    return name_of(stop_reasons, (int)value);
+    return find_name(stop_reasons, (int)value);
 }
 
-int tinker_stop_reason_parse(const char *text, tinker_stop_reason *out)
+tinker_status tinker_stop_reason_parse(const char *text, tinker_stop_reason *out, tinker_error *err)
 {
-    return value_of(stop_reasons, text, out);
+    return parse_name("stop reason", stop_reasons, text, out, err);
 }
 
 const char *tinker_queue_state_name(tinker_queue_state value)
 {
-    return name_of(queue_states, (int)value);
+    return find_name(queue_states, (int)value);
 }
 
-int tinker_queue_state_parse(const char *text, tinker_queue_state *out)
+tinker_status tinker_queue_state_parse(const char *text, tinker_queue_state *out, tinker_error *err)
 {
-    return value_of(queue_states, text, out);
+    return parse_name("queue state", queue_states, text, out, err);
 }
 
 const char *tinker_category_name(int value)
 {
-    return name_of(categories, value);
+    return find_name(categories, value);
 }
 
-int tinker_category_parse(const char *text, int *out)
+tinker_status tinker_category_parse(const char *text, int *out, tinker_error *err)
 {
-    return value_of(categories, text, out);
+    return parse_name("error category", categories, text, out, err);
 }
 
 const char *tinker_severity_name(tinker_severity value)
 {
-    return name_of(severities, (int)value);
+    return find_name(severities, (int)value);
 }
 
-int tinker_severity_parse(const char *text, tinker_severity *out)
+tinker_status tinker_severity_parse(const char *text, tinker_severity *out, tinker_error *err)
 {
-    return value_of(severities, text, out);
+    return parse_name("severity", severities, text, out, err);
 }
 
 const char *tinker_log_level_name(tinker_log_level value)
 {
-    return name_of(log_levels, (int)value);
+    return find_name(log_levels, (int)value);
 }
 
-int tinker_log_level_parse(const char *text, tinker_log_level *out)
+tinker_status tinker_log_level_parse(const char *text, tinker_log_level *out, tinker_error *err)
 {
-    return value_of(log_levels, text, out);
+    return parse_name("log level", log_levels, text, out, err);
 }
 
 const char *tinker_scope_name(tinker_scope value)
 {
-    return name_of(scopes, (int)value);
+    return find_name(scopes, (int)value);
 }
 
-int tinker_scope_parse(const char *text, tinker_scope *out)
+tinker_status tinker_scope_parse(const char *text, tinker_scope *out, tinker_error *err)
 {
-    return value_of(scopes, text, out);
+    return parse_name("scope", scopes, text, out, err);
 }
 
 const char *tinker_checkpoint_kind_name(tinker_checkpoint_kind value)
 {
-    return name_of(checkpoint_kinds, (int)value);
+    return find_name(checkpoint_kinds, (int)value);
 }
 
-int tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out)
+tinker_status tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out,
+                                           tinker_error *err)
 {
-    return value_of(checkpoint_kinds, text, out);
+    return parse_name("checkpoint kind", checkpoint_kinds, text, out, err);
 }
 
 const char *tinker_billing_kind_name(tinker_billing_kind value)
 {
-    return name_of(billing_kinds, (int)value);
+    return find_name(billing_kinds, (int)value);
 }
 
-int tinker_billing_kind_parse(const char *text, tinker_billing_kind *out)
+tinker_status tinker_billing_kind_parse(const char *text, tinker_billing_kind *out,
+                                        tinker_error *err)
 {
-    return value_of(billing_kinds, text, out);
+    return parse_name("billing kind", billing_kinds, text, out, err);
 }
 
 const char *tinker_breaker_state_name(tinker_breaker_state value)
 {
-    return name_of(breaker_states, (int)value);
+    return find_name(breaker_states, (int)value);
 }
 
-int tinker_breaker_state_parse(const char *text, tinker_breaker_state *out)
+tinker_status tinker_breaker_state_parse(const char *text, tinker_breaker_state *out,
+                                         tinker_error *err)
 {
-    return value_of(breaker_states, text, out);
+    return parse_name("breaker state", breaker_states, text, out, err);
 }

@@ -35,18 +35,20 @@ void tinker_input_free(tinker_input *in)
     free(in);
 }
 
+/* Chunks may move when one is appended, hence "borrowed until the next append". */
 const tinker_model_input *tinker_input_view(const tinker_input *in)
 {
     return &in->view;
 }
 
-static tinker_chunk *last(tinker_input *in)
+/* The view is const for its users; the chunks are ours. */
+static tinker_chunk *last_chunk(tinker_input *in)
 {
     return (tinker_chunk *)&in->view.chunks[in->view.n_chunks - 1];
 }
 
 /* Room for one more chunk; NULL: no memory. */
-static tinker_chunk *grow(tinker_input *in)
+static tinker_chunk *grow_chunks(tinker_input *in)
 {
     if (in->view.n_chunks == in->cap) {
         size_t cap = in->cap ? 2 * in->cap : 4;
@@ -59,11 +61,11 @@ static tinker_chunk *grow(tinker_input *in)
     return (tinker_chunk *)&in->view.chunks[in->view.n_chunks];
 }
 
-/* Room for n more tokens in the last chunk, which is text; the old place stays in the arena, so a
- * text costs at most twice its tokens. */
+/* Room for n more tokens in the last chunk. Room doubles, and the arena keeps the arrays that
+ * were too small until the input is freed: together they are no larger than the last. */
 static bool grow_tokens(tinker_input *in, size_t n)
 {
-    tinker_chunk *c = last(in);
+    tinker_chunk *c = last_chunk(in);
     if (in->tokens && n <= in->room - c->n_tokens)
         return true;
     if (n > SIZE_MAX / 8 - c->n_tokens)
@@ -79,6 +81,8 @@ static bool grow_tokens(tinker_input *in, size_t n)
     return true;
 }
 
+/* Text behind text is one chunk, so that cutting a prompt at other places gives the same input. A
+ * chunk that was begun for tokens that do not fit is taken back: nothing changes on failure. */
 tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens, size_t n,
                                          tinker_error *err)
 {
@@ -86,9 +90,9 @@ tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens
         return TINKER_OK;
     if (!tokens)
         return err_set(err, TINKER_EINVAL, "no tokens to append");
-    bool fresh = in->view.n_chunks == 0 || last(in)->kind != TINKER_CHUNK_TEXT;
+    bool fresh = in->view.n_chunks == 0 || last_chunk(in)->kind != TINKER_CHUNK_TEXT;
     if (fresh) {
-        tinker_chunk *c = grow(in);
+        tinker_chunk *c = grow_chunks(in);
         if (!c)
             return err_nomem(err, "model input");
         *c = (tinker_chunk){ .kind = TINKER_CHUNK_TEXT };
@@ -99,12 +103,14 @@ tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens
         in->view.n_chunks -= fresh;
         return err_nomem(err, "model input");
     }
-    tinker_chunk *c = last(in);
+    tinker_chunk *c = last_chunk(in);
     memcpy(in->tokens + c->n_tokens, tokens, n * sizeof(*tokens));
     c->n_tokens += n;
     return TINKER_OK;
 }
 
+/* A copy of everything, so that the caller may free his. The number of chunks grows last: on
+ * failure the input is as it was. */
 tinker_status tinker_input_append(tinker_input *in, const tinker_chunk *chunk, tinker_error *err)
 {
     const tinker_model_input one = { chunk, 1 };
@@ -114,7 +120,7 @@ tinker_status tinker_input_append(tinker_input *in, const tinker_chunk *chunk, t
         return s;
     if (chunk->kind == TINKER_CHUNK_TEXT)
         return tinker_input_append_tokens(in, chunk->tokens, chunk->n_tokens, err);
-    tinker_chunk *c = grow(in), copy = *chunk;
+    tinker_chunk *c = grow_chunks(in), copy = *chunk;
     copy.tokens = NULL;
     copy.bytes = chunk->n_bytes ? arena_memdup(&in->arena, chunk->bytes, chunk->n_bytes) : NULL;
     copy.format = chunk->format ? arena_strdup(&in->arena, chunk->format) : NULL;

@@ -9,12 +9,14 @@
 #include "base/err.h"
 #include "wire/check.h"
 
+/* The first member is the public struct, so that tinker_tensor_free() frees the whole. */
 struct block {
     tinker_tensor tensor;
     int64_t numbers[]; /* shape, then crow and col, then the elements */
 };
 
-/* The bits of an element of this type that is `pad`. */
+/* The bits of an element of this type that is `pad`, to be compared and copied without knowing
+ * the type. bfloat16 is the upper half of float32; small integers lose nothing there. */
 static void pad_bits(tinker_dtype dtype, int64_t pad, unsigned char out[8])
 {
     float f = (float)pad;
@@ -45,7 +47,8 @@ static void pad_bits(tinker_dtype dtype, int64_t pad, unsigned char out[8])
     }
 }
 
-/* Is the element the pad?  Minus zero is zero. */
+/* Is the element the pad? Floats are compared as numbers, because minus zero is zero; NaN is
+ * never the pad. */
 static bool is_pad(tinker_dtype dtype, const void *element, const unsigned char *bits, size_t size)
 {
     float f, f_pad;
@@ -95,6 +98,8 @@ static tinker_tensor *copy_of(const tinker_tensor *t, tinker_error *err)
     return b ? &b->tensor : NULL;
 }
 
+/* Two passes: count what stays, then copy it. crow[i] is where row i begins, crow[rows] how many
+ * there are. */
 tinker_tensor *tinker_tensor_to_sparse(const tinker_tensor *t, int64_t pad, tinker_error *err)
 {
     unsigned char bits[8];
@@ -132,6 +137,8 @@ tinker_tensor *tinker_tensor_to_sparse(const tinker_tensor *t, int64_t pad, tink
     return &b->tensor;
 }
 
+/* Fill with the pad, then put each listed element in its place. Rows times columns may overflow:
+ * a sparse tensor of a few elements can have any shape. */
 tinker_tensor *tinker_tensor_to_dense(const tinker_tensor *t, int64_t pad, tinker_error *err)
 {
     unsigned char bits[8];

@@ -1,7 +1,7 @@
 /* tokenizer_op.c - the tokenizer of a model as a future: ask for the name, then read the files.
  *
  * The operation waits for another, which asks; a worker loads.  The worker's job outlives an
- * operation that was cancelled.  Runs on the loop thread, except submitting and loading. */
+ * operation that was canceled.  Runs on the loop thread, except submitting and loading. */
 #include <stdlib.h>
 #include <tinker/training.h>
 #include "base/err.h"
@@ -13,9 +13,10 @@
 
 struct tokenizer_op;
 
+/* The job of the worker. It outlives an operation that was canceled while it loads. */
 struct load {
     struct runtime_job job;  /* first */
-    struct tokenizer_op *op; /* NULL: cancelled */
+    struct tokenizer_op *op; /* NULL: canceled */
     tinker_future *source;   /* a reference: what the model is called */
     tinker_tokenizer_options opts;
     struct arena arena; /* of the texts in opts */
@@ -23,6 +24,7 @@ struct load {
     tinker_error err;
 };
 
+/* started: source->notify is ours. loading: the worker has the job. */
 struct tokenizer_op {
     struct operation op; /* first */
     struct load *load;
@@ -37,6 +39,7 @@ static void load_free(struct load *l)
     free(l);
 }
 
+/* While the worker loads, the job is its own; otherwise it goes with the operation. */
 static void tokenizer_destroy(struct operation *op)
 {
     struct tokenizer_op *o = (struct tokenizer_op *)op;
@@ -49,6 +52,7 @@ static void tokenizer_destroy(struct operation *op)
     free(o);
 }
 
+/* Canceled: the question goes, loading runs to its end and is thrown away. */
 static void tokenizer_abandon(struct operation *op)
 {
     tinker_future_cancel(((struct tokenizer_op *)op)->load->source);
@@ -63,6 +67,7 @@ static void load_work(struct runtime_job *j)
     l->made = model_tokenizer_load(l->source, &l->opts, &l->err);
 }
 
+/* Back on the loop thread. */
 static void load_done(struct runtime_job *j)
 {
     struct load *l = (struct load *)j;
@@ -81,6 +86,8 @@ static void load_done(struct runtime_job *j)
     operation_succeed(&o->op);
 }
 
+/* The service has said which model it is, or not. Files are read by a worker: a tokenizer may
+ * have ten megabytes. */
 static void on_named(tinker_future *source, void *state)
 {
     struct tokenizer_op *o = state;
@@ -99,6 +106,7 @@ static void on_named(tinker_future *source, void *state)
     }
 }
 
+/* Futures complete on this thread, so it is either complete or will call us. */
 static void tokenizer_start(struct operation *op)
 {
     struct tokenizer_op *o = (struct tokenizer_op *)op;
@@ -117,11 +125,15 @@ static const struct operation_class tokenizer_class = { "tokenizer", tokenizer_s
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
+/* Options are copied, since loading happens after the submit has returned. */
 static const char *copy_text(struct load *l, const char *s)
 {
     return s ? arena_strdup(&l->arena, s) : NULL;
 }
 
+/* opts_copy() refuses what a newer program set and this library does not know; then the texts are
+ * copied. A loader and its state stay the caller's, who keeps them alive until the future is
+ * complete. */
 static tinker_status copy_options(struct load *l, const tinker_tokenizer_options *opts,
                                   tinker_error *err)
 {
@@ -138,7 +150,8 @@ static tinker_status copy_options(struct load *l, const tinker_tokenizer_options
 }
 
 /* An operation with its options, and without a source. */
-static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_error *err)
+static struct tokenizer_op *tokenizer_op_new(const tinker_tokenizer_options *opts,
+                                             tinker_error *err)
 {
     struct tokenizer_op *o = calloc(1, sizeof(*o));
     struct load *l = o ? calloc(1, sizeof(*l)) : NULL;
@@ -156,9 +169,10 @@ static struct tokenizer_op *make(const tinker_tokenizer_options *opts, tinker_er
     return NULL;
 }
 
-/* source: taken over; NULL: err says why there is none. */
-static tinker_future *submit(struct tokenizer_op *o, struct session *h, tinker_future *source,
-                             tinker_error *err)
+/* source: taken over; NULL: err says why there is none. The operation inherits deadline and
+ * cancellation of its source. */
+static tinker_future *submit_tokenizer(struct tokenizer_op *o, struct session *h,
+                                       tinker_future *source, tinker_error *err)
 {
     o->load->source = source;
     tinker_future *f =
@@ -173,14 +187,14 @@ tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                  const tinker_tokenizer_options *opts,
                                                  tinker_error *err)
 {
-    struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, t->session, trainer_ask_name(t, err), err) : NULL;
+    struct tokenizer_op *o = tokenizer_op_new(opts, err);
+    return o ? submit_tokenizer(o, t->session, training_client_ask_name(t, err), err) : NULL;
 }
 
 tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
                                                 const tinker_tokenizer_options *opts,
                                                 tinker_error *err)
 {
-    struct tokenizer_op *o = make(opts, err);
-    return o ? submit(o, s->session, tinker_sampler_base_model(s, err), err) : NULL;
+    struct tokenizer_op *o = tokenizer_op_new(opts, err);
+    return o ? submit_tokenizer(o, s->session, tinker_sampler_get_base_model(s, err), err) : NULL;
 }

@@ -1,5 +1,7 @@
-/* parallel.c - see <tinker/map.h>.  Everything runs in the caller's thread; a queue of its own tells it
- * which item is over. */
+/* parallel.c - see <tinker/extra/parallel.h>.
+ *
+ * Everything runs in the caller's thread; a completion queue of its own tells it which item is
+ * over.  At most max_concurrency items have been started and not come back. */
 #include <tinker/extra/parallel.h>
 
 #include <stdatomic.h>
@@ -22,21 +24,21 @@ struct item {
 };
 
 /* Why what was not over is over. */
-enum ending { GOING_ON, TIME_IS_UP, CANCELED };
+enum ending { RUNNING, TIMED_OUT, CANCELED };
 
-struct tinker_map {
+struct tinker_parallel {
     size_t n, started, failed;
     enum ending ending;
     int64_t timeout_ms;
     struct item items[];
 };
 
-/* One run of a map. */
+/* One call of tinker_parallel_run(). */
 struct run {
-    tinker_map *m;
+    tinker_parallel *m;
     tinker_queue *queue;
-    const tinker_map_options *how;
-    tinker_map_submit *submit;
+    const tinker_parallel_options *how;
+    tinker_parallel_submit_fn *submit;
     void *state;
     size_t running, max;
     int64_t deadline_ms; /* -1: none */
@@ -44,18 +46,18 @@ struct run {
 
 /* ---- what came of it ---------------------------------------------------------------------- */
 
-static tinker_status unfinished_status(const tinker_map *m, size_t i, tinker_error *err)
+static tinker_status unfinished_status(const tinker_parallel *m, size_t i, tinker_error *err)
 {
-    if (m->ending == TIME_IS_UP)
+    if (m->ending == TIMED_OUT)
         return err_set(err, TINKER_ETIMEDOUT, "item %zu: all items together had %lld ms", i,
                        (long long)m->timeout_ms);
     return err_set(err, TINKER_ECANCELED, "item %zu: the rest of the items was canceled", i);
 }
 
-tinker_status tinker_map_status(const tinker_map *m, size_t i, tinker_error *err)
+tinker_status tinker_parallel_status(const tinker_parallel *m, size_t i, tinker_error *err)
 {
     if (i >= m->n)
-        return err_set(err, TINKER_EINVAL, "the map has %zu items, and no item %zu", m->n, i);
+        return err_set(err, TINKER_EINVAL, "there are %zu items, and no item %zu", m->n, i);
     const struct item *item = &m->items[i];
     if (item->err && err)
         *err = *item->err;
@@ -65,25 +67,25 @@ tinker_status tinker_map_status(const tinker_map *m, size_t i, tinker_error *err
         return unfinished_status(m, i, err);
     tinker_status s = tinker_future_wait(item->future, 0, err);
     bool ours = s == TINKER_ECANCELED || !tinker_future_done(item->future);
-    return ours && m->ending != GOING_ON ? unfinished_status(m, i, err) : s;
+    return ours && m->ending != RUNNING ? unfinished_status(m, i, err) : s;
 }
 
-const tinker_future *tinker_map_future(const tinker_map *m, size_t i)
+const tinker_future *tinker_parallel_future(const tinker_parallel *m, size_t i)
 {
     return i < m->n ? m->items[i].future : NULL;
 }
 
-const tinker_sample *tinker_map_sample(const tinker_map *m, size_t i)
+const tinker_sample *tinker_parallel_sample(const tinker_parallel *m, size_t i)
 {
-    return tinker_future_sample(tinker_map_future(m, i));
+    return tinker_future_sample(tinker_parallel_future(m, i));
 }
 
-size_t tinker_map_failed(const tinker_map *m)
+size_t tinker_parallel_failed(const tinker_parallel *m)
 {
     return m->failed;
 }
 
-void tinker_map_free(tinker_map *m)
+void tinker_parallel_free(tinker_parallel *m)
 {
     for (size_t i = 0; m && i < m->n; i++) {
         tinker_future_free(m->items[i].future);
@@ -97,13 +99,13 @@ void tinker_map_free(tinker_map *m)
 /* Item i is over. */
 static void finish_item(struct run *r, size_t i)
 {
-    tinker_map *m = r->m;
+    tinker_parallel *m = r->m;
     tinker_error err;
-    bool ok = tinker_map_status(m, i, &err) == TINKER_OK;
+    bool ok = tinker_parallel_status(m, i, &err) == TINKER_OK;
     m->failed += !ok;
-    bool enough = r->how->on_item && r->how->on_item(r->how->on_item_state, i, m->items[i].future,
-                                                     ok ? NULL : &err) != 0;
-    if ((enough || (!ok && r->how->stop_on_error)) && m->ending == GOING_ON)
+    bool enough = r->how->on_item && r->how->on_item(i, m->items[i].future, ok ? NULL : &err,
+                                                     r->how->on_item_state) != 0;
+    if ((enough || (!ok && r->how->stop_on_error)) && m->ending == RUNNING)
         m->ending = CANCELED;
 }
 
@@ -113,7 +115,7 @@ static void start_item(struct run *r)
     size_t i = r->m->started++;
     struct item *item = &r->m->items[i];
     tinker_error err = no_memory;
-    item->future = r->submit(r->state, i, &err);
+    item->future = r->submit(i, &err, r->state);
     if (item->future && tinker_queue_add(r->queue, item->future, item, &err) == TINKER_OK) {
         r->running++;
         return;
@@ -137,33 +139,33 @@ static void cancel_items(struct run *r)
 static int64_t next_wait_ms(const struct run *r)
 {
     int64_t left = -1;
-    if (r->deadline_ms >= 0 && r->m->ending == GOING_ON) {
+    if (r->deadline_ms >= 0 && r->m->ending == RUNNING) {
         left = r->deadline_ms - clock_now_ms(clock_real());
         left = left > 0 ? left : 0;
     }
-    bool looks = r->how->canceller && r->m->ending == GOING_ON;
+    bool looks = r->how->canceller && r->m->ending == RUNNING;
     return looks && (left < 0 || left > CHECK_MS) ? CHECK_MS : left;
 }
 
 static void check_limits(struct run *r)
 {
-    if (r->m->ending != GOING_ON)
+    if (r->m->ending != RUNNING)
         return;
     if (r->how->canceller && atomic_load(&r->how->canceller->wanted))
         r->m->ending = CANCELED;
     else if (r->deadline_ms >= 0 && clock_now_ms(clock_real()) >= r->deadline_ms)
-        r->m->ending = TIME_IS_UP;
+        r->m->ending = TIMED_OUT;
 }
 
 static void run_items(struct run *r)
 {
-    tinker_map *m = r->m;
+    tinker_parallel *m = r->m;
     bool canceled = false;
     for (;;) {
         check_limits(r);
-        while (m->ending == GOING_ON && m->started < m->n && r->running < r->max)
+        while (m->ending == RUNNING && m->started < m->n && r->running < r->max)
             start_item(r);
-        if (m->ending != GOING_ON && !canceled) {
+        if (m->ending != RUNNING && !canceled) {
             cancel_items(r);
             canceled = true;
         }
@@ -179,24 +181,25 @@ static void run_items(struct run *r)
     m->failed += m->n - m->started;
 }
 
-tinker_map *tinker_map_run(tinker_map_submit *submit, void *state, size_t n,
-                           const tinker_map_options *how, tinker_error *err)
+tinker_parallel *tinker_parallel_run(tinker_parallel_submit_fn *submit, void *state, size_t n,
+                                     const tinker_parallel_options *how, tinker_error *err)
 {
-    tinker_map_options o = TINKER_MAP_OPTIONS_INIT;
-    if (opts_copy(&o, sizeof(o), how, "tinker_map_options", err) != TINKER_OK ||
-        runtime_may_block("a map", err) != TINKER_OK)
+    tinker_parallel_options o = TINKER_PARALLEL_OPTIONS_INIT;
+    if (opts_copy(&o, sizeof(o), how, "tinker_parallel_options", err) != TINKER_OK ||
+        runtime_may_block("tinker_parallel_run", err) != TINKER_OK)
         return NULL;
     if (!submit || o.timeout_ms < 0) {
-        err_set(err, TINKER_EINVAL, "a map needs a function, and a time that is not negative");
+        err_set(err, TINKER_EINVAL,
+                "tinker_parallel_run() needs a function and a timeout that is not negative");
         return NULL;
     }
-    tinker_map *m = n < SIZE_MAX / sizeof(struct item) / 2
-                        ? calloc(1, sizeof(*m) + n * sizeof(struct item))
-                        : NULL;
+    tinker_parallel *m = n < SIZE_MAX / sizeof(struct item) / 2
+                             ? calloc(1, sizeof(*m) + n * sizeof(struct item))
+                             : NULL;
     tinker_queue *q = m ? tinker_queue_new(err) : NULL;
     if (!q) {
         if (!m)
-            err_nomem(err, "map");
+            err_nomem(err, "items");
         free(m);
         return NULL;
     }
@@ -219,23 +222,25 @@ struct prompts {
     const tinker_sample_options *opts;
 };
 
-static tinker_future *submit_prompt(void *state, size_t i, tinker_error *err)
+static tinker_future *submit_prompt(size_t i, tinker_error *err, void *state)
 {
     const struct prompts *p = state;
     return tinker_sampler_sample(p->sampler, &p->v[i], p->params, p->opts, err);
 }
 
-tinker_map *tinker_sampler_map(tinker_sampler *s, const tinker_model_input *prompts, size_t n,
-                               const tinker_sampling_params *params,
-                               const tinker_sample_options *opts, const tinker_map_options *how,
-                               tinker_error *err)
+tinker_parallel *tinker_sampler_sample_parallel(tinker_sampler *s,
+                                                const tinker_model_input *prompts, size_t n,
+                                                const tinker_sampling_params *params,
+                                                const tinker_sample_options *opts,
+                                                const tinker_parallel_options *how,
+                                                tinker_error *err)
 {
     struct prompts p = { s, prompts, params, opts };
     if (n && !prompts) {
         err_set(err, TINKER_EINVAL, "no prompts to sample from");
         return NULL;
     }
-    return tinker_map_run(submit_prompt, &p, n, how, err);
+    return tinker_parallel_run(submit_prompt, &p, n, how, err);
 }
 
 /* ---- cancellers ---------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@ static tinker_status read_pass(struct tinker_future *f, const char *body, size_t
         return err_nomem(err, "result");
     f->value = out;
     tinker_status s = result_read_pass(&f->arena, body, n, proto, &part, err);
-    return s == TINKER_OK ? reduce_results(parts, 1, &f->arena, out, NULL, err) : s;
+    return s == TINKER_OK ? merge_results(parts, 1, &f->arena, out, NULL, err) : s;
 }
 
 static tinker_status read_step(struct tinker_future *f, const char *body, size_t n, bool proto,

@@ -527,7 +527,7 @@ static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind,
                        err);
 }
 
-tinker_future *tinker_training_info(tinker_training *t, tinker_error *err)
+tinker_future *tinker_training_get_info(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &info_kind, err);
 }
@@ -537,7 +537,7 @@ const tinker_model_info *tinker_future_model_info(const tinker_future *f)
     return future_value(f, &wire_get_info_response);
 }
 
-tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err)
+tinker_future *training_client_ask_name(tinker_training *t, tinker_error *err)
 {
     return ask_info(t, &name_kind, err);
 }

@@ -287,7 +287,7 @@ const tinker_sampler_info *tinker_future_sampler_info(const tinker_future *f)
 }
 
 /* The same request in the session of the sampler, reduced to one text. */
-tinker_future *tinker_sampler_base_model(tinker_sampler *s, tinker_error *err)
+tinker_future *tinker_sampler_get_base_model(tinker_sampler *s, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", s->id, "", err);
     return path ? rest_submit(s->session, &base_model_kind, path, NULL, s->options, err) : NULL;

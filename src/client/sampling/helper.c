@@ -35,7 +35,7 @@ enum {
     CHUNK = 256 * 1024 /* of reading */
 };
 
-/* Waiting for the end of a process. */
+/* Waiting for the end of a process, on a worker. */
 struct reaping {
     struct runtime_job job;
     struct helper *helper; /* who is told how it ended; NULL: nobody */
@@ -44,6 +44,8 @@ struct reaping {
     int status;
 };
 
+/* The helper process as the loop thread sees it. `targets` counts the samplers that know it; the
+ * last one frees it. */
 struct helper {
     struct runtime *rt;
     pid_t owner, pid; /* who started it, and it */
@@ -61,6 +63,7 @@ struct helper {
     struct helper_target *first;
 };
 
+/* One sampler that the helper has a copy of. */
 struct helper_target {
     struct loop_task task;
     struct helper *helper;
@@ -70,6 +73,7 @@ struct helper_target {
     uint64_t state, reason; /* the last that was told; of the reason a hash */
 };
 
+/* A sample that the helper makes. `sent`: it is in `pending` under its id. */
 struct helper_op {
     struct operation op;
     tinker_sampler *sampler; /* a reference */
@@ -115,8 +119,9 @@ size_t helper_text_length(const char *text, size_t n)
 
 /* ---- the end of a helper ---------------------------------------------------------------------- */
 
-/* true: it has ended, with *status (-1: somebody else has asked for it). */
-static bool reap(pid_t pid, int patience_ms, int *status)
+/* Look once per millisecond; true: it has ended, with *status (-1: somebody else has asked for
+ * it). waitpid() without WNOHANG has no deadline. */
+static bool wait_for_exit(pid_t pid, int patience_ms, int *status)
 {
     for (int i = 0; i <= patience_ms; i++) {
         pid_t got = waitpid(pid, status, WNOHANG);
@@ -129,23 +134,8 @@ static bool reap(pid_t pid, int patience_ms, int *status)
     return false;
 }
 
-static int kill_and_reap(pid_t pid)
-{
-    int status = -1;
-    kill(pid, SIGKILL);
-    return reap(pid, KILLED_MS, &status) ? status : -1;
-}
-
-static void describe(int status, char *out, size_t size)
-{
-    if (status != -1 && WIFEXITED(status))
-        snprintf(out, size, "exit code %d", WEXITSTATUS(status));
-    else if (status != -1 && WIFSIGNALED(status))
-        snprintf(out, size, "signal %d", WTERMSIG(status));
-    else
-        snprintf(out, size, "exit code unknown");
-}
-
+/* All samples under way fail with the reason. Each failure may run code that changes the map:
+ * start over after each. */
 static void fail_pending(struct helper *x)
 {
     const char *key;
@@ -160,20 +150,32 @@ static void fail_pending(struct helper *x)
     }
 }
 
+/* On a worker. A helper whose socket ended is about to exit by itself and gets some time; one
+ * that was given up is killed. */
 static void work_reap(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j; /* first member */
     r->status = -1;
-    if (r->kill || !reap(r->pid, ENDING_MS, &r->status))
-        r->status = kill_and_reap(r->pid);
+    if (r->kill || !wait_for_exit(r->pid, ENDING_MS, &r->status)) {
+        kill(r->pid,
+             SIGKILL); /* cannot be caught, so this ends soon, but for uninterruptible sleep */
+        if (!wait_for_exit(r->pid, KILLED_MS, &r->status))
+            r->status = -1;
+    }
 }
 
+/* On the loop: now it is known how it ended, and its samples can be told. */
 static void on_reaped(struct runtime_job *j)
 {
     struct reaping *r = (struct reaping *)j;
     struct helper *x = r->helper;
     char how[64];
-    describe(r->status, how, sizeof(how));
+    if (r->status != -1 && WIFEXITED(r->status))
+        snprintf(how, sizeof(how), "exit code %d", WEXITSTATUS(r->status));
+    else if (r->status != -1 && WIFSIGNALED(r->status))
+        snprintf(how, sizeof(how), "signal %d", WTERMSIG(r->status));
+    else
+        snprintf(how, sizeof(how), "exit code unknown");
     free(r);
     if (!x)
         return;
@@ -189,7 +191,8 @@ static void on_reaped(struct runtime_job *j)
     fail_pending(x);
 }
 
-/* tell: x waits for it, and knows then why it has ended. */
+/* tell: x waits for it, and knows then why it has ended. The memory was allocated with the
+ * helper, so that ending needs none. */
 static void start_reaping(struct helper *x, bool tell)
 {
     struct reaping *r = x->reaping;
@@ -214,8 +217,9 @@ static void close_socket(struct helper *x)
     x->fd = -1;
 }
 
-/* Give up on it: why is what to say, NULL: it has ended by itself. */
-static void end(struct helper *x, const char *why)
+/* Give up on it: why is what to say, NULL: it has ended by itself. New samplers get a new one at
+ * once. */
+static void end_helper(struct helper *x, const char *why)
 {
     if (x->ended)
         return;
@@ -231,6 +235,7 @@ static void end(struct helper *x, const char *why)
     fail_pending(x);
 }
 
+/* Its last sampler is gone: nobody waits for anything from it. */
 static void helper_free(struct helper *x)
 {
     if (current == x)
@@ -252,8 +257,9 @@ static void helper_free(struct helper *x)
 
 static void on_ready(void *arg, int fd, unsigned events);
 
-/* As much as the socket takes.  Errors are not looked at: the socket ends then, which is read. */
-static void flush(struct helper *x)
+/* As much as the socket takes; the loop says when there is room for more. Errors are not looked
+ * at: the socket ends then, which is read. */
+static void flush_output(struct helper *x)
 {
     while (x->fd >= 0 && x->sent < x->out.len) {
         ssize_t n =
@@ -271,9 +277,10 @@ static void flush(struct helper *x)
         loop_watch(x->rt->loop, x->fd, all ? EPOLLIN : EPOLLIN | EPOLLOUT, on_ready, x);
 }
 
-/* A frame of two parts; false: no memory. */
-static bool put(struct helper *x, struct helper_frame f, const void *a, size_t na, const void *b,
-                size_t nb)
+/* A frame of two parts, whole or not at all: half a frame would break the stream for all others.
+ * false: no memory. */
+static bool put_frame(struct helper *x, struct helper_frame f, const void *a, size_t na,
+                      const void *b, size_t nb)
 {
     f.len = na + nb;
     if (f.len > HELPER_FRAME_MAX || !buf_reserve(&x->out, sizeof(f) + (size_t)f.len)) {
@@ -283,7 +290,7 @@ static bool put(struct helper *x, struct helper_frame f, const void *a, size_t n
     buf_append(&x->out, &f, sizeof(f));
     buf_append(&x->out, a, na);
     buf_append(&x->out, b, nb);
-    flush(x);
+    flush_output(x);
     return true;
 }
 
@@ -292,9 +299,11 @@ static struct helper_op *take_pending(struct helper *x, uint64_t id)
     struct helper_op *o = map_remove(&x->pending, (const char *)&id, sizeof(id));
     if (o)
         o->sent = false;
-    return o; /* NULL: cancelled meanwhile */
+    return o; /* NULL: canceled meanwhile */
 }
 
+/* The request id, NUL, then the sample in protobuf, read by the same code as an answer of the
+ * service. */
 static void on_result(struct helper *x, const struct helper_frame *f, const char *content)
 {
     struct helper_op *o = take_pending(x, f->id);
@@ -311,6 +320,7 @@ static void on_result(struct helper *x, const struct helper_frame *f, const char
         operation_fail(&o->op, &err);
 }
 
+/* An error with what the user may ask of a failed future: request id, body, retry-after. */
 static void on_failure(struct helper *x, const struct helper_frame *f, const char *content)
 {
     struct helper_op *o = take_pending(x, f->id);
@@ -336,36 +346,29 @@ static void on_failure(struct helper *x, const struct helper_frame *f, const cha
     operation_fail(&o->op, &failure.err);
 }
 
-static struct helper_target *find_target(const struct helper *x, uint32_t number)
-{
-    struct helper_target *t = x->first;
-    while (t && t->number != number)
-        t = t->next;
-    return t;
-}
-
-static void on_state(struct helper_target *t, uint64_t state, const char *reason)
-{
-    tinker_sampler *s = t->sampler;
-    uint64_t hash = hash_fnv1a(reason, strlen(reason));
-    bool changed = t->state != state || t->reason != hash;
-    t->state = state;
-    t->reason = hash;
-    queue_state_report(&s->base->watch, s->session, QUEUE_STATE_SAMPLING, s->id,
-                       (enum wire_queue_state)state, reason, changed);
-}
-
 static void on_news(struct helper *x, const struct helper_frame *f, const char *content)
 {
-    struct helper_target *t = find_target(x, f->target);
+    struct helper_target *t = x->first;
+    while (t && t->number != f->target)
+        t = t->next;
     char *text = t ? strndup(content, (size_t)f->len) : NULL;
     if (text && f->kind == HELPER_LINE)
         log_line(&t->sampler->session->log, (enum log_level)f->id, "%s", text);
-    else if (text)
-        on_state(t, f->id, text);
+    else if (text) {
+        /* Queue states are told only when they change; the hash stands for the reason. */
+        tinker_sampler *s = t->sampler;
+        uint64_t hash = hash_fnv1a(text, strlen(text));
+        bool changed = t->state != f->id || t->reason != hash;
+        t->state = f->id;
+        t->reason = hash;
+        queue_state_report(&s->base->watch, s->session, QUEUE_STATE_SAMPLING, s->id,
+                           (enum wire_queue_state)f->id, text, changed);
+    }
     free(text);
 }
 
+/* Frames are structs of the machine: a helper of another version would read them wrong, so it is
+ * given up. */
 static void on_hello(struct helper *x, const struct helper_frame *f, const char *content)
 {
     char why[256];
@@ -375,7 +378,7 @@ static void on_hello(struct helper *x, const struct helper_frame *f, const char 
         return;
     snprintf(why, sizeof(why), "the sampling helper is of version %.*s, this library of %s",
              (int)(f->len < 32 ? f->len : 32), content, tinker_version());
-    end(x, why);
+    end_helper(x, why);
 }
 
 static void on_frame(struct helper *x, const struct helper_frame *f, const char *content)
@@ -395,34 +398,30 @@ static void on_frame(struct helper *x, const struct helper_frame *f, const char 
         on_news(x, f, content);
         break;
     default:
-        end(x, "the sampling helper says what nobody understands");
+        end_helper(x, "the sampling helper says what nobody understands");
     }
 }
 
-/* What has come; false: the socket has ended. */
-static bool receive(struct helper *x)
-{
-    if (!buf_reserve(&x->in, CHUNK)) {
-        x->in.failed = false;
-        return true; /* no memory now: the rest stays in the socket */
-    }
-    ssize_t n = recv(x->fd, x->in.data + x->in.len, CHUNK, MSG_DONTWAIT);
-    if (n > 0) {
-        x->in.len += (size_t)n;
-        x->in.data[x->in.len] = '\0';
-    }
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
+/* The socket can be read or written. A frame may end the helper, so that is asked before each. */
 static void on_ready(void *arg, int fd, unsigned events)
 {
     struct helper *x = arg;
     (void)fd;
     if (events & EPOLLOUT)
-        flush(x);
+        flush_output(x);
     if (!(events & ~(unsigned)EPOLLOUT))
         return;
-    bool open = receive(x), broken = false;
+    bool open = true, broken = false;
+    if (buf_reserve(&x->in, CHUNK)) {
+        ssize_t n = recv(x->fd, x->in.data + x->in.len, CHUNK, MSG_DONTWAIT);
+        if (n > 0) {
+            x->in.len += (size_t)n;
+            x->in.data[x->in.len] = '\0';
+        }
+        open = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    } else {
+        x->in.failed = false; /* no memory now: the rest stays in the socket */
+    }
     struct helper_frame f;
     const char *content;
     size_t at = 0;
@@ -430,9 +429,9 @@ static void on_ready(void *arg, int fd, unsigned events)
         on_frame(x, &f, content);
     helper_frame_drop(&x->in, at);
     if (broken)
-        end(x, "the sampling helper says what nobody understands");
+        end_helper(x, "the sampling helper says what nobody understands");
     else if (!open)
-        end(x, NULL);
+        end_helper(x, NULL);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -443,12 +442,12 @@ static void on_startup(struct timer *t)
     struct helper *x = container_of(t, struct helper, startup);
     snprintf(why, sizeof(why), "the sampling helper %.128s did not answer within %d s", x->program,
              STARTUP_MS / 1000);
-    end(x, why);
+    end_helper(x, why);
 }
 
-/* The program with the socket as its standard input, in a group of its own, so that what a terminal
- * sends to this program does not end it; 0 or an errno. */
-static int spawn(const char *program, int fd, pid_t *pid)
+/* The program with the socket as its standard input, in a process group of its own, so that what
+ * a terminal sends to this program (Ctrl-C) does not end it; 0 or an errno. */
+static int spawn_helper(const char *program, int fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -472,6 +471,8 @@ static int spawn(const char *program, int fd, pid_t *pid)
     return rc;
 }
 
+/* Start a helper and wait for its HELLO, at most STARTUP_MS; samples may be sent before it comes.
+ */
 static struct helper *helper_new(struct runtime *rt, const char *program, tinker_error *err)
 {
     struct helper *x = calloc(1, sizeof(*x));
@@ -487,7 +488,7 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
     }
     int rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : errno;
     if (rc == 0) {
-        rc = spawn(program, pair[1], &x->pid);
+        rc = spawn_helper(program, pair[1], &x->pid);
         close(pair[1]);
         if (rc != 0)
             close(pair[0]);
@@ -519,18 +520,20 @@ static struct helper *helper_new(struct runtime *rt, const char *program, tinker
     return x;
 }
 
-static bool announce(struct helper_target *t, tinker_error *err)
+/* Tell the helper all it needs for this sampler: settings of the service, then the exported
+ * sampler with its credential. */
+static bool register_target(struct helper_target *t, tinker_error *err)
 {
     struct buf settings, sampler;
     buf_init(&settings, 16 << 20);
     buf_init(&sampler, 16 << 20);
-    settings_write(t->sampler->session->cfg, &settings);
+    helper_options_write(t->sampler->session->cfg, &settings);
     buf_putc(&settings, '\0');
-    bool ok = shadow_write(t->sampler, &sampler, err) == TINKER_OK;
+    bool ok = sampler_export_write(t->sampler, &sampler, err) == TINKER_OK;
     if (ok) {
         const struct helper_frame f = { .target = t->number, .kind = HELPER_REGISTER };
         ok = buf_ok(&settings) && buf_ok(&sampler) &&
-             put(t->helper, f, settings.data, settings.len, sampler.data, sampler.len);
+             put_frame(t->helper, f, settings.data, settings.len, sampler.data, sampler.len);
         if (!ok)
             err_nomem(err, "sampling helper");
     }
@@ -550,7 +553,9 @@ static void target_free(struct helper_target *t)
         helper_free(x);
 }
 
-static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
+/* The target of a sampler, made by its first sample. A helper that belongs to another process
+ * (after fork()) or runtime is not used. */
+static struct helper_target *attach_sampler(tinker_sampler *s, tinker_error *err)
 {
     struct runtime *rt = s->session->rt;
     if (s->base->far)
@@ -573,7 +578,7 @@ static struct helper_target *attach(tinker_sampler *s, tinker_error *err)
         t->next->prev = t;
     x->first = t;
     x->targets++;
-    if (!announce(t, err)) {
+    if (!register_target(t, err)) {
         target_free(t);
         return NULL;
     }
@@ -586,7 +591,7 @@ static void on_release(struct loop_task *task)
     struct helper_target *t = (struct helper_target *)task; /* first member */
     const struct helper_frame f = { .target = t->number, .kind = HELPER_UNREGISTER };
     if (!t->helper->ended)
-        put(t->helper, f, NULL, 0, NULL, 0);
+        put_frame(t->helper, f, NULL, 0, NULL, 0);
     target_free(t);
 }
 
@@ -604,10 +609,11 @@ static void far_destroy(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op; /* first member */
     buf_clear(&o->body);
-    sampler_unref(o->sampler);
+    sampling_client_unref(o->sampler);
     free(o);
 }
 
+/* Canceled: the helper is told, and its answer, if it is on its way, finds nobody. */
 static void far_abandon(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;
@@ -615,16 +621,17 @@ static void far_abandon(struct operation *op)
         struct helper *x = o->sampler->base->far->helper;
         const struct helper_frame f = { .id = o->id, .kind = HELPER_CANCEL };
         take_pending(x, o->id);
-        put(x, f, NULL, 0, NULL, 0);
+        put_frame(x, f, NULL, 0, NULL, 0);
     }
     operation_destroy(op);
 }
 
+/* On the loop: hand the sample over. It is in `pending` before the frame goes out. */
 static void far_start(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;
     tinker_error err;
-    struct helper_target *t = attach(o->sampler, &err);
+    struct helper_target *t = attach_sampler(o->sampler, &err);
     struct helper *x = t ? t->helper : NULL;
     if (!t || x->why.status != TINKER_OK) {
         operation_fail(op, t ? &x->why : &err);
@@ -633,7 +640,7 @@ static void far_start(struct operation *op)
     o->id = x->next_id++;
     const struct helper_frame f = { .id = o->id, .target = t->number, .kind = HELPER_SAMPLE };
     o->sent = map_put(&x->pending, (const char *)&o->id, sizeof(o->id), o, NULL);
-    if (!o->sent || !put(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
+    if (!o->sent || !put_frame(x, f, &o->order, sizeof(o->order), o->body.data, o->body.len)) {
         take_pending(x, o->id);
         err_nomem(&err, "sampling helper");
         operation_fail(op, &err);
@@ -644,6 +651,8 @@ static void far_start(struct operation *op)
 
 static const struct operation_class far_class = { "sample", far_start, far_abandon, far_destroy };
 
+/* Not for a transport or breaker of the user's own, nor for options of single calls: they are
+ * functions and pointers of this process. */
 bool helper_wanted(const tinker_sampler *s)
 {
     const struct config *c = s->session->cfg;
@@ -663,7 +672,7 @@ tinker_future *helper_submit(tinker_sampler *s, const struct sample_order *order
     o->sampler = s;
     o->order = *order;
     o->body = *body;
-    sampler_ref(s);
+    sampling_client_ref(s);
     tinker_future *f =
         operation_submit(&o->op, &far_class, s->session, RESULT_SAMPLE, s->options, err);
     if (!f)

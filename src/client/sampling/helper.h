@@ -2,7 +2,7 @@
  *
  * The helper is a fresh program (`tinker sampling-helper`, or any that calls
  * tinker_sampling_helper()) at the other end of a socket, one for all samplers of this process.  It
- * has shadows of the samplers and does for them all that concerns the network, so that whatever
+ * has imported_sessions of the samplers and does for them all that concerns the network, so that whatever
  * stops this process (a debugger, a signal) stops neither heartbeats nor samples under way.
  *
  * Frames are structs of the machine: both ends are the same version, which HELLO makes sure of.
@@ -51,9 +51,9 @@ void helper_frame_drop(struct buf *b, size_t used);
 /* How many bytes of text, at most n, up to its NUL; n: there is none. */
 size_t helper_text_length(const char *text, size_t n);
 
-/* settings.c: those that concern requests, as JSON, and into another configuration. */
-void settings_write(const struct config *c, struct buf *out);
-tinker_status settings_read(struct config *c, const char *json, size_t n, tinker_error *err);
+/* helper_options.c: settings that concern requests, as JSON, and into another configuration. */
+void helper_options_write(const struct config *c, struct buf *out);
+tinker_status helper_options_read(struct config *c, const char *json, size_t n, tinker_error *err);
 
 struct helper_target; /* a sampler as the helper knows it; loop thread */
 /* The sampler is gone.  Any thread. */

@@ -63,7 +63,8 @@ static void write_all(const void *p, size_t n)
     }
 }
 
-static void tell(struct helper_frame f, const struct buf *content)
+/* Whole frames: several threads tell at once. */
+static void send_frame(struct helper_frame f, const struct buf *content)
 {
     f.len = content->len;
     pthread_mutex_lock(&writing);
@@ -75,7 +76,7 @@ static void tell(struct helper_frame f, const struct buf *content)
 static void tell_text(struct helper_frame f, const char *text)
 {
     const struct buf content = { .data = (char *)text, .len = strlen(text) };
-    tell(f, &content);
+    send_frame(f, &content);
 }
 
 static void on_line(tinker_log_level level, const char *line, void *state)
@@ -86,8 +87,8 @@ static void on_line(tinker_log_level level, const char *line, void *state)
         line);
 }
 
-static void on_state(const char *who, tinker_queue_state queue_state, const char *reason,
-                     void *state)
+static void on_helper_queue_state(const char *who, tinker_queue_state queue_state,
+                                  const char *reason, void *state)
 {
     const struct helped *t = state;
     (void)who;
@@ -106,7 +107,7 @@ static void tell_failure(uint64_t id, const struct helper_failure *failure, cons
     buf_append(&content, request_id, strlen(request_id) + 1);
     if (body)
         buf_puts(&content, body);
-    tell((struct helper_frame){ .id = id, .kind = HELPER_FAILURE }, &content);
+    send_frame((struct helper_frame){ .id = id, .kind = HELPER_FAILURE }, &content);
     buf_clear(&content);
 }
 
@@ -118,7 +119,7 @@ static void tell_error(uint64_t id, const tinker_error *err)
 
 /* ---- samplers ------------------------------------------------------------------------------------ */
 
-static struct helped *find(const struct helping *h, uint32_t number)
+static struct helped *find_sampler(const struct helping *h, uint32_t number)
 {
     struct helped *t = h->targets;
     while (t && t->number != number)
@@ -126,6 +127,8 @@ static struct helped *find(const struct helping *h, uint32_t number)
     return t;
 }
 
+/* A service and a sampler as the other process has them. What the text does not hold comes from
+ * the settings before it. */
 static bool open_sampler(struct helped *t, const char *content, size_t n)
 {
     size_t settings = helper_text_length(content, n);
@@ -145,14 +148,17 @@ static bool open_sampler(struct helped *t, const char *content, size_t n)
     t->service = text ? tinker_service_new(&o, &t->err) : NULL;
     if (!text)
         err_nomem(&t->err, "sampler");
-    if (t->service && settings_read(&t->service->cfg, content, settings, &t->err) == TINKER_OK) {
-        tinker_service_observe(t->service, on_state, 0, t);
+    if (t->service &&
+        helper_options_read(&t->service->cfg, content, settings, &t->err) == TINKER_OK) {
+        tinker_service_observe(t->service, on_helper_queue_state, 0, t);
         t->sampler = tinker_service_import_sampler(t->service, text, &t->err);
     }
     free(text);
     return t->sampler != NULL;
 }
 
+/* A target that could not be opened stays, with the reason: each of its samples is answered with
+ * it. */
 static void add_target(struct helping *h, uint32_t number, const char *content, size_t n)
 {
     struct helped *t = calloc(1, sizeof(*t));
@@ -181,8 +187,9 @@ static void remove_target(struct helping *h, uint32_t number)
 
 /* ---- samples --------------------------------------------------------------------------------------- */
 
-static tinker_future *submit(const struct helped *t, const char *content, size_t n,
-                             tinker_error *err)
+/* The request was encoded and checked over there; here it is only sent. */
+static tinker_future *submit_order(const struct helped *t, const char *content, size_t n,
+                                   tinker_error *err)
 {
     struct sample_order order;
     struct buf body;
@@ -200,9 +207,10 @@ static tinker_future *submit(const struct helped *t, const char *content, size_t
     return NULL;
 }
 
+/* Submit a sample and remember it by its id, or answer why not. */
 static void add_order(struct helping *h, const struct helper_frame *f, const char *content)
 {
-    struct helped *t = find(h, f->target);
+    struct helped *t = find_sampler(h, f->target);
     tinker_error err;
     if (!t || !t->sampler) {
         if (!t)
@@ -211,7 +219,7 @@ static void add_order(struct helping *h, const struct helper_frame *f, const cha
         return;
     }
     struct order *o = calloc(1, sizeof(*o));
-    tinker_future *future = o ? submit(t, content, (size_t)f->len, &err) : NULL;
+    tinker_future *future = o ? submit_order(t, content, (size_t)f->len, &err) : NULL;
     if (!o)
         err_nomem(&err, "sample");
     if (future) {
@@ -230,13 +238,7 @@ static void add_order(struct helping *h, const struct helper_frame *f, const cha
     tell_error(f->id, &err);
 }
 
-static void cancel_order(struct helping *h, uint64_t id)
-{
-    struct order *o = map_get(&h->orders, (const char *)&id, sizeof(id));
-    if (o)
-        tinker_future_cancel(o->future);
-}
-
+/* A sample is complete: its result or its failure goes back. */
 static void finish_order(struct helping *h, struct order *o)
 {
     tinker_future *f = o->future;
@@ -248,7 +250,7 @@ static void finish_order(struct helping *h, struct order *o)
         buf_append(&content, id, strlen(id) + 1);
         if (wire_encode_sample_response(tinker_future_sample(f), &content, &failure.err) ==
             TINKER_OK)
-            tell((struct helper_frame){ .id = o->id, .kind = HELPER_RESULT }, &content);
+            send_frame((struct helper_frame){ .id = o->id, .kind = HELPER_RESULT }, &content);
         else
             tell_error(o->id, &failure.err);
     } else {
@@ -265,8 +267,10 @@ static void finish_order(struct helping *h, struct order *o)
 
 /* ---- the loop ---------------------------------------------------------------------------------------- */
 
-static bool obey(struct helping *h, const struct helper_frame *f, const char *content)
+/* One frame; false: it makes no sense, and the helper ends. */
+static bool handle_frame(struct helping *h, const struct helper_frame *f, const char *content)
 {
+    struct order *o;
     switch (f->kind) {
     case HELPER_REGISTER:
         add_target(h, f->target, content, (size_t)f->len);
@@ -278,7 +282,9 @@ static bool obey(struct helping *h, const struct helper_frame *f, const char *co
         add_order(h, f, content);
         return true;
     case HELPER_CANCEL:
-        cancel_order(h, f->id);
+        o = map_get(&h->orders, (const char *)&f->id, sizeof(f->id));
+        if (o)
+            tinker_future_cancel(o->future);
         return true;
     default:
         return false;
@@ -286,7 +292,7 @@ static bool obey(struct helping *h, const struct helper_frame *f, const char *co
 }
 
 /* false: the program is gone. */
-static bool receive(struct helping *h)
+static bool receive_orders(struct helping *h)
 {
     if (!buf_reserve(&h->in, CHUNK))
         return false;
@@ -298,7 +304,8 @@ static bool receive(struct helping *h)
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-/* Some of the orders that have come; false: they make no sense.  *more: others wait. */
+/* Some of the orders that have come, so that results are not held up by a flood of them; false:
+ * they make no sense. *more: others wait. */
 static bool take_orders(struct helping *h, bool *more)
 {
     struct helper_frame f;
@@ -308,7 +315,7 @@ static bool take_orders(struct helping *h, bool *more)
     int n = 0;
     while (ok && n < ORDERS_PER_TURN &&
            (content = helper_frame_next(&h->in, &at, &f, &broken)) != NULL) {
-        ok = obey(h, &f, content);
+        ok = handle_frame(h, &f, content);
         n++;
     }
     helper_frame_drop(&h->in, at);
@@ -316,7 +323,9 @@ static bool take_orders(struct helping *h, bool *more)
     return ok && !broken;
 }
 
-static void serve(struct helping *h)
+/* Orders in, results out, until the program is gone: its socket has ended, or this process has
+ * another parent. */
+static void serve_parent(struct helping *h)
 {
     pid_t program = getppid();
     bool more = false;
@@ -325,7 +334,8 @@ static void serve(struct helping *h)
         struct pollfd fds[] = { { .fd = SOCKET, .events = POLLIN },
                                 { .fd = tinker_queue_fd(h->done), .events = POLLIN } };
         poll(fds, 2, more ? 0 : LOOK_MS);
-        if (getppid() != program || (fds[0].revents && !receive(h)) || !take_orders(h, &more))
+        if (getppid() != program || (fds[0].revents && !receive_orders(h)) ||
+            !take_orders(h, &more))
             return;
         while (tinker_queue_next(h->done, 0, &tag) != NULL)
             finish_order(h, tag);
@@ -344,7 +354,7 @@ int tinker_sampling_helper(void)
     map_init(&h.orders);
     buf_init(&h.in, SIZE_MAX / 4);
     tell_text((struct helper_frame){ .kind = HELPER_HELLO }, tinker_version());
-    serve(&h);
+    serve_parent(&h);
     const char *key;
     size_t it = 0, n;
     void *value;

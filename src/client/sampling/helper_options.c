@@ -73,7 +73,7 @@ static void put_headers(struct json_writer *w, const char *key, const struct htt
     json_put_end_array(w);
 }
 
-void settings_write(const struct config *c, struct buf *out)
+void helper_options_write(const struct config *c, struct buf *out)
 {
     struct json_writer w;
     json_writer_init(&w, out);
@@ -127,21 +127,6 @@ static bool read_int(struct json_reader *r, int *out)
     return true;
 }
 
-static bool read_field(struct json_reader *r, struct config *c, size_t i)
-{
-    void *at = (char *)c + fields[i].at;
-    switch (fields[i].kind) {
-    case TEXT:
-        return read_text(r, at);
-    case LONG:
-        return json_int64(r, at);
-    case INT:
-        return read_int(r, at);
-    default:
-        return json_bool(r, at);
-    }
-}
-
 static bool read_headers(struct json_reader *r, struct arena *a, struct http_header **out,
                          size_t *n)
 {
@@ -172,12 +157,23 @@ static bool read_headers(struct json_reader *r, struct arena *a, struct http_hea
     return *out && *n == count;
 }
 
-static bool read_member(struct json_reader *r, struct config *c, struct json_str key)
+static bool read_option(struct json_reader *r, struct config *c, struct json_str key)
 {
     int level;
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (json_str_is(key, fields[i].name))
-            return read_field(r, c, i);
+        if (json_str_is(key, fields[i].name)) {
+            void *at = (char *)c + fields[i].at;
+            switch (fields[i].kind) {
+            case TEXT:
+                return read_text(r, at);
+            case LONG:
+                return json_int64(r, at);
+            case INT:
+                return read_int(r, at);
+            case FLAG:
+                return json_bool(r, at);
+            }
+        }
     if (json_str_is(key, "headers"))
         return read_headers(r, &c->arena, &c->default_headers, &c->n_default_headers);
     if (json_str_is(key, "proxy_headers"))
@@ -189,14 +185,14 @@ static bool read_member(struct json_reader *r, struct config *c, struct json_str
     return ok;
 }
 
-tinker_status settings_read(struct config *c, const char *json, size_t n, tinker_error *err)
+tinker_status helper_options_read(struct config *c, const char *json, size_t n, tinker_error *err)
 {
     struct json_reader r;
     struct json_str key;
     json_reader_init(&r, json, n, &c->arena);
     bool ok = json_begin_object(&r);
     while (ok && json_next_key(&r, &key))
-        ok = read_member(&r, c, key);
+        ok = read_option(&r, c, key);
     if (!json_end(&r) || !ok)
         return err_set(err, TINKER_EPROTOCOL, "settings for the sampling helper: %s",
                        json_error(&r));

@@ -25,19 +25,21 @@
 #include "wire/check.h"
 #include "wire/wire.h"
 
+/* One logical sample. Its attempts follow each other: there is one call, which first carries the
+ * dispatch and then the polling. */
 struct sample_op {
     struct operation op;
-    tinker_sampler *sampler; /* a reference */
-    struct handler *handler; /* a reference, once started */
-    struct buf body;         /* before and after the seq_id, see split */
+    tinker_sampler *sampler;    /* a reference */
+    struct sample_retry *group; /* a reference, once started */
+    struct buf body;            /* before and after the seq_id, see split */
     size_t split;
     struct buf sent; /* the body with its seq_id */
-    bool use_handler, entered;
+    bool use_retry, entered;
     tinker_retry_options retry;
     int failures;
     int64_t started_ns, attempt_ns;
     struct budget_wait permit; /* for the whole sample */
-    struct dispatch dispatch;
+    struct sample_permits permits;
     struct timer timer; /* before another attempt */
     struct timer stuck; /* the progress deadline */
     struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
@@ -46,36 +48,38 @@ struct sample_op {
 static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
                                                NULL,      0,      true,        false };
 
-static void attempt(struct sample_op *s);
+static void start_sample_attempt(struct sample_op *s);
 
-static struct loop *loop_of(const struct sample_op *s)
+static struct loop *sample_loop(const struct sample_op *s)
 {
     return s->op.session->rt->loop;
 }
 
 /* ---- ends --------------------------------------------------------------------------- */
 
-static void stop(struct sample_op *s, bool completed)
+/* Stop whatever is under way and give back everything that is held. Harmless when repeated. */
+static void stop_sample(struct sample_op *s, bool completed)
 {
     call_cancel(&s->poll.call);
     poll_cancel(&s->poll);
-    loop_disarm(loop_of(s), &s->timer);
-    loop_disarm(loop_of(s), &s->stuck);
-    dispatch_end(&s->dispatch);
+    loop_disarm(sample_loop(s), &s->timer);
+    loop_disarm(sample_loop(s), &s->stuck);
+    sample_permits_give(&s->permits);
     if (s->entered)
-        handler_leave(s->handler, completed);
+        sample_retry_leave(s->group, completed);
     s->entered = false;
-    handler_release(s->handler, &s->permit);
+    sample_retry_release(s->group, &s->permit);
 }
 
+/* Nothing is under way any more. */
 static void sample_destroy(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op; /* first member */
     poll_clear(&s->poll);
     buf_clear(&s->body);
     buf_clear(&s->sent);
-    handler_unref(s->handler);
-    sampler_unref(s->sampler);
+    sample_retry_unref(s->group);
+    sampling_client_unref(s->sampler);
     free(s);
 }
 
@@ -87,9 +91,10 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
                                               NULL,
                                               false };
 
-/* Nobody wants the sample any more: the service need not make it.  Should it not hear of that, it
- * makes it in vain. */
-static void take_back(struct sample_op *s)
+/* Nobody wants the sample any more: tell the service, so that it need not make it. Fire and
+ * forget: should the service not hear of it, it samples in vain and nothing else happens. Only
+ * after acceptance, when there is an id to cancel. */
+static void cancel_on_service(struct sample_op *s)
 {
     struct session *h = s->op.session;
     struct json_writer w;
@@ -105,26 +110,29 @@ static void take_back(struct sample_op *s)
     rest_tell(h, &cancel_kind, strdup("api/v1/cancel_future"), &body);
 }
 
+/* Canceled by the user, or its deadline has passed. */
 static void sample_abandon(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
-    take_back(s);
-    stop(s, false);
+    cancel_on_service(s);
+    stop_sample(s, false);
     operation_destroy(op);
 }
 
-static void fail(struct sample_op *s, const tinker_error *err)
+/* The end of the sample, without another attempt. */
+static void fail_sample(struct sample_op *s, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
-    stop(s, false);
+    stop_sample(s, false);
     operation_fail(&s->op, &copy);
 }
 
 /* ---- layer 3 -------------------------------------------------------------------------- */
 
-/* failures: before this attempt. */
-static void tell(const struct sample_op *s, enum attempt_event step, int failures, int64_t delay_ms,
-                 const tinker_error *err)
+/* One step of an attempt to hooks and metrics. failures: before this attempt. Without the retry
+ * layer there are no attempts to speak of. */
+static void report_sample_attempt(const struct sample_op *s, enum attempt_event step, int failures,
+                                  int64_t delay_ms, const tinker_error *err)
 {
     struct attempt a = { .layer = "sample",
                          .operation = "sample",
@@ -134,56 +142,59 @@ static void tell(const struct sample_op *s, enum attempt_event step, int failure
                          .delay_ms = delay_ms,
                          .err = err,
                          .op = &s->op };
-    if (s->use_handler)
+    if (s->use_retry)
         attempt_event(s->op.session, step, &a);
 }
 
-static void on_retry(struct timer *t)
+static void on_sample_retry(struct timer *t)
 {
-    attempt(container_of(t, struct sample_op, timer));
+    start_sample_attempt(container_of(t, struct sample_op, timer));
 }
 
-static bool may_retry(const struct sample_op *s)
+/* An attempt failed. Layer 1 (the call) and layer 2 (polling) have done their retries; this is
+ * layer 3, which starts all over with a new seq_id, after an exponential delay with jitter
+ * (retry_sample_delay_ms()). */
+static void handle_sample_failure(struct sample_op *s, const tinker_error *err, bool retryable)
 {
-    const tinker_retry_options *o = s->handler ? &s->handler->opts : NULL;
-    return s->use_handler && !o->no_retries &&
-           (o->max_retries < 0 || s->failures <= o->max_retries) && !operation_is_spent(&s->op);
-}
-
-static void failed(struct sample_op *s, const tinker_error *err, bool retryable)
-{
-    dispatch_end(&s->dispatch);
+    sample_permits_give(&s->permits);
     s->failures++;
-    bool again = retryable && may_retry(s);
-    if (s->use_handler)
-        handler_failed(s->handler, err);
+    /* failures counts this attempt, so max_retries 0 allows no other.  A spent deadline ends it. */
+    const tinker_retry_options *o = s->group ? &s->group->opts : NULL;
+    bool again = retryable && s->use_retry && !o->no_retries &&
+                 (o->max_retries < 0 || s->failures <= o->max_retries) &&
+                 !operation_is_spent(&s->op);
+    if (s->use_retry)
+        sample_retry_failed(s->group, err);
     if (!again) {
-        if (s->use_handler)
+        if (s->use_retry)
             log_line(&s->op.session->log, LOG_ERROR, "sample failed: %s", err->message);
-        tell(s, ATTEMPT_FAILED, s->failures - 1, 0, err);
-        fail(s, err);
+        report_sample_attempt(s, ATTEMPT_FAILED, s->failures - 1, 0, err);
+        fail_sample(s, err);
         return;
     }
     struct runtime *rt = s->op.session->rt;
-    int64_t delay_ms = retry_sample_delay_ms(&s->handler->opts, s->failures, rt->uniform(rt));
-    tell(s, ATTEMPT_RETRY, s->failures - 1, delay_ms, err);
-    s->timer.fire = on_retry;
+    int64_t delay_ms = retry_sample_delay_ms(&s->group->opts, s->failures, rt->uniform(rt));
+    report_sample_attempt(s, ATTEMPT_RETRY, s->failures - 1, delay_ms, err);
+    s->timer.fire = on_sample_retry;
     loop_arm(rt->loop, &s->timer, delay_ms);
 }
 
+/* The progress deadline. It is not about this sample but about all of its group: as long as any
+ * of them completes, those that wait are not stuck, and the timer is armed again for the rest of
+ * the time. */
 static void on_stuck(struct timer *t)
 {
     struct sample_op *s = container_of(t, struct sample_op, stuck);
-    int64_t progress_ms = s->handler->opts.progress_ms;
-    int64_t idle_ms = (loop_now_ns(loop_of(s)) - s->handler->progress_ns) / 1000000;
+    int64_t progress_ms = s->group->opts.progress_ms;
+    int64_t idle_ms = (loop_now_ns(sample_loop(s)) - s->group->progress_ns) / 1000000;
     if (idle_ms < progress_ms) {
-        loop_arm(loop_of(s), &s->stuck, progress_ms - idle_ms);
+        loop_arm(sample_loop(s), &s->stuck, progress_ms - idle_ms);
         return;
     }
     tinker_error err;
     err_set(&err, TINKER_ECONNECT, "No progress made in %gs. Requests appear to be stuck.",
             (double)progress_ms / 1000);
-    fail(s, &err);
+    fail_sample(s, &err);
 }
 
 /* ---- results -------------------------------------------------------------------------- */
@@ -195,7 +206,8 @@ static tinker_status on_decode(struct poll *p, const char *body, size_t n, bool 
     return result_sample.read(s->op.future, body, n, proto, err);
 }
 
-static tinker_status take_large(struct poll *p, void *out, struct arena *a, tinker_error *err)
+/* A large result was read by a worker into an arena of its own: the future takes that over. */
+static tinker_status adopt_sample(struct poll *p, void *out, struct arena *a, tinker_error *err)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     (void)err;
@@ -204,29 +216,35 @@ static tinker_status take_large(struct poll *p, void *out, struct arena *a, tink
     return TINKER_OK;
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+static void on_sample_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                                  bool changed)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     queue_state_report(&s->sampler->base->watch, s->op.session, QUEUE_STATE_SAMPLING,
                        s->sampler->id, state, reason, changed);
 }
 
+/* The result, or why there is none. Only a promise that the service has lost is worth another
+ * attempt: other failures of polling have been retried there. */
 static void on_polled(struct poll *p)
 {
     struct sample_op *s = container_of(p, struct sample_op, poll);
     if (!p->ok) {
         operation_note_response(&s->op, &p->call);
-        failed(s, &p->call.err, p->gone);
+        handle_sample_failure(s, &p->call.err, p->gone);
         return;
     }
-    tell(s, ATTEMPT_STOP, s->failures, 0, NULL);
-    stop(s, true);
+    report_sample_attempt(s, ATTEMPT_STOP, s->failures, 0, NULL);
+    stop_sample(s, true);
     operation_succeed(&s->op);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------- */
 
-static bool on_status(struct call *c, int status)
+/* Called for an error status before the call decides about retries; true: caught, on_sent() gets
+ * CALL_CAUGHT. 429 is back-pressure and 402 may be billing that catches up: the whole account
+ * pauses, and the same request, with the same seq_id, goes again. That counts as no failure. */
+static bool on_sample_status(struct call *c, int status)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     struct session *h = s->op.session;
@@ -235,16 +253,17 @@ static bool on_status(struct call *c, int status)
     if (!retry_status_is(status, RETRY_RATE_LIMIT) &&
         !(retry_status_is(status, RETRY_BILLING) && session_billing_pause(h, c->err.message)))
         return false;
-    dispatch_pause(&s->dispatch);
+    sample_permits_pause(&s->permits);
     return true;
 }
 
+/* The dispatch is over: paused, refused, or accepted with a promise to poll for. */
 static void on_sent(struct call *c)
 {
     struct sample_op *s = container_of(c, struct sample_op, poll.call);
     char id[112];
     if (c->outcome == CALL_CAUGHT) {
-        dispatch_again(&s->dispatch);
+        sample_permits_wait_pause(&s->permits);
         return;
     }
     if (c->outcome != CALL_OK || submission_id(c, id, sizeof(id)) != TINKER_OK) {
@@ -252,27 +271,29 @@ static void on_sent(struct call *c)
             c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
             (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
         operation_note_response(&s->op, c);
-        failed(s, &c->err, retryable);
+        handle_sample_failure(s, &c->err, retryable);
         return;
     }
-    dispatch_end(&s->dispatch);
+    sample_permits_give(&s->permits);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);
     s->poll.session = s->op.session;
     s->poll.kind = &result_sample.poll;
     s->poll.future = s->op.future;
-    s->poll.started_ns = loop_now_ns(loop_of(s)); /* as the reference: after dispatch */
+    s->poll.started_ns = loop_now_ns(sample_loop(s)); /* as the reference: after dispatch */
     s->poll.decode = on_decode;
     s->poll.read_aside = result_sample_aside;
-    s->poll.take_aside = take_large;
-    s->poll.queue_state = on_state;
+    s->poll.take_aside = adopt_sample;
+    s->poll.queue_state = on_sample_queue_state;
     s->poll.done = on_polled;
     poll_start(&s->poll, id);
 }
 
-static void go(struct dispatch *d)
+/* All permits are held: send. The header tells the service that this client understands back-
+ * pressure. */
+static void send_sample(struct sample_permits *d)
 {
-    struct sample_op *s = container_of(d, struct sample_op, dispatch);
+    struct sample_op *s = container_of(d, struct sample_op, permits);
     struct call *c = &s->poll.call;
     c->session = s->op.session;
     c->op = &s->op;
@@ -285,73 +306,74 @@ static void go(struct dispatch *d)
     c->body_len = s->sent.len;
     c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
     c->n_extra = 1;
-    c->catch = on_status;
+    c->catch = on_sample_status;
     c->done = on_sent;
     call_start(c);
 }
 
-/* Put the next seq_id of the client into the body. */
-static bool number_body(struct sample_op *s)
+/* Permits of the account come after the number: requests of one sampler get permits in the order
+ * of their numbers. */
+static void start_sample_attempt(struct sample_op *s)
 {
+    s->attempt_ns = loop_now_ns(sample_loop(s));
+    report_sample_attempt(s, ATTEMPT_START, s->failures, 0, NULL);
+    /* The next seq_id of the client goes into the body.  A new attempt gets a new number, or the
+     * service would take it for a repetition and answer with the promise that was lost. */
+    char number[SHORTEST_MAX];
     buf_reset(&s->sent);
     buf_append(&s->sent, s->body.data, s->split);
-    char number[SHORTEST_MAX];
     buf_append(&s->sent, number, shortest_int64(s->sampler->base->next_seq++, number));
     buf_append(&s->sent, s->body.data + s->split, s->body.len - s->split);
-    return buf_ok(&s->sent);
-}
-
-static void attempt(struct sample_op *s)
-{
-    s->attempt_ns = loop_now_ns(loop_of(s));
-    tell(s, ATTEMPT_START, s->failures, 0, NULL);
-    if (!number_body(s)) {
+    if (!buf_ok(&s->sent)) {
         tinker_error err;
         err_nomem(&err, "sample");
-        fail(s, &err);
+        fail_sample(s, &err);
         return;
     }
-    dispatch_start(&s->dispatch);
+    sample_permits_take(&s->permits);
 }
 
-static void permitted(struct sample_op *s)
+/* The sample has its place in the group for as long as it takes, retries included. */
+static void begin_sample(struct sample_op *s)
 {
     struct session *h = s->op.session;
     s->started_ns = loop_now_ns(h->rt->loop);
-    handler_enter(s->handler);
+    sample_retry_enter(s->group);
     s->entered = true;
-    if (!s->handler->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
+    if (!s->group->opts.no_stuck_detection && h->server.sample_enable_stuck_detection) {
         s->stuck.fire = on_stuck;
-        loop_arm(h->rt->loop, &s->stuck, s->handler->opts.progress_ms);
+        loop_arm(h->rt->loop, &s->stuck, s->group->opts.progress_ms);
     }
-    attempt(s);
+    start_sample_attempt(s);
 }
 
-static void on_permit(struct budget_wait *w)
+static void on_sample_permit(struct budget_wait *w)
 {
     struct sample_op *s = container_of(w, struct sample_op, permit);
-    s->handler->waiting--;
-    permitted(s);
+    s->group->waiting--;
+    begin_sample(s);
 }
 
+/* On the loop thread. Without the retry layer (sample_no_retries of the service) there is no
+ * group and no permit to wait for. */
 static void sample_start(struct operation *op)
 {
     struct sample_op *s = (struct sample_op *)op;
     tinker_error err;
-    if (!s->use_handler) {
-        attempt(s);
+    if (!s->use_retry) {
+        start_sample_attempt(s);
         return;
     }
-    s->handler = handler_ref(op->session, s->sampler->id, &s->retry, &err);
-    if (!s->handler) {
+    s->group = sample_retry_ref(op->session, s->sampler->id, &s->retry, &err);
+    if (!s->group) {
         operation_fail(op, &err);
         return;
     }
-    s->permit.granted = on_permit;
-    if (budget_take(&s->handler->permits, &s->permit, 1))
-        permitted(s);
+    s->permit.granted = on_sample_permit;
+    if (budget_take(&s->group->permits, &s->permit, 1))
+        begin_sample(s);
     else
-        s->handler->waiting++;
+        s->group->waiting++;
 }
 
 static const struct operation_class sample_class = { "sample", sample_start, sample_abandon,
@@ -359,8 +381,9 @@ static const struct operation_class sample_class = { "sample", sample_start, sam
 
 /* ---- submitting, in the caller's thread -------------------------------------------------- */
 
-/* Cut the body where the seq_id goes.  The pattern cannot be part of a JSON text: there
- * the quote before the colon would be escaped. */
+/* Cut the body where the seq_id goes: it is known only when an attempt starts, and encoding a
+ * large prompt for every attempt would be waste. The last match counts, and it cannot be inside a
+ * JSON text: there the quote before the colon would be escaped. */
 static tinker_status split_body(struct sample_op *s, tinker_error *err)
 {
     static const char mark[] = "\"seq_id\":0";
@@ -376,31 +399,6 @@ static tinker_status split_body(struct sample_op *s, tinker_error *err)
     return TINKER_OK;
 }
 
-/* Fields that older services do not know are sent only when they say something. */
-static struct wire_opt_int asked(size_t n)
-{
-    return (struct wire_opt_int){ n > 0, (int64_t)n };
-}
-
-tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
-                            struct buf *out, tinker_error *err)
-{
-    struct wire_sample_request req;
-    wire_init(&wire_sample_request, &req);
-    req.num_samples = (int64_t)r->opts.num_samples;
-    req.prompt = *r->prompt;
-    req.sampling_params = r->params;
-    req.sampling_session_id = s->id;
-    req.seq_id = (struct wire_opt_int){ numbered, 0 };
-    req.prompt_logprobs = (struct wire_opt_bool){ 1, r->opts.prompt_logprobs != 0 };
-    req.topk_prompt_logprobs = (int64_t)r->opts.topk_prompt_logprobs;
-    req.topk_sample_logprobs = asked(r->opts.topk_sample_logprobs);
-    req.target_prompt_logprobs = r->opts.target_prompt_logprobs;
-    req.prompt_alt_tokens_k = asked(r->opts.prompt_alt_tokens_k);
-    req.prompt_logprobs_last_n = asked(r->opts.prompt_logprobs_last_n);
-    return wire_encode_json(&wire_sample_request, &req, out, err);
-}
-
 tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order *order,
                              struct buf *body, tinker_error *err)
 {
@@ -412,11 +410,13 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     }
     s->sampler = sampler;
     s->body = *body;
-    s->dispatch = (struct dispatch){ .session = sampler->session, .bytes = order->bytes, .go = go };
+    s->permits = (struct sample_permits){ .session = sampler->session,
+                                          .bytes = order->bytes,
+                                          .go = send_sample };
     s->retry = order->retry;
-    s->use_handler = order->use_handler;
+    s->use_retry = order->use_retry;
     buf_init(&s->sent, SIZE_MAX / 4);
-    sampler_ref(sampler);
+    sampling_client_ref(sampler);
     tinker_future *f = NULL;
     if (split_body(s, err) == TINKER_OK)
         f = operation_submit(&s->op, &sample_class, sampler->session, RESULT_SAMPLE,
@@ -426,12 +426,14 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     return f;
 }
 
-static tinker_future *submit(tinker_sampler *sampler, const struct sample_request *r,
-                             bool logprobs_only, tinker_error *err)
+/* Encode in the caller's thread, then hand over to the loop, or to the helper process. Logprobs
+ * are always retried, as the reference does. */
+static tinker_future *submit_request(tinker_sampler *sampler, const struct sample_request *r,
+                                     bool logprobs_only, tinker_error *err)
 {
     struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
-                                  .use_handler = logprobs_only ||
-                                                 !sampler->session->server.sample_no_retries };
+                                  .use_retry = logprobs_only ||
+                                               !sampler->session->server.sample_no_retries };
     struct buf body;
     pthread_mutex_lock(&sampler->base->lock);
     order.retry = sampler->base->retry;
@@ -445,55 +447,6 @@ static tinker_future *submit(tinker_sampler *sampler, const struct sample_reques
                                   : sample_submit(sampler, &order, &body, err);
 }
 
-/* The rest of the tensor is looked at when it is written. */
-static tinker_status check_targets(const tinker_tensor *t, tinker_error *err)
-{
-    if (t && wire_dtype(t->dtype) != TINKER_INT64)
-        return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: tokens are integers");
-    if (t && (!t->shape || t->ndim != 2))
-        return err_set(err, TINKER_EINVAL,
-                       "target_prompt_logprobs needs a shape of two dimensions, one row for each "
-                       "token of the prompt but the first");
-    return TINKER_OK;
-}
-
-static tinker_status check_options(const tinker_sample_options *o, tinker_error *err)
-{
-    const struct {
-        const char *name;
-        size_t n;
-    } counts[] = { { "topk_prompt_logprobs", o->topk_prompt_logprobs },
-                   { "topk_sample_logprobs", o->topk_sample_logprobs },
-                   { "prompt_logprobs_last_n", o->prompt_logprobs_last_n },
-                   { "prompt_alt_tokens_k", o->prompt_alt_tokens_k } };
-    if (o->num_samples == 0 || o->num_samples > INT32_MAX)
-        return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
-                       o->num_samples);
-    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
-        if (counts[i].n > INT32_MAX)
-            return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", counts[i].name,
-                           counts[i].n, INT32_MAX);
-    return check_targets(o->target_prompt_logprobs, err);
-}
-
-tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
-                           const tinker_sampling_params *params, const tinker_sample_options *opts,
-                           tinker_error *err)
-{
-    *r = (struct sample_request){ prompt, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLE_OPTIONS_INIT };
-    tinker_status s =
-        opts_copy(&r->params, sizeof(r->params), params, "tinker_sampling_params", err);
-    if (s == TINKER_OK)
-        s = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_sample_options", err);
-    if (s == TINKER_OK)
-        s = wire_check_sampling_params(&r->params, err);
-    if (s == TINKER_OK && !prompt)
-        s = err_set(err, TINKER_EINVAL, "sample needs a prompt");
-    if (s == TINKER_OK)
-        s = wire_check_model_input(prompt, true, err);
-    return s == TINKER_OK ? check_options(&r->opts, err) : s;
-}
-
 tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input *prompt,
                                      const tinker_sampling_params *params,
                                      const tinker_sample_options *opts, tinker_error *err)
@@ -501,16 +454,16 @@ tinker_future *tinker_sampler_sample(tinker_sampler *s, const tinker_model_input
     struct sample_request r;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    return submit(s, &r, false, err);
+    return submit_request(s, &r, false, err);
 }
 
-tinker_future *tinker_sampler_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
-                                       tinker_error *err)
+tinker_future *tinker_sampler_compute_logprobs(tinker_sampler *s, const tinker_model_input *prompt,
+                                               tinker_error *err)
 {
     struct sample_request r;
     if (sample_check(&r, prompt, NULL, NULL, err) != TINKER_OK)
         return NULL;
     r.params.max_tokens = 1;
     r.opts.prompt_logprobs = 1;
-    return submit(s, &r, true, err);
+    return submit_request(s, &r, true, err);
 }

@@ -1,4 +1,4 @@
-/* sample_retry.c - see handler.h. */
+/* sample_retry.c - see sample_retry.h. */
 #include "client/sampling/sample_retry.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 
 enum { PROGRESS_LINE_S = 2 };
 
-tinker_status handler_check(const tinker_retry_options *o, tinker_error *err)
+/* Each message names the field, since these options are mostly written by hand. */
+tinker_status sample_retry_check(const tinker_retry_options *o, tinker_error *err)
 {
     if (o->max_connections <= 0)
         return err_set(err, TINKER_EINVAL, "retry: max_connections must be positive, not %d",
@@ -36,24 +37,17 @@ static bool same_options(const tinker_retry_options *a, const tinker_retry_optio
            a->no_retries == b->no_retries && a->no_stuck_detection == b->no_stuck_detection;
 }
 
-/* The service's number, unless the caller asked for fewer. */
-static int64_t permits_of(const struct session *session, const tinker_retry_options *opts)
+/* The group of this session with these options, made when there is none: samplers with other
+ * options have permits of their own. */
+struct sample_retry *sample_retry_ref(struct session *session, const char *session_id,
+                                      const tinker_retry_options *opts, tinker_error *err)
 {
-    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
-    int64_t theirs = session->server.sample_max_concurrent_requests;
-    bool asked = opts->max_connections != defaults.max_connections;
-    return asked && opts->max_connections < theirs ? opts->max_connections : theirs;
-}
-
-struct handler *handler_ref(struct session *session, const char *session_id,
-                            const tinker_retry_options *opts, tinker_error *err)
-{
-    for (struct handler *h = session->handlers; h; h = h->next)
+    for (struct sample_retry *h = session->sample_retries; h; h = h->next)
         if (strcmp(h->session_id, session_id) == 0 && same_options(&h->opts, opts)) {
             h->refs++;
             return h;
         }
-    struct handler *h = calloc(1, sizeof(*h));
+    struct sample_retry *h = calloc(1, sizeof(*h));
     char *id = strdup(session_id);
     if (!h || !id) {
         free(h);
@@ -65,17 +59,23 @@ struct handler *handler_ref(struct session *session, const char *session_id,
     h->refs = 1;
     h->session_id = id;
     h->opts = *opts;
-    budget_init_permits(&h->permits, permits_of(session, opts));
-    h->next = session->handlers;
-    session->handlers = h;
+    /* The service's number, unless the caller asked for fewer; the default of 1000 stands for "as many
+     * as the service says". */
+    static const tinker_retry_options defaults = TINKER_RETRY_OPTIONS_INIT;
+    int64_t permits = session->server.sample_max_concurrent_requests;
+    if (opts->max_connections != defaults.max_connections && opts->max_connections < permits)
+        permits = opts->max_connections;
+    budget_init_permits(&h->permits, permits);
+    h->next = session->sample_retries;
+    session->sample_retries = h;
     return h;
 }
 
-void handler_unref(struct handler *h)
+void sample_retry_unref(struct sample_retry *h)
 {
     if (!h || --h->refs > 0)
         return;
-    for (struct handler **at = &h->session->handlers; *at; at = &(*at)->next)
+    for (struct sample_retry **at = &h->session->sample_retries; *at; at = &(*at)->next)
         if (*at == h) {
             *at = h->next;
             break;
@@ -84,12 +84,14 @@ void handler_unref(struct handler *h)
     free(h);
 }
 
-void handler_failed(struct handler *h, const tinker_error *err)
+/* Count equal messages together, for the next progress line; more kinds than there is room for
+ * are not counted. */
+void sample_retry_failed(struct sample_retry *h, const tinker_error *err)
 {
     char text[sizeof(h->errors[0].text)];
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, err->message);
-    for (int i = 0; i < HANDLER_ERRORS; i++) {
-        struct handler_error *e = &h->errors[i];
+    for (int i = 0; i < SAMPLE_RETRY_ERRORS; i++) {
+        struct sample_retry_error *e = &h->errors[i];
         if (e->n && strcmp(e->text, text) != 0)
             continue;
         memcpy(e->text, text, sizeof(text));
@@ -98,23 +100,13 @@ void handler_failed(struct handler *h, const tinker_error *err)
     }
 }
 
-static int by_frequency(const void *a, const void *b)
+static int compare_frequency(const void *a, const void *b)
 {
-    return ((const struct handler_error *)b)->n - ((const struct handler_error *)a)->n;
+    return ((const struct sample_retry_error *)b)->n - ((const struct sample_retry_error *)a)->n;
 }
 
-/* The most frequent first; they count anew. */
-static void put_errors(struct handler *h, struct buf *out)
-{
-    qsort(h->errors, HANDLER_ERRORS, sizeof(h->errors[0]), by_frequency);
-    for (int i = 0; i < HANDLER_ERRORS && h->errors[i].n; i++) {
-        buf_printf(out, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
-                   h->errors[i].text);
-        h->errors[i].n = 0;
-    }
-}
-
-static void progress_line(struct handler *h, int64_t now)
+/* At most one line in PROGRESS_LINE_S seconds, and one when the last sample is done. */
+static void log_progress(struct sample_retry *h, int64_t now)
 {
     const struct log *log = &h->session->log;
     if (log->level > LOG_DEBUG || (h->running > 0 && h->logged_ns &&
@@ -122,7 +114,12 @@ static void progress_line(struct handler *h, int64_t now)
         return;
     struct buf errors;
     buf_init(&errors, 4096);
-    put_errors(h, &errors);
+    qsort(h->errors, SAMPLE_RETRY_ERRORS, sizeof(h->errors[0]), compare_frequency);
+    for (int i = 0; i < SAMPLE_RETRY_ERRORS && h->errors[i].n; i++) { /* they count anew */
+        buf_printf(&errors, "%s%d times %s", i ? ", " : "; failed: ", h->errors[i].n,
+                   h->errors[i].text);
+        h->errors[i].n = 0;
+    }
     h->logged_ns = now;
     log_line(log, LOG_DEBUG, "samples of %s: %lld waiting, %d in progress, %lld completed%s",
              h->session_id, (long long)h->waiting, h->running, (long long)h->completed,
@@ -130,15 +127,17 @@ static void progress_line(struct handler *h, int64_t now)
     buf_clear(&errors);
 }
 
-void handler_enter(struct handler *h)
+/* The first sample of an idle group starts the clock of progress: time without any sample is not
+ * being stuck. */
+void sample_retry_enter(struct sample_retry *h)
 {
     int64_t now = loop_now_ns(h->session->rt->loop);
     if (h->running++ == 0)
         h->progress_ns = now;
-    progress_line(h, now);
+    log_progress(h, now);
 }
 
-void handler_leave(struct handler *h, bool completed)
+void sample_retry_leave(struct sample_retry *h, bool completed)
 {
     int64_t now = loop_now_ns(h->session->rt->loop);
     h->running--;
@@ -146,10 +145,11 @@ void handler_leave(struct handler *h, bool completed)
         h->progress_ns = now;
         h->completed++;
     }
-    progress_line(h, now);
+    log_progress(h, now);
 }
 
-void handler_release(struct handler *h, struct budget_wait *permit)
+/* A sample that was still waiting for its permit is not waiting any more. */
+void sample_retry_release(struct sample_retry *h, struct budget_wait *permit)
 {
     if (permit->budget && !permit->holding)
         h->waiting--;

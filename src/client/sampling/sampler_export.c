@@ -2,7 +2,7 @@
  *
  * The text that travels holds the ids, the address, the credential and the settings the
  * service gave, so that the other process needs no request and no environment.  There, a
- * shadow session stands for the session: it beats the same heart, and it can sample but
+ * second session object stands for the first: it sends the same heartbeats, and it can sample but
  * not create anything.  Its samples are numbered far away from those of the others. */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/sampling/sample_retry.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/call/call_options.h"
 #include "client/sampling/sampling_client.h"
 #include "client/session/service.h"
@@ -20,15 +20,15 @@
 #include "json/json.h"
 #include "wire/wire.h"
 
-struct shadow { /* one per session and address in a service */
-    struct shadow *next;
+struct imported_session { /* one per session and address in a service */
+    struct imported_session *next;
     struct session *session;
     struct config cfg; /* shares all strings with the service's but those in `arena` */
     struct arena arena;
 };
 
-/* What travels. */
-struct passport {
+/* What travels. Texts are borrowed from the arena of whoever reads it. */
+struct exported_sampler {
     const char *base_url, *url_auth, *api_key, *session_id, *sampler_id, *jwt;
     struct json_str config;
 };
@@ -42,7 +42,8 @@ struct export_job {
     tinker_status status;
 };
 
-static void put(struct json_writer *w, const char *key, const char *value)
+/* A member that is left out when there is nothing to say. */
+static void put_optional(struct json_writer *w, const char *key, const char *value)
 {
     if (!value)
         return;
@@ -50,7 +51,8 @@ static void put(struct json_writer *w, const char *key, const char *value)
     json_put_string(w, value);
 }
 
-tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
+/* Loop thread: the session and its token belong to it. */
+tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tinker_error *err)
 {
     struct session *h = s->session;
     struct json_writer w;
@@ -61,12 +63,12 @@ tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_erro
     json_put_begin_object(&w);
     json_put_key(&w, "tinker_sampler");
     json_put_int64(&w, 1);
-    put(&w, "base_url", h->cfg->base_url);
-    put(&w, "authorization", h->cfg->url_auth);
-    put(&w, "api_key", h->cfg->api_key);
-    put(&w, "session_id", h->session_id);
-    put(&w, "sampler_id", s->id);
-    put(&w, "jwt", auth_jwt(h->auth));
+    put_optional(&w, "base_url", h->cfg->base_url);
+    put_optional(&w, "authorization", h->cfg->url_auth);
+    put_optional(&w, "api_key", h->cfg->api_key);
+    put_optional(&w, "session_id", h->session_id);
+    put_optional(&w, "sampler_id", s->id);
+    put_optional(&w, "jwt", auth_jwt(h->auth));
     if (status == TINKER_OK) {
         json_put_key(&w, "config");
         json_put_raw(&w, config.data, config.len);
@@ -79,11 +81,11 @@ tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_erro
 static void export_on_loop(void *arg)
 {
     struct export_job *j = arg;
-    j->status = shadow_write(j->sampler, &j->out, &j->err);
+    j->status = sampler_export_write(j->sampler, &j->out, &j->err);
 }
 
-/* Its loop must run in this process, and not be the caller. */
-static bool may_ask(const struct runtime *rt, const char *what, tinker_error *err)
+/* The loop must run in this process, and not be the caller. */
+static bool may_sync_with_loop(const struct runtime *rt, const char *what, tinker_error *err)
 {
     if (runtime_may_block(what, err) != TINKER_OK)
         return false;
@@ -93,25 +95,26 @@ static bool may_ask(const struct runtime *rt, const char *what, tinker_error *er
     return false;
 }
 
-char *tinker_sampler_export(tinker_sampler *s, tinker_error *err)
+tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out, tinker_error *err)
 {
     struct export_job j = { .sampler = s };
-    if (!may_ask(s->session->rt, "tinker_sampler_export", err))
-        return NULL;
+    if (!may_sync_with_loop(s->session->rt, "tinker_sampler_export", err))
+        return TINKER_ESTATE;
     buf_init(&j.out, 1 << 20);
     runtime_sync(s->session->rt, export_on_loop, &j);
-    char *text = j.status == TINKER_OK ? buf_detach(&j.out, NULL) : NULL;
-    if (!text && j.status == TINKER_OK)
-        err_nomem(err, "sampler");
-    else if (!text && err)
+    if (j.status == TINKER_OK)
+        j.status = buf_ok(&j.out) ? tinker_text_append(out, j.out.data, j.out.len, err)
+                                  : err_nomem(err, "sampler");
+    else if (err)
         *err = j.err;
     buf_clear(&j.out);
-    return text;
+    return j.status;
 }
 
 /* ---- import ------------------------------------------------------------------------------- */
 
-static bool read_member(struct json_reader *r, struct json_str key, struct passport *p)
+static bool read_exported_member(struct json_reader *r, struct json_str key,
+                                 struct exported_sampler *p)
 {
     const struct {
         const char *name, **out;
@@ -132,7 +135,8 @@ static bool read_member(struct json_reader *r, struct json_str key, struct passp
     return json_skip(r);
 }
 
-static tinker_status read_passport(const char *text, struct arena *a, struct passport *p,
+/* Unknown members are skipped: a newer version may have written the text. */
+static tinker_status read_exported(const char *text, struct arena *a, struct exported_sampler *p,
                                    tinker_error *err)
 {
     struct json_reader r;
@@ -141,7 +145,7 @@ static tinker_status read_passport(const char *text, struct arena *a, struct pas
     json_reader_init(&r, text ? text : "", text ? strlen(text) : 0, a);
     bool ok = json_begin_object(&r);
     while (ok && json_next_key(&r, &key))
-        ok = read_member(&r, key, p);
+        ok = read_exported_member(&r, key, p);
     if (!json_end(&r) || !p->base_url || !p->session_id || !p->sampler_id || !p->config.s ||
         !(p->api_key || p->jwt))
         return err_set(err, TINKER_EINVAL, "this is not the text of an exported sampler");
@@ -150,13 +154,16 @@ static tinker_status read_passport(const char *text, struct arena *a, struct pas
 
 struct import_job {
     tinker_service *service;
-    const struct passport *passport;
-    struct shadow *shadow;
+    const struct exported_sampler *exported;
+    struct imported_session *imported;
     tinker_error err;
     tinker_status status;
 };
 
-static tinker_status fill_session(struct shadow *s, const struct passport *p, tinker_error *err)
+/* Make the session object look as if it had opened the session itself: server settings, limits,
+ * token. Then it starts heartbeats. */
+static tinker_status fill_session(struct imported_session *s, const struct exported_sampler *p,
+                                  tinker_error *err)
 {
     struct session *h = s->session;
     tinker_status status = wire_decode_json(&wire_client_config_response, p->config.s, p->config.n,
@@ -165,8 +172,8 @@ static tinker_status fill_session(struct shadow *s, const struct passport *p, ti
         return status;
     budget_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
     budget_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
-    h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
-                           h->server.sample_dispatch_bytes_semaphore_size);
+    h->limits = sample_limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
+                                  h->server.sample_dispatch_bytes_semaphore_size);
     h->session_id = arena_strdup(&h->arena, p->session_id);
     if (!h->limits || !h->session_id)
         return err_nomem(err, "session");
@@ -178,9 +185,9 @@ static tinker_status fill_session(struct shadow *s, const struct passport *p, ti
 static void import_on_loop(void *arg)
 {
     struct import_job *j = arg;
-    j->status = fill_session(j->shadow, j->passport, &j->err);
+    j->status = fill_session(j->imported, j->exported, &j->err);
     if (j->status == TINKER_OK)
-        j->shadow->session->state = SESSION_READY;
+        j->imported->session->state = SESSION_READY;
 }
 
 static void ignore_closed(void *arg)
@@ -193,8 +200,9 @@ static void discard_on_loop(void *arg)
     session_close(arg, ignore_closed, NULL);
 }
 
-/* The headers of the service, and with them the user and password of the other address. */
-static bool take_authorization(struct shadow *s, const char *value)
+/* The headers of the service, and with them the user and password of the other address. The
+ * other's replaces ours. */
+static bool take_authorization(struct imported_session *s, const char *value)
 {
     const tinker_named_string header = { "Authorization", value };
     if (!value)
@@ -216,10 +224,10 @@ static bool take_authorization(struct shadow *s, const char *value)
     return true;
 }
 
-static struct shadow *shadow_new(tinker_service *service, const struct passport *p,
-                                 tinker_error *err)
+static struct imported_session *
+imported_session_new(tinker_service *service, const struct exported_sampler *p, tinker_error *err)
 {
-    struct shadow *s = calloc(1, sizeof(*s));
+    struct imported_session *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "session");
         return NULL;
@@ -229,7 +237,7 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     s->cfg.base_url = arena_strdup(&s->arena, p->base_url);
     s->cfg.api_key = p->api_key ? arena_strdup(&s->arena, p->api_key) : NULL;
     log_secret(s->cfg.api_key);
-    struct import_job j = { .service = service, .passport = p, .shadow = s };
+    struct import_job j = { .service = service, .exported = p, .imported = s };
     bool usable = take_authorization(s, p->url_auth);
     if (s->arena.failed)
         err_nomem(err, "session");
@@ -253,10 +261,11 @@ static struct shadow *shadow_new(tinker_service *service, const struct passport 
     return NULL;
 }
 
-static struct shadow *shadow_find(tinker_service *service, const struct passport *p)
+static struct imported_session *find_imported(tinker_service *service,
+                                              const struct exported_sampler *p)
 {
     pthread_mutex_lock(&service->lock);
-    struct shadow *s = service->shadows;
+    struct imported_session *s = service->imported_sessions;
     while (s && (strcmp(s->session->session_id, p->session_id) != 0 ||
                  strcmp(s->cfg.base_url, p->base_url) != 0))
         s = s->next;
@@ -266,17 +275,17 @@ static struct shadow *shadow_find(tinker_service *service, const struct passport
 
 /* The one of this session, made if there is none.  Not under the service's lock: making one waits
  * for the I/O thread, which may be about to take that lock. */
-static struct shadow *shadow_of(tinker_service *service, const struct passport *p,
-                                tinker_error *err)
+static struct imported_session *import_session(tinker_service *service,
+                                               const struct exported_sampler *p, tinker_error *err)
 {
     pthread_mutex_lock(&service->importing);
-    struct shadow *s = shadow_find(service, p);
+    struct imported_session *s = find_imported(service, p);
     if (!s) {
-        s = shadow_new(service, p, err);
+        s = imported_session_new(service, p, err);
         pthread_mutex_lock(&service->lock);
         if (s) {
-            s->next = service->shadows;
-            service->shadows = s;
+            s->next = service->imported_sessions;
+            service->imported_sessions = s;
         }
         pthread_mutex_unlock(&service->lock);
     }
@@ -288,14 +297,14 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
                                               tinker_error *err)
 {
     struct arena scratch;
-    struct passport p;
+    struct exported_sampler p;
     tinker_sampler *made = NULL;
-    if (!may_ask(service->base->rt, "tinker_service_import_sampler", err))
+    if (!may_sync_with_loop(service->base->rt, "tinker_service_import_sampler", err))
         return NULL;
     arena_init(&scratch, 16 << 20);
-    if (read_passport(text, &scratch, &p, err) == TINKER_OK) {
-        struct shadow *s = shadow_of(service->base, &p, err);
-        made = s ? sampler_new(s->session, p.sampler_id, service->options, err) : NULL;
+    if (read_exported(text, &scratch, &p, err) == TINKER_OK) {
+        struct imported_session *s = import_session(service->base, &p, err);
+        made = s ? sampling_client_new(s->session, p.sampler_id, service->options, err) : NULL;
     }
     if (made) {
         uint64_t r;
@@ -307,24 +316,24 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
     return made;
 }
 
-int shadow_count(const tinker_service *service)
+int sampler_export_count(const tinker_service *service)
 {
     int n = 0;
-    for (const struct shadow *s = service->shadows; s; s = s->next)
+    for (const struct imported_session *s = service->imported_sessions; s; s = s->next)
         n++;
     return n;
 }
 
-void shadow_close_all(tinker_service *service, void (*closed)(void *arg), void *arg)
+void sampler_export_close_all(tinker_service *service, void (*closed)(void *arg), void *arg)
 {
-    for (struct shadow *s = service->shadows; s; s = s->next)
+    for (struct imported_session *s = service->imported_sessions; s; s = s->next)
         session_close(s->session, closed, arg);
 }
 
-void shadow_free_all(tinker_service *service)
+void sampler_export_free_all(tinker_service *service)
 {
-    for (struct shadow *s; (s = service->shadows) != NULL;) {
-        service->shadows = s->next;
+    for (struct imported_session *s; (s = service->imported_sessions) != NULL;) {
+        service->imported_sessions = s->next;
         arena_clear(&s->arena);
         free(s);
     }

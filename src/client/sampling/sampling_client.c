@@ -1,4 +1,4 @@
-/* sampling_client.c - creating sampling clients.  See sampler.h. */
+/* sampling_client.c - creating sampling clients.  See sampling_client.h. */
 #include "client/sampling/sampling_client.h"
 
 #include <stdlib.h>
@@ -13,8 +13,9 @@
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_sampler *sampler_new(struct session *h, const char *id, struct call_options *options,
-                            tinker_error *err)
+/* With one reference, the user's. Operations take their own. */
+tinker_sampler *sampling_client_new(struct session *h, const char *id, struct call_options *options,
+                                    tinker_error *err)
 {
     tinker_sampler *s = calloc(1, sizeof(*s));
     char *copy = strdup(id);
@@ -34,18 +35,18 @@ tinker_sampler *sampler_new(struct session *h, const char *id, struct call_optio
     return s;
 }
 
-void sampler_ref(tinker_sampler *s)
+void sampling_client_ref(tinker_sampler *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-void sampler_unref(tinker_sampler *s)
+void sampling_client_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     call_options_unref(s->options);
     if (s->base != s)
-        sampler_unref(s->base);
+        sampling_client_unref(s->base);
     else {
         helper_release(s->far);
         pthread_mutex_destroy(&s->lock);
@@ -59,7 +60,7 @@ tinker_status tinker_sampler_set_retry(tinker_sampler *s, const tinker_retry_opt
 {
     tinker_retry_options ours = TINKER_RETRY_OPTIONS_INIT;
     if (opts_copy(&ours, sizeof(ours), opts, "tinker_retry_options", err) != TINKER_OK ||
-        handler_check(&ours, err) != TINKER_OK)
+        sample_retry_check(&ours, err) != TINKER_OK)
         return TINKER_EINVAL;
     pthread_mutex_lock(&s->base->lock);
     s->base->retry = ours;
@@ -85,13 +86,13 @@ tinker_sampler *tinker_sampler_with(tinker_sampler *s, const tinker_call_options
     made->options = p;
     made->session = s->session;
     made->id = id;
-    sampler_ref(made->base);
+    sampling_client_ref(made->base);
     return made;
 }
 
 void tinker_sampler_free(tinker_sampler *s)
 {
-    sampler_unref(s);
+    sampling_client_unref(s);
 }
 
 const char *tinker_sampler_id(const tinker_sampler *s)
@@ -101,6 +102,8 @@ const char *tinker_sampler_id(const tinker_sampler *s)
 
 /* ---- create_sampling_session ---------------------------------------------------------- */
 
+/* Opening a sampling session: wait for the session, one POST; the answer is there at once,
+ * nothing is polled. */
 struct open_op {
     struct operation op;
     struct session_wait wait;
@@ -131,6 +134,7 @@ static void open_abandon(struct operation *op)
     operation_destroy(op);
 }
 
+/* The answer names the sampling session. */
 static void open_done(struct call *c)
 {
     struct open_op *o = container_of(c, struct open_op, call);
@@ -146,13 +150,16 @@ static void open_done(struct call *c)
         wire_decode_json(&wire_create_sampling_session_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &res, &c->err);
     if (wire_as_answer(s, &c->err) == TINKER_OK)
-        f->value = sampler_new(o->op.session, res.sampling_session_id, o->op.options, &c->err);
+        f->value =
+            sampling_client_new(o->op.session, res.sampling_session_id, o->op.options, &c->err);
     if (f->value)
         operation_succeed(&o->op);
     else
         operation_fail(&o->op, &c->err);
 }
 
+/* There is a session. sampling_seq numbers its samplers, so that a retry does not open a second
+ * one. */
 static void open_ready(struct session_wait *w, const tinker_error *err)
 {
     struct open_op *o = container_of(w, struct open_op, wait);
@@ -193,6 +200,7 @@ static void open_start(struct operation *op)
 static const struct operation_class open_class = { "create_sampling_session", open_start,
                                                    open_abandon, open_destroy };
 
+/* Refuse what cannot be right anywhere: neither model nor path, or a path of training state. */
 static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)
 {
     struct wire_path path;

@@ -1,6 +1,6 @@
 /* sampling_client.h - the inside of tinker_sampler. */
-#ifndef CLIENT_SAMPLER_H
-#define CLIENT_SAMPLER_H
+#ifndef CLIENT_SAMPLING_CLIENT_H
+#define CLIENT_SAMPLING_CLIENT_H
 
 #include <stdatomic.h>
 #include <tinker/sampling.h>
@@ -21,12 +21,12 @@ struct tinker_sampler {
     struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
 };
 
-tinker_sampler *sampler_new(struct session *h, const char *id, struct call_options *options,
-                            tinker_error *err);
-void sampler_ref(tinker_sampler *s);
-void sampler_unref(tinker_sampler *s);
+tinker_sampler *sampling_client_new(struct session *h, const char *id, struct call_options *options,
+                                    tinker_error *err);
+void sampling_client_ref(tinker_sampler *s);
+void sampling_client_unref(tinker_sampler *s);
 
-/* sampling.c: a request of the user's, checked against the defaults of this version. */
+/* sample_options.c: a request of the user's, checked against the defaults of this version. */
 struct sample_request {
     const tinker_model_input *prompt;
     tinker_sampling_params params;
@@ -35,14 +35,16 @@ struct sample_request {
 tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
                            const tinker_sampling_params *params, const tinker_sample_options *opts,
                            tinker_error *err);
-/* Its JSON, with a seq_id of 0 or without one; appended to an initialised buffer. */
+/* The first of its options that is about the prompt, which no stream carries; NULL: none. */
+const char *sample_prompt_option(const struct sample_request *r);
+/* Its JSON, with a seq_id of 0 or without one; appended to an initialized buffer. */
 tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
                             struct buf *out, tinker_error *err);
-/* An encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
+/* sample_op.c: an encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
 struct sample_order {
     int64_t bytes; /* of the prompt, for the budgets */
     tinker_retry_options retry;
-    int use_handler; /* is it tried again, under the permits of the sampler? */
+    int use_retry; /* is it tried again, under the permits of the sampler? */
 };
 /* body is taken over.  Any thread. */
 tinker_future *sample_submit(tinker_sampler *s, const struct sample_order *order, struct buf *body,

@@ -1,4 +1,4 @@
-/* stream_callback.c - see teller.h. */
+/* stream_callback.c - see stream_callback.h. */
 #include "client/sampling/stream_callback.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 #include "client/io/callback_job.h"
 #include "wire/topk.h"
 
-struct told {
+/* What was told of one sequence of a stream, for the result of the future. */
+struct kept_sequence {
     int32_t *tokens;
     float *logprobs;
     size_t n, cap;
@@ -20,14 +21,14 @@ struct told {
     size_t rows; /* 0: none was told so far */
 };
 
-struct teller {
+struct stream_callback {
     struct callback_job job; /* first */
     const atomic_bool *muted;
-    tinker_stream_callback *call;
+    tinker_stream_event_fn *call;
     void *state;
     struct callback_guard *guard; /* a reference, NULL: not bound */
     /* loop thread: */
-    struct teller_owner *owner;
+    struct stream_callback_owner *owner;
     bool again; /* there was news during the round */
     /* before the first round: */
     struct stream_list *list;     /* a reference, or NULL */
@@ -36,12 +37,12 @@ struct teller {
     bool stopped, lost;
     size_t sequence, at; /* of the sample: what comes next */
     size_t n_sequences, topk;
-    struct told *told; /* of each sequence of a stream */
+    struct kept_sequence *told; /* of each sequence of a stream */
 };
 
-static void destroy(struct callback_job *r)
+static void destroy_callback(struct callback_job *r)
 {
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     for (size_t i = 0; t->told && i < t->n_sequences; i++) {
         free(t->told[i].tokens);
         free(t->told[i].logprobs);
@@ -57,7 +58,8 @@ static void destroy(struct callback_job *r)
 
 /* ---- on the callback thread ------------------------------------------------------------------------- */
 
-static bool grow(struct told *s)
+/* Room for one more token. cap covers both arrays, so it changes only when both have grown. */
+static bool grow_tokens(struct kept_sequence *s)
 {
     if (s->n < s->cap)
         return true;
@@ -73,8 +75,8 @@ static bool grow(struct told *s)
     return true;
 }
 
-/* Rows of k for all tokens that there is room for. */
-static bool grow_rows(struct told *s, size_t k)
+/* Rows of k for all tokens that there is room for; new ones are marked as unused. */
+static bool grow_topk_rows(struct kept_sequence *s, size_t k)
 {
     if (s->rows == s->cap)
         return true;
@@ -95,12 +97,13 @@ static bool grow_rows(struct told *s, size_t k)
     return true;
 }
 
-/* The likeliest in the place of the token that comes next. */
-static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
+/* The likeliest in the place of the token that comes next. Sequences that are never told any cost
+ * nothing. */
+static bool keep_topk(struct kept_sequence *s, size_t k, const tinker_stream_event *e)
 {
     if (k == 0 || (e->topk == 0 && s->rows == 0))
         return true;
-    if (!grow_rows(s, k))
+    if (!grow_topk_rows(s, k))
         return false;
     size_t n = e->topk < k ? e->topk : k;
     if (n) {
@@ -111,14 +114,14 @@ static bool keep_rivals(struct told *s, size_t k, const tinker_stream_event *e)
 }
 
 /* Of a stream: keep it for the result. */
-static bool keep(struct teller *t, const tinker_stream_event *e)
+static bool keep_event(struct stream_callback *t, const tinker_stream_event *e)
 {
-    struct told *s = &t->told[e->sequence];
+    struct kept_sequence *s = &t->told[e->sequence];
     if (e->kind == TINKER_STREAM_FINISHED)
         s->stop_reason = e->stop_reason;
     if (e->kind != TINKER_STREAM_TOKEN)
         return true;
-    if (!grow(s) || !keep_rivals(s, t->topk, e))
+    if (!grow_tokens(s) || !keep_topk(s, t->topk, e))
         return false;
     s->tokens[s->n] = e->token;
     s->logprobs[s->n++] = e->logprob;
@@ -126,8 +129,8 @@ static bool keep(struct teller *t, const tinker_stream_event *e)
     return true;
 }
 
-/* The next event of a sample; false: there is none. */
-static bool next_of_sample(struct teller *t, tinker_stream_event *e)
+/* The next event of a complete sample, made from its arrays; false: there is none. */
+static bool next_sample_event(struct stream_callback *t, tinker_stream_event *e)
 {
     const tinker_sample *all = tinker_future_sample(t->sample);
     if (!all || t->sequence >= all->n_sequences)
@@ -151,35 +154,38 @@ static bool next_of_sample(struct teller *t, tinker_stream_event *e)
     return true;
 }
 
-/* false: there is nothing to tell now. */
-static bool next_event(struct teller *t, tinker_stream_event *e)
+/* On the callback thread: call the user until there is nothing more to tell. He may be gone
+ * between two calls (muted, or the guard of the future closed): then the rest is dropped. */
+static void deliver_events(struct callback_job *r)
 {
-    if (t->sample)
-        return next_of_sample(t, e);
-    if (!t->list || stream_list_next(t->list, 0, e, NULL) != TINKER_OK ||
-        e->kind == TINKER_STREAM_END)
-        return false;
-    t->lost = t->lost || !keep(t, e);
-    return !t->lost;
-}
-
-static void tell_all(struct callback_job *r)
-{
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     tinker_stream_event e;
-    while (!t->stopped && next_event(t, &e)) {
+    while (!t->stopped) {
+        if (t->sample) {
+            if (!next_sample_event(t, &e))
+                return;
+        } else {
+            if (!t->list || stream_list_next(t->list, 0, &e, NULL) != TINKER_OK ||
+                e.kind == TINKER_STREAM_END)
+                return; /* nothing to tell now */
+            t->lost = t->lost || !keep_event(t, &e);
+            if (t->lost)
+                return;
+        }
         if (atomic_load(t->muted) || !callback_guard_enter(t->guard)) {
             t->stopped = true;
             return;
         }
-        t->stopped = t->call(t->state, &e) != 0;
+        t->stopped = t->call(&e, t->state) != 0;
         callback_guard_leave(t->guard);
     }
 }
 
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
-void teller_kick(struct teller *t)
+/* There may be something to tell. While a round is under way this is only noted; its end looks
+ * again. */
+void stream_callback_kick(struct stream_callback *t)
 {
     t->again = t->job.under_way;
     if (t->job.under_way || t->stopped || t->lost)
@@ -188,22 +194,23 @@ void teller_kick(struct teller *t)
         t->lost = true;
 }
 
-static void all_told(struct callback_job *r)
+/* Back on the loop. The owner is told last, because he may free this. */
+static void on_round_over(struct callback_job *r)
 {
-    struct teller *t = (struct teller *)r;
+    struct stream_callback *t = (struct stream_callback *)r;
     if (t->again)
-        teller_kick(t);
+        stream_callback_kick(t);
     if (!t->job.under_way)
         t->owner->told(t->owner); /* who may free it */
 }
 
-static const struct callback_job_class rounds = { tell_all, all_told, destroy };
+static const struct callback_job_class rounds = { deliver_events, on_round_over, destroy_callback };
 
-struct teller *teller_new(struct session *h, size_t n_sequences, size_t topk,
-                          tinker_stream_callback *call, void *state)
+struct stream_callback *stream_callback_new(struct session *h, size_t n_sequences, size_t topk,
+                                            tinker_stream_event_fn *call, void *state)
 {
-    struct teller *t = calloc(1, sizeof(*t));
-    struct told *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
+    struct stream_callback *t = calloc(1, sizeof(*t));
+    struct kept_sequence *told = t ? calloc(n_sequences + 1, sizeof(*told)) : NULL;
     if (!told) {
         free(t);
         return NULL;
@@ -218,31 +225,32 @@ struct teller *teller_new(struct session *h, size_t n_sequences, size_t topk,
     return t;
 }
 
-void teller_bind(struct teller *t, struct teller_owner *owner, struct callback_guard *guard)
+void stream_callback_bind(struct stream_callback *t, struct stream_callback_owner *owner,
+                          struct callback_guard *guard)
 {
     t->owner = owner;
     t->guard = guard;
     callback_guard_ref(guard);
 }
 
-void teller_read_list(struct teller *t, struct stream_list *list)
+void stream_callback_read_list(struct stream_callback *t, struct stream_list *list)
 {
     stream_list_ref(list);
     t->list = list;
 }
 
-void teller_read_sample(struct teller *t, struct tinker_future *sample)
+void stream_callback_read_sample(struct stream_callback *t, struct tinker_future *sample)
 {
     future_ref(sample);
     t->sample = sample;
 }
 
-bool teller_is_idle(const struct teller *t)
+bool stream_callback_is_idle(const struct stream_callback *t)
 {
     return !t->job.under_way;
 }
 
-bool teller_gave_up(const struct teller *t, tinker_error *err)
+bool stream_callback_gave_up(const struct stream_callback *t, tinker_error *err)
 {
     if (t->stopped)
         err_set(err, TINKER_ECANCELED, "the sample was ended by its callback");
@@ -251,36 +259,34 @@ bool teller_gave_up(const struct teller *t, tinker_error *err)
     return t->stopped || t->lost;
 }
 
-static bool copy_rivals(const struct told *s, size_t k, struct arena *arena, tinker_sequence *out)
-{
-    if (s->rows == 0)
-        return true;
-    out->topk_tokens = arena_memdup(arena, s->top_tokens, s->n * k * sizeof(int32_t));
-    out->topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * k * sizeof(float));
-    out->topk = k;
-    return out->topk_tokens && out->topk_logprobs;
-}
-
-tinker_sample *teller_result(const struct teller *t, struct arena *arena)
+/* Copies, because the arrays here grow by doubling and end with this object. */
+tinker_sample *stream_callback_result(const struct stream_callback *t, struct arena *arena)
 {
     tinker_sample *out = arena_alloc(arena, sizeof(*out));
     tinker_sequence *v = arena_array(arena, t->n_sequences, sizeof(*v));
     if (!out || !v || t->lost)
         return NULL;
     for (size_t i = 0; i < t->n_sequences; i++) {
-        const struct told *s = &t->told[i];
+        const struct kept_sequence *s = &t->told[i];
         v[i] = (tinker_sequence){ .stop_reason = s->stop_reason, .n = s->n };
         v[i].tokens = arena_memdup(arena, s->n ? s->tokens : (const void *)"", s->n * 4);
         if (s->scored)
             v[i].logprobs = arena_memdup(arena, s->logprobs, s->n * sizeof(float));
-        if (!v[i].tokens || (s->scored && !v[i].logprobs) || !copy_rivals(s, t->topk, arena, &v[i]))
+        if (!v[i].tokens || (s->scored && !v[i].logprobs))
+            return NULL;
+        if (s->rows == 0)
+            continue;
+        v[i].topk = t->topk;
+        v[i].topk_tokens = arena_memdup(arena, s->top_tokens, s->n * t->topk * sizeof(int32_t));
+        v[i].topk_logprobs = arena_memdup(arena, s->top_logprobs, s->n * t->topk * sizeof(float));
+        if (!v[i].topk_tokens || !v[i].topk_logprobs)
             return NULL;
     }
     *out = (tinker_sample){ .sequences = v, .n_sequences = t->n_sequences };
     return out;
 }
 
-void teller_free(struct teller *t)
+void stream_callback_free(struct stream_callback *t)
 {
     if (t)
         callback_job_close(&t->job);

@@ -10,7 +10,10 @@
 #include "base/os.h"
 #include "client/future/future.h"
 
-enum { UNREAD_MAX = 1 << 20, RIVALS_MAX = 64 << 20 }; /* events, and bytes of their rivals */
+enum {
+    UNREAD_MAX = 1 << 20,
+    TOPK_BYTES_MAX = 64 << 20
+}; /* events, and bytes of their topk_bytes */
 
 struct stream_list {
     atomic_int refs;
@@ -20,8 +23,8 @@ struct stream_list {
     /* From `taken` on they are unread, and each owns its likeliest tokens, one block. */
     tinker_stream_event *events;
     size_t n, taken, cap;
-    size_t rivals;    /* bytes of these blocks */
-    const void *lent; /* the block of the event that was taken last */
+    size_t topk_bytes; /* bytes of these blocks */
+    const void *lent;  /* the block of the event that was taken last */
     bool ended;
     tinker_error err; /* why it ended; TINKER_OK: as it should */
     int fd;           /* -1: nobody asked for it */
@@ -64,15 +67,16 @@ void stream_list_unref(struct stream_list *l)
     free(l);
 }
 
-static size_t rivals_size(const tinker_stream_event *e)
+/* Both arrays of an event are one block, tokens first. */
+static size_t topk_size(const tinker_stream_event *e)
 {
     return e->topk * (sizeof(*e->topk_tokens) + sizeof(*e->topk_logprobs));
 }
 
 /* Give the event a block of its own; false: no memory. */
-static bool own_rivals(tinker_stream_event *e)
+static bool own_topk(tinker_stream_event *e)
 {
-    int32_t *block = e->topk ? malloc(rivals_size(e)) : NULL;
+    int32_t *block = e->topk ? malloc(topk_size(e)) : NULL;
     if (!block) {
         e->topk_tokens = NULL;
         e->topk_logprobs = NULL;
@@ -87,10 +91,10 @@ static bool own_rivals(tinker_stream_event *e)
 }
 
 /* Room for one more: where read events are, if they are half of all, else more memory. */
-static bool grow_locked(struct stream_list *l, size_t rivals)
+static bool grow_locked(struct stream_list *l, size_t topk_bytes)
 {
     size_t unread = l->n - l->taken;
-    if (unread >= UNREAD_MAX || rivals > RIVALS_MAX - l->rivals)
+    if (unread >= UNREAD_MAX || topk_bytes > TOPK_BYTES_MAX - l->topk_bytes)
         return false;
     if (l->n < l->cap)
         return true;
@@ -123,6 +127,7 @@ static bool own_fd_locked(struct stream_list *l)
     return true;
 }
 
+/* A reader in tinker_stream_next() and a poll loop on the descriptor are both possible. */
 static void wake_locked(struct stream_list *l)
 {
     pthread_cond_signal(&l->cond);
@@ -130,14 +135,16 @@ static void wake_locked(struct stream_list *l)
         os_event_signal(l->fd);
 }
 
+/* Allocation and copying are done before the lock is taken. The reader is woken even without
+ * memory: the end follows. */
 bool stream_list_push(struct stream_list *l, const tinker_stream_event *e)
 {
     tinker_stream_event own = *e;
-    bool ok = own_rivals(&own);
+    bool ok = own_topk(&own);
     pthread_mutex_lock(&l->lock);
-    ok = ok && grow_locked(l, rivals_size(&own));
+    ok = ok && grow_locked(l, topk_size(&own));
     if (ok) {
-        l->rivals += rivals_size(&own);
+        l->topk_bytes += topk_size(&own);
         l->events[l->n++] = own;
     }
     wake_locked(l);
@@ -167,6 +174,7 @@ void stream_list_end(struct stream_list *l, const tinker_error *err)
         l->wake(l->wake_arg);
 }
 
+/* The next event. Its block is lent until the next call, then freed: a reader never copies. */
 static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out, tinker_error *err)
 {
     *out = (tinker_stream_event){ .kind = TINKER_STREAM_END };
@@ -174,7 +182,7 @@ static tinker_status take_locked(struct stream_list *l, tinker_stream_event *out
     l->lent = NULL;
     if (l->taken < l->n) {
         *out = l->events[l->taken++];
-        l->rivals -= rivals_size(out);
+        l->topk_bytes -= topk_size(out);
         l->lent = out->topk_tokens;
         if (!is_ready_locked(l) && own_fd_locked(l))
             os_event_drain(l->fd);
@@ -202,6 +210,7 @@ tinker_status stream_list_next(struct stream_list *l, int64_t deadline_ms, tinke
     return s;
 }
 
+/* Made when first asked for: most programs never do, and descriptors are few. */
 int stream_list_fd(struct stream_list *l)
 {
     pthread_mutex_lock(&l->lock);

@@ -31,8 +31,9 @@
 
 enum { EVENT_BYTES_MAX = 1 << 20, LINGER_MS = 1000, SEQUENCES_TOLD = 1 << 16 };
 
-/* One sequence: what the program was told of it, and what this attempt has brought. */
-struct told {
+/* One sequence: what the program was told of it, and what this attempt has brought. Hashes stand
+ * for the tokens, so that a long stream costs no memory. */
+struct told_sequence {
     size_t n, n_again;
     uint64_t hash, hash_again; /* of the tokens */
     bool finished;
@@ -40,18 +41,18 @@ struct told {
 
 struct stream_op {
     struct operation op;
-    tinker_sampler *sampler;  /* a reference */
-    struct handler *handler;  /* a reference, once started */
-    struct stream_list *list; /* a reference */
+    tinker_sampler *sampler;    /* a reference */
+    struct sample_retry *group; /* a reference, once started */
+    struct stream_list *list;   /* a reference */
     struct buf body;
     struct call call;
-    struct dispatch dispatch;
-    struct budget_wait permit; /* of the handler */
+    struct sample_permits permits;
+    struct budget_wait permit; /* of the retry group */
     struct timer timer;        /* before another attempt */
     struct timer accepted;     /* the first event is there */
     struct timer over;         /* the last event is there; then: enough of lingering */
     tinker_retry_options retry;
-    bool use_handler, entered;
+    bool use_retry, entered;
     int failures;
     int64_t started_ns, attempt_ns;
     /* of the attempt: */
@@ -59,36 +60,39 @@ struct stream_op {
     struct arena scratch; /* of one event */
     tinker_error bad;     /* of an event; TINKER_OK: none */
     size_t n_events, n_sequences;
-    bool complete;     /* [DONE] was seen */
-    struct told *told; /* of each sequence; NULL: another attempt would make other tokens */
+    bool complete; /* [DONE] was seen */
+    struct told_sequence
+        *told; /* of each sequence; NULL: another attempt would make other tokens */
 };
 
 /* Quiet for so long only while a training step runs before the sample. */
 static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMPLE, 600000,
                                               "600",           0,      false,       false };
 
-static struct loop *loop_of(const struct stream_op *o)
+static struct loop *stream_loop(const struct stream_op *o)
 {
     return o->op.session->rt->loop;
 }
 
 /* ---- ends ------------------------------------------------------------------------------- */
 
+/* Permits go back when the sample is complete, not when the connection closes. */
 static void give_permits(struct stream_op *o, bool completed)
 {
-    dispatch_end(&o->dispatch);
+    sample_permits_give(&o->permits);
     if (o->entered)
-        handler_leave(o->handler, completed);
+        sample_retry_leave(o->group, completed);
     o->entered = false;
-    handler_release(o->handler, &o->permit);
+    sample_retry_release(o->group, &o->permit);
 }
 
-static void stop(struct stream_op *o, bool completed)
+/* Stop everything under way. Harmless when repeated. */
+static void stop_stream(struct stream_op *o, bool completed)
 {
     call_cancel(&o->call);
-    loop_disarm(loop_of(o), &o->timer);
-    loop_disarm(loop_of(o), &o->accepted);
-    loop_disarm(loop_of(o), &o->over);
+    loop_disarm(stream_loop(o), &o->timer);
+    loop_disarm(stream_loop(o), &o->accepted);
+    loop_disarm(stream_loop(o), &o->over);
     give_permits(o, completed);
 }
 
@@ -100,40 +104,49 @@ static void stream_destroy(struct operation *op)
     sse_clear(&o->sse);
     arena_clear(&o->scratch);
     free(o->told);
-    handler_unref(o->handler);
-    sampler_unref(o->sampler);
+    sample_retry_unref(o->group);
+    sampling_client_unref(o->sampler);
     stream_list_unref(o->list);
     free(o);
 }
 
-/* The future knows why; see tinker_stream_next(). */
+/* Canceled, or done with lingering. The reader sees what came before; then the future says why it
+ * ended, see tinker_stream_next(). */
 static void stream_abandon(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    err_set(&err, TINKER_ECANCELED, "the stream was cancelled");
-    stop(o, false);
+    err_set(&err, TINKER_ECANCELED, "the stream was canceled");
+    stop_stream(o, false);
     stream_list_end(o->list, &err);
     operation_destroy(op);
 }
 
-static void fail(struct stream_op *o, const tinker_error *err)
+/* The end without another attempt: told to the reader, behind the events that he has not read,
+ * and to the future. */
+static void fail_stream(struct stream_op *o, const tinker_error *err)
 {
     tinker_error copy = *err; /* it may live in the call */
-    stop(o, false);
+    stop_stream(o, false);
     stream_list_end(o->list, &copy);
     operation_fail(&o->op, &copy);
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
 
-/* Was this told by an attempt before?  *other: then it was something else. */
-static bool is_told(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
+/* Was this event told by an attempt before? Then it is compared and left out. *other: it was
+ * something else, so the sample did not come out the same. Tokens are compared where the earlier
+ * attempt broke off: until then the running hashes need not agree, at that point they must.
+ *
+ *   token   k <= n:  told; at k = n both hashes must be equal
+ *   token   k > n:   new, unless the sequence had finished
+ *   finish:          told if it had finished; wrong if fewer tokens came than before */
+static bool was_told_before(struct stream_op *o, const struct wire_sample_chunk *c, bool *other)
 {
     *other = false;
     if (!o->told)
         return false;
-    struct told *t = &o->told[c->sequence];
+    struct told_sequence *t = &o->told[c->sequence];
     if (c->kind != WIRE_CHUNK_TOKEN) {
         bool known = t->finished;
         *other = t->n_again < t->n;
@@ -151,6 +164,8 @@ static bool is_told(struct stream_op *o, const struct wire_sample_chunk *c, bool
     return again;
 }
 
+/* One event of the service to the reader. false: the stream is broken for good, and o->bad says
+ * why. */
 static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
 {
     if (c->kind == WIRE_CHUNK_FAILED) {
@@ -172,7 +187,7 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
                 (long long)c->sequence, o->n_sequences);
         return false;
     }
-    bool other, told = is_told(o, c, &other);
+    bool other, told = was_told_before(o, c, &other);
     if (other) {
         err_set(&o->bad, TINKER_EPROTOCOL,
                 "the stream was cut, and came again with other tokens in sequence %lld",
@@ -186,14 +201,18 @@ static bool take_chunk(struct stream_op *o, const struct wire_sample_chunk *c)
     return true;
 }
 
+/* The first event shows that the service has taken the request: permits of the account are for
+ * requests being submitted. */
 static void on_accepted(struct timer *t)
 {
-    dispatch_end(&container_of(t, struct stream_op, accepted)->dispatch);
+    sample_permits_give(&container_of(t, struct stream_op, accepted)->permits);
 }
 
 static void on_stream_over(struct timer *t);
 
-static bool on_event(void *state, const struct sse_event *e)
+/* One server-sent event, from inside libcurl: nothing may be sent from here, so what would lead
+ * to a new request is put off with a timer of 0 ms. */
+static bool on_sse_event(void *state, const struct sse_event *e)
 {
     struct stream_op *o = state;
     struct wire_sample_chunk c;
@@ -201,12 +220,12 @@ static bool on_event(void *state, const struct sse_event *e)
         return true;
     if (o->n_events++ == 0) { /* not now: whoever gets the permits sends, and curl is busy */
         o->accepted.fire = on_accepted;
-        loop_arm(loop_of(o), &o->accepted, 0);
+        loop_arm(stream_loop(o), &o->accepted, 0);
     }
     if (strcmp(e->data, WIRE_STREAM_DONE) == 0) {
         o->complete = true;
         o->over.fire = on_stream_over; /* not now, as above */
-        loop_arm(loop_of(o), &o->over, 0);
+        loop_arm(stream_loop(o), &o->over, 0);
         return true;
     }
     tinker_status s = wire_read_chunk(e->data, e->n, &o->scratch, &c, &o->bad);
@@ -215,7 +234,8 @@ static bool on_event(void *state, const struct sse_event *e)
     return ok;
 }
 
-static bool on_data(struct http_request *r, const void *p, size_t n)
+/* Bytes of the response body; false ends the transfer. Behind [DONE] they are ignored. */
+static bool on_stream_data(struct http_request *r, const void *p, size_t n)
 {
     struct stream_op *o = container_of(container_of(r, struct call, http), struct stream_op, call);
     tinker_error err;
@@ -228,8 +248,9 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
 
 /* ---- attempts ---------------------------------------------------------------------------- */
 
-static void tell(const struct stream_op *o, enum attempt_event step, int64_t delay_ms,
-                 const tinker_error *err)
+/* One step of an attempt to hooks and metrics; failures counts this attempt once it has failed. */
+static void report_stream_attempt(const struct stream_op *o, enum attempt_event step,
+                                  int64_t delay_ms, const tinker_error *err)
 {
     struct attempt a = { .layer = "sample",
                          .operation = "stream_sample",
@@ -239,36 +260,40 @@ static void tell(const struct stream_op *o, enum attempt_event step, int64_t del
                          .delay_ms = delay_ms,
                          .err = err,
                          .op = &o->op };
-    if (o->use_handler)
+    if (o->use_retry)
         attempt_event(o->op.session, step, &a);
 }
 
-static void attempt(struct stream_op *o)
+/* A new request from the beginning. What was told stays known; what this attempt brings is
+ * counted anew. */
+static void start_stream_attempt(struct stream_op *o)
 {
-    o->attempt_ns = loop_now_ns(loop_of(o));
+    o->attempt_ns = loop_now_ns(stream_loop(o));
     o->n_events = 0;
     for (size_t i = 0; o->told && i < o->n_sequences; i++)
         o->told[i].n_again = o->told[i].hash_again = 0;
     sse_clear(&o->sse);
-    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
-    tell(o, ATTEMPT_START, 0, NULL);
-    dispatch_start(&o->dispatch);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_sse_event, o);
+    report_stream_attempt(o, ATTEMPT_START, 0, NULL);
+    sample_permits_take(&o->permits);
 }
 
-static void on_retry(struct timer *t)
+static void on_stream_retry(struct timer *t)
 {
-    attempt(container_of(t, struct stream_op, timer));
+    start_stream_attempt(container_of(t, struct stream_op, timer));
 }
 
-/* Could another attempt do better, and may it? */
-static bool may_retry(const struct stream_op *o, bool broken)
+/* Could another attempt do better, and may it? Not when the program has read tokens that would
+ * not come again (told is NULL), and not when an event made no sense: it would make none the next
+ * time either. */
+static bool may_retry_stream(const struct stream_op *o, bool broken)
 {
     const struct call *c = &o->call;
-    if (!o->use_handler || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
+    if (!o->use_retry || (o->n_events > 0 && !o->told) || o->bad.status != TINKER_OK ||
         operation_is_spent(&o->op))
         return false;
-    const tinker_retry_options *opts = &o->handler->opts;
-    int64_t elapsed_ms = (loop_now_ns(loop_of(o)) - o->started_ns) / 1000000;
+    const tinker_retry_options *opts = &o->group->opts;
+    int64_t elapsed_ms = (loop_now_ns(stream_loop(o)) - o->started_ns) / 1000000;
     if (opts->no_retries || (opts->max_retries >= 0 && o->failures > opts->max_retries) ||
         elapsed_ms >= opts->progress_ms)
         return false;
@@ -276,27 +301,29 @@ static bool may_retry(const struct stream_op *o, bool broken)
            (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
 }
 
-/* broken: an answer without an end. */
-static void failed(struct stream_op *o, const tinker_error *err, bool broken)
+/* An attempt failed. broken: a response without an end, which is worth another attempt like a
+ * lost connection. */
+static void handle_stream_failure(struct stream_op *o, const tinker_error *err, bool broken)
 {
     struct runtime *rt = o->op.session->rt;
-    dispatch_end(&o->dispatch);
+    sample_permits_give(&o->permits);
     o->failures++;
-    bool again = may_retry(o, broken);
-    if (o->use_handler)
-        handler_failed(o->handler, err);
+    bool again = may_retry_stream(o, broken);
+    if (o->use_retry)
+        sample_retry_failed(o->group, err);
     if (!again) {
-        tell(o, ATTEMPT_FAILED, 0, err);
-        fail(o, err);
+        report_stream_attempt(o, ATTEMPT_FAILED, 0, err);
+        fail_stream(o, err);
         return;
     }
-    int64_t delay_ms = retry_sample_delay_ms(&o->handler->opts, o->failures, rt->uniform(rt));
-    tell(o, ATTEMPT_RETRY, delay_ms, err);
-    o->timer.fire = on_retry;
+    int64_t delay_ms = retry_sample_delay_ms(&o->group->opts, o->failures, rt->uniform(rt));
+    report_stream_attempt(o, ATTEMPT_RETRY, delay_ms, err);
+    o->timer.fire = on_stream_retry;
     loop_arm(rt->loop, &o->timer, delay_ms);
 }
 
-static bool on_status(struct call *c, int status)
+/* 429 and 402 pause the account: as in sample_op.c. */
+static bool on_stream_status(struct call *c, int status)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
     if (operation_is_spent(&o->op))
@@ -305,24 +332,27 @@ static bool on_status(struct call *c, int status)
         !(retry_status_is(status, RETRY_BILLING) &&
           session_billing_pause(o->op.session, c->err.message)))
         return false;
-    dispatch_pause(&o->dispatch);
+    sample_permits_pause(&o->permits);
     return true;
 }
 
+/* All events are there. The future completes now; the reader still has what he has not read. */
 static void complete_stream(struct stream_op *o)
 {
-    tell(o, ATTEMPT_STOP, 0, NULL);
+    report_stream_attempt(o, ATTEMPT_STOP, 0, NULL);
     give_permits(o, true);
     stream_list_end(o->list, NULL);
     operation_complete(&o->op, NULL);
 }
 
+/* The server keeps the response open: the connection is given up. */
 static void on_linger_end(struct timer *t)
 {
     stream_abandon(&container_of(t, struct stream_op, over)->op);
 }
 
-/* The response has not ended with its last event. */
+/* The last event is there and the response has not ended with it. The operation lingers for its
+ * end, detached from the future, so that the connection can be used again. */
 static void on_stream_over(struct timer *t)
 {
     struct stream_op *o = container_of(t, struct stream_op, over);
@@ -330,10 +360,12 @@ static void on_stream_over(struct timer *t)
     o->op.lingers = true;
     complete_stream(o);
     o->over.fire = on_linger_end;
-    loop_arm(loop_of(o), &o->over, LINGER_MS);
+    loop_arm(stream_loop(o), &o->over, LINGER_MS);
 }
 
-static void on_done(struct call *c)
+/* The response has ended, well or not. The order of the questions matters: a linger, a pause, a
+ * bad event, a missing end, completion, an error of the call. */
+static void on_stream_response(struct call *c)
 {
     struct stream_op *o = container_of(c, struct stream_op, call);
     if (o->op.lingers) {
@@ -343,7 +375,7 @@ static void on_done(struct call *c)
     tinker_error err = c->err;
     bool broken = c->outcome == CALL_OK && !o->complete;
     if (c->outcome == CALL_CAUGHT) {
-        dispatch_again(&o->dispatch);
+        sample_permits_wait_pause(&o->permits);
         return;
     }
     if (o->bad.status != TINKER_OK)
@@ -352,17 +384,18 @@ static void on_done(struct call *c)
         err_set(&err, TINKER_EPROTOCOL, "the stream ended in the middle");
     else if (o->complete) { /* how the connection ends does not matter any more */
         complete_stream(o);
-        stop(o, true);
+        stop_stream(o, true);
         operation_destroy(&o->op);
         return;
     }
     operation_note_response(&o->op, c);
-    failed(o, &err, broken);
+    handle_stream_failure(o, &err, broken);
 }
 
-static void send(struct dispatch *d)
+/* All permits are held: send. Events arrive through on_stream_data() while the call runs. */
+static void send_stream(struct sample_permits *d)
 {
-    struct stream_op *o = container_of(d, struct stream_op, dispatch);
+    struct stream_op *o = container_of(d, struct stream_op, permits);
     struct call *c = &o->call;
     c->session = o->op.session;
     c->op = &o->op;
@@ -374,48 +407,50 @@ static void send(struct dispatch *d)
     c->accept = "text/event-stream";
     c->extra[0] = (struct http_header){ "X-Tinker-Sampling-Backpressure", "1", false };
     c->n_extra = 1;
-    c->http.on_data = on_data;
-    c->catch = on_status;
-    c->done = on_done;
+    c->http.on_data = on_stream_data;
+    c->catch = on_stream_status;
+    c->done = on_stream_response;
     call_start(c);
 }
 
-static void permitted(struct stream_op *o)
+/* The stream has its place in the retry group until it ends. */
+static void begin_stream(struct stream_op *o)
 {
-    o->started_ns = loop_now_ns(loop_of(o));
-    if (o->handler)
-        handler_enter(o->handler);
-    o->entered = o->handler != NULL;
-    attempt(o);
+    o->started_ns = loop_now_ns(stream_loop(o));
+    if (o->group)
+        sample_retry_enter(o->group);
+    o->entered = o->group != NULL;
+    start_stream_attempt(o);
 }
 
-static void on_permit(struct budget_wait *w)
+static void on_stream_permit(struct budget_wait *w)
 {
     struct stream_op *o = container_of(w, struct stream_op, permit);
-    o->handler->waiting--;
-    permitted(o);
+    o->group->waiting--;
+    begin_stream(o);
 }
 
+/* As sample_start(). */
 static void stream_start(struct operation *op)
 {
     struct stream_op *o = (struct stream_op *)op;
     tinker_error err;
-    o->dispatch.session = op->session;
-    o->dispatch.go = send;
-    if (!o->use_handler) {
-        permitted(o);
+    o->permits.session = op->session;
+    o->permits.go = send_stream;
+    if (!o->use_retry) {
+        begin_stream(o);
         return;
     }
-    o->handler = handler_ref(op->session, o->sampler->id, &o->retry, &err);
-    if (!o->handler) {
-        fail(o, &err);
+    o->group = sample_retry_ref(op->session, o->sampler->id, &o->retry, &err);
+    if (!o->group) {
+        fail_stream(o, &err);
         return;
     }
-    o->permit.granted = on_permit;
-    if (budget_take(&o->handler->permits, &o->permit, 1))
-        permitted(o);
+    o->permit.granted = on_stream_permit;
+    if (budget_take(&o->group->permits, &o->permit, 1))
+        begin_stream(o);
     else
-        o->handler->waiting++;
+        o->group->waiting++;
 }
 
 static const struct operation_class stream_class = { "stream_sample", stream_start, stream_abandon,
@@ -423,7 +458,10 @@ static const struct operation_class stream_class = { "stream_sample", stream_sta
 
 /* ---- the user's side --------------------------------------------------------------------- */
 
-static struct stream_op *make(tinker_sampler *s, const struct sample_request *r, tinker_error *err)
+/* Only a sample that comes out the same again, with a seed or at temperature 0, remembers what
+ * was told; `told` is NULL for others, and for more sequences than anybody asks for. */
+static struct stream_op *stream_op_new(tinker_sampler *s, const struct sample_request *r,
+                                       tinker_error *err)
 {
     struct stream_op *o = calloc(1, sizeof(*o));
     struct stream_list *list = o ? stream_list_new() : NULL;
@@ -440,26 +478,16 @@ static struct stream_op *make(tinker_sampler *s, const struct sample_request *r,
     o->list = list;
     o->sampler = s;
     o->n_sequences = r->opts.num_samples;
-    o->dispatch.bytes = (int64_t)wire_prompt_bytes(r->prompt);
-    o->use_handler = !s->session->server.sample_no_retries;
-    sampler_ref(s);
+    o->permits.bytes = (int64_t)wire_prompt_bytes(r->prompt);
+    o->use_retry = !s->session->server.sample_no_retries;
+    sampling_client_ref(s);
     pthread_mutex_lock(&s->base->lock);
     o->retry = s->base->retry;
     pthread_mutex_unlock(&s->base->lock);
-    sse_init(&o->sse, EVENT_BYTES_MAX, on_event, o);
+    sse_init(&o->sse, EVENT_BYTES_MAX, on_sse_event, o);
     arena_init(&o->scratch, 4 * EVENT_BYTES_MAX);
     buf_init(&o->body, SIZE_MAX / 4);
     return o;
-}
-
-/* What was asked of the prompt: streams tell of sampled tokens only. */
-static const char *not_in_streams(const tinker_sample_options *o)
-{
-    return o->prompt_logprobs           ? "prompt_logprobs"
-           : o->topk_prompt_logprobs    ? "topk_prompt_logprobs"
-           : o->target_prompt_logprobs  ? "target_prompt_logprobs"
-           : o->prompt_alt_tokens_k > 0 ? "prompt_alt_tokens_k"
-                                        : NULL;
 }
 
 tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
@@ -470,7 +498,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     const struct wire_opt_bool *offered = &s->session->server.stream_sample;
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
-    const char *missing = not_in_streams(&r.opts);
+    const char *missing = sample_prompt_option(&r);
     if (missing) {
         err_set(err, TINKER_EINVAL, "%s: no stream carries it; tinker_sampler_sample() does",
                 missing);
@@ -485,7 +513,7 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
         err_nomem(err, "stream");
         return NULL;
     }
-    struct stream_op *o = make(s, &r, err);
+    struct stream_op *o = stream_op_new(s, &r, err);
     if (o) {
         st->list = o->list;
         stream_list_ref(st->list);
@@ -501,6 +529,9 @@ tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input
     return NULL;
 }
 
+/* First what is there, without asking whether waiting is allowed: a callback may read what has
+ * come. The list knows how the stream ended, the future why it was canceled; when both happen at
+ * once, the future is right. */
 tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_stream_event *out,
                                  tinker_error *err)
 {
@@ -514,7 +545,7 @@ tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms, tinker_s
     bool over = tinker_future_done(st->future);
     if (s == TINKER_ETIMEDOUT && over) /* just now: what came before is read before */
         s = stream_list_next(st->list, 0, out, &mine);
-    /* Cancelled, or its deadline passed: the future says which, and before the list ends. */
+    /* Canceled, or its deadline passed: the future says which, and before the list ends. */
     if ((s == TINKER_ECANCELED || s == TINKER_ETIMEDOUT) && over)
         s = tinker_future_wait(st->future, 0, &mine);
     if (s != TINKER_OK && err)
@@ -530,9 +561,19 @@ int tinker_stream_fd(tinker_stream *st, tinker_error *err)
     return fd;
 }
 
-tinker_future *tinker_stream_future(tinker_stream *st)
+const tinker_future *tinker_stream_future(const tinker_stream *st)
 {
     return st->future;
+}
+
+void tinker_stream_cancel(tinker_stream *st)
+{
+    tinker_future_cancel(st->future);
+}
+
+void tinker_stream_set_deadline(tinker_stream *st, int64_t timeout_ms)
+{
+    tinker_future_set_deadline(st->future, timeout_ms);
 }
 
 void tinker_stream_free(tinker_stream *st)

@@ -14,7 +14,7 @@
 #include "client/call/breaker.h"
 #include "client/session/env.h"
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/call/call_options.h"
 #include "client/session/credentials_file.h"
 #include "wire/wire.h"
@@ -417,7 +417,7 @@ static tinker_status set_extras(struct config *c, const tinker_service_options *
         return err_set(err, TINKER_EINVAL,
                        "breaker: a service takes no judge, it would run on the "
                        "library's I/O thread");
-    char *scope = limits_scope(c->base_url);
+    char *scope = sample_limits_scope(c->base_url);
     c->breaker_scope = scope ? arena_strdup(&c->arena, scope) : NULL;
     free(scope);
     return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");

@@ -204,7 +204,7 @@ static void close_sessions(void *arg)
         session_close(c->service->session, on_session_closed, c);
     if (c->service->rest)
         session_close(c->service->rest, on_session_closed, c);
-    shadow_close_all(c->service, on_session_closed, c);
+    sampler_export_close_all(c->service, on_session_closed, c);
 }
 
 /* Close the sessions on the loop thread, wait, then wait for callbacks of custom losses and for
@@ -214,7 +214,7 @@ static void end_service(tinker_service *s)
 {
     if (s->rt->pid == getpid()) {
         struct closing c = { s, s->session, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-                             (s->session != NULL) + (s->rest != NULL) + shadow_count(s) };
+                             (s->session != NULL) + (s->rest != NULL) + sampler_export_count(s) };
         runtime_sync(s->rt, close_sessions, &c);
         pthread_mutex_lock(&c.lock);
         while (c.open > 0)
@@ -223,7 +223,7 @@ static void end_service(tinker_service *s)
         custom_jobs_wait(c.session);
         runtime_drain_callbacks(s->rt);
         runtime_unref(s->rt);
-        shadow_free_all(s);
+        sampler_export_free_all(s);
     }
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->importing);

@@ -17,10 +17,10 @@ struct tinker_service {
     struct runtime *rt;
     struct config cfg;
     pthread_mutex_t lock;
-    struct session *session, *rest; /* lock; made on first use */
-    bool finished;                  /* lock; nothing new in the session */
-    struct shadow *shadows;         /* lock; sessions of other processes */
-    pthread_mutex_t importing;      /* one import at a time; the I/O thread never takes it */
+    struct session *session, *rest;             /* lock; made on first use */
+    bool finished;                              /* lock; nothing new in the session */
+    struct imported_session *imported_sessions; /* lock; sessions of other processes */
+    pthread_mutex_t importing; /* one import at a time; the I/O thread never takes it */
     struct queue_observer observer;
     struct hooks hooks;
 };
@@ -38,11 +38,12 @@ tinker_sampler *service_await_sampler(tinker_future *f, int64_t timeout_ms, tink
 /* The request id in the answer of an accepted submission; else c->err is set. */
 tinker_status submission_id(struct call *c, char *out, size_t size);
 
-/* shadow.c: what another process needs to use the sampler, appended; loop thread. */
-tinker_status shadow_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
-/* The shadows of a service that is being freed. */
-int shadow_count(const tinker_service *s);
-void shadow_close_all(tinker_service *s, void (*closed)(void *arg), void *arg); /* loop thread */
-void shadow_free_all(tinker_service *s);
+/* sampler_export.c: what another process needs to use the sampler, appended; loop thread. */
+tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tinker_error *err);
+/* The imported_sessions of a service that is being freed. */
+int sampler_export_count(const tinker_service *s);
+void sampler_export_close_all(tinker_service *s, void (*closed)(void *arg),
+                              void *arg); /* loop thread */
+void sampler_export_free_all(tinker_service *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/session/startup.h"
 #include "client/observe/telemetry.h"
 
@@ -95,7 +95,7 @@ static void session_free(struct session *h)
     startup_free(h->startup);
     telemetry_free(h->telemetry);
     auth_free(h->auth);
-    limits_unref(h->limits);
+    sample_limits_unref(h->limits);
     for (int i = 0; i < POOL_COUNT; i++)
         http_pool_free(h->pools[i]);
     http_common_free(h->common);

@@ -49,8 +49,8 @@ struct session_wait {
 struct call;
 struct startup;
 struct telemetry;
-struct limits;
-struct handler;
+struct sample_limits;
+struct sample_retry;
 struct queue_observer;
 struct hooks;
 
@@ -70,8 +70,8 @@ struct session {
     struct auth *auth;
     struct startup *startup; /* while starting, and for the refreshes and heartbeats later */
     struct telemetry *_Atomic telemetry; /* any */
-    struct limits *limits;               /* of sampling; shared by sessions of one account */
-    struct handler *handlers;
+    struct sample_limits *limits;        /* of sampling; shared by sessions of one account */
+    struct sample_retry *sample_retries;
     struct queue_observer *observer;           /* the service's, NULL: none */
     struct hooks *hooks;                       /* any; the service's, NULL: none */
     struct arena arena;                        /* of server and session_id */

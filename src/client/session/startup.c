@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "client/call/call.h"
 #include "client/session/session.h"
-#include "client/sampling/rate_limits.h"
+#include "client/sampling/sample_limits.h"
 #include "client/observe/telemetry.h"
 #include "wire/wire.h"
 
@@ -339,9 +339,9 @@ static void on_config(struct call *c)
     h->pools[POOL_CONFIG] = NULL;
     budget_init_bytes(&h->response_bytes, h->server.inflight_response_bytes_semaphore_size);
     budget_init_bytes(&h->train_bytes, h->server.fwdbwd_dispatch_bytes_semaphore_size);
-    limits_unref(h->limits);
-    h->limits = limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
-                           h->server.sample_dispatch_bytes_semaphore_size);
+    sample_limits_unref(h->limits);
+    h->limits = sample_limits_ref(h->cfg->base_url, h->cfg->api_key, h->cfg->isolate_limits,
+                                  h->server.sample_dispatch_bytes_semaphore_size);
     if (!h->limits) {
         tinker_error err;
         err_nomem(&err, "session");

@@ -48,7 +48,7 @@ void custom_metrics_free(struct custom_metrics *m)
     free(m);
 }
 
-static tinker_named_number *find(tinker_named_number *v, size_t n, const char *name)
+static tinker_named_number *find_named_tensor(tinker_named_number *v, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(v[i].name, name) == 0)
@@ -66,7 +66,7 @@ tinker_status custom_metrics_lay(const struct custom_metrics *m, struct arena *a
     if (n)
         memcpy(v, out->metrics, n * sizeof(*v));
     for (size_t i = 0; i < m->n; i++) {
-        tinker_named_number *same = find(v, n, m->v[i].name);
+        tinker_named_number *same = find_named_tensor(v, n, m->v[i].name);
         if (same) {
             same->value = m->v[i].value;
             continue;
@@ -83,7 +83,7 @@ tinker_status custom_metrics_lay(const struct custom_metrics *m, struct arena *a
 
 /* ---- checking the data ----------------------------------------------------------------- */
 
-static const tinker_named_tensor *input(const tinker_datum *d, const char *name)
+static const tinker_named_tensor *find_input(const tinker_datum *d, const char *name)
 {
     for (size_t i = 0; i < d->n_inputs; i++)
         if (strcmp(d->inputs[i].name, name) == 0)
@@ -101,6 +101,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* The error lists all inputs that would not be sent, sorted, so that one message is enough to fix
+ * the data. */
 static tinker_status refuse_extra(const tinker_datum *d, size_t i, size_t n_extra,
                                   tinker_error *err)
 {
@@ -125,6 +127,9 @@ static tinker_status refuse_extra(const tinker_datum *d, size_t i, size_t n_extr
     return s;
 }
 
+/* Refuse before anything is sent. Only target_tokens and weights go to the service, which
+ * computes logprobs of the targets; whatever else the loss needs stays here, and the caller must
+ * say that he knows. */
 tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_custom_options *opts,
                            tinker_error *err)
 {
@@ -135,7 +140,7 @@ tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_cust
         size_t extra = 0;
         for (size_t k = 0; k < data[i].n_inputs; k++)
             extra += !is_sent(data[i].inputs[k].name);
-        if (!input(&data[i], "target_tokens"))
+        if (!find_input(&data[i], "target_tokens"))
             s = err_set(err, TINKER_EINVAL, "data[%zu]: target_tokens must be provided", i);
         else if (extra && !opts->strip_local_inputs)
             s = refuse_extra(&data[i], i, extra, err);
@@ -145,7 +150,8 @@ tinker_status custom_check(const tinker_datum *data, size_t n, const tinker_cust
 
 /* ---- data of the two passes --------------------------------------------------------------- */
 
-static size_t elements(const tinker_tensor *t)
+/* Elements of the dense form: a sparse tensor lists fewer. */
+static size_t count_elements(const tinker_tensor *t)
 {
     size_t n = 1;
     for (size_t i = 0; t->shape && i < t->ndim; i++)
@@ -153,32 +159,35 @@ static size_t elements(const tinker_tensor *t)
     return t->shape ? n : t->n;
 }
 
-/* The same datum with these weights and nothing local.  in has room for two. */
+/* The same datum with these weights and nothing local. in has room for two. */
 static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *weights,
                                  tinker_named_tensor *in)
 {
-    in[0] = *input(d, "target_tokens");
+    in[0] = *find_input(d, "target_tokens");
     in[1] = (tinker_named_tensor){ "weights", *weights };
     return (tinker_datum){ d->model_input, in, 2 };
 }
 
-/* What is sent first: weights as they are, zeros where there are none. */
+/* What is sent first: weights as they are, zeros where there are none. The forward pass ignores
+ * them; they are there because a datum of cross_entropy must have some. One block of zeros, as
+ * long as the longest datum, serves all. */
 tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, size_t n)
 {
     tinker_datum *out = arena_array(a, n, sizeof(*out));
     tinker_named_tensor *in = arena_array(a, 2 * n, sizeof(*in));
     size_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t len = elements(&input(&data[i], "target_tokens")->tensor);
-        most = !input(&data[i], "weights") && len > most ? len : most;
+        size_t len = count_elements(&find_input(&data[i], "target_tokens")->tensor);
+        most = !find_input(&data[i], "weights") && len > most ? len : most;
     }
     const float *zeros = arena_array(a, most, sizeof(*zeros)); /* shared by all */
     if (!out || !in || !zeros)
         return NULL;
     for (size_t i = 0; i < n; i++) {
-        const tinker_named_tensor *w = input(&data[i], "weights");
-        const tinker_tensor *t = &input(&data[i], "target_tokens")->tensor;
-        tinker_tensor none = { TINKER_FLOAT32, zeros, elements(t), t->shape, t->ndim, NULL, NULL };
+        const tinker_named_tensor *w = find_input(&data[i], "weights");
+        const tinker_tensor *t = &find_input(&data[i], "target_tokens")->tensor;
+        tinker_tensor none = { TINKER_FLOAT32, zeros, count_elements(t), t->shape, t->ndim,
+                               NULL,           NULL };
         out[i] = w && data[i].n_inputs == 2
                      ? data[i]
                      : with_weights(&data[i], w ? &w->tensor : &none, in + 2 * i);
@@ -186,7 +195,9 @@ tinker_datum *custom_forward_data(struct arena *a, const tinker_datum *data, siz
     return out;
 }
 
-/* The sparse form of a matrix, when the reference would send it so; false: no memory. */
+/* The sparse form (compressed rows: values, columns, and where each row begins) of a matrix of
+ * weights, when the reference would send it so; a custom loss over k candidates per position
+ * mostly has gradient 0. false: no memory. */
 static bool maybe_sparse(struct arena *a, tinker_tensor *t)
 {
     const double *v = t->data;
@@ -215,7 +226,12 @@ static bool maybe_sparse(struct arena *a, tinker_tensor *t)
     return true;
 }
 
-/* What is sent second: weights of minus the gradient. */
+/* What is sent second. Cross-entropy with weights w has the loss
+ *
+ *   L' = - sum_i w_i * logprob_i,   dL'/dlogprob_i = - w_i
+ *
+ * so w_i = - dL/dlogprob_i makes the service backpropagate the gradient of the custom loss L.
+ * Values of L' mean nothing; its metrics are overlaid by those of the loss. */
 tinker_datum *custom_backward_data(struct arena *a, const tinker_datum *data,
                                    const tinker_loss_report *r)
 {
@@ -239,6 +255,8 @@ tinker_datum *custom_backward_data(struct arena *a, const tinker_datum *data,
 
 /* ---- the two passes ------------------------------------------------------------------------- */
 
+/* Where the logprobs of each datum are in the result of the forward pass. Nothing is copied: the
+ * future keeps them. */
 tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tinker_tensor *out,
                               tinker_error *err)
 {
@@ -257,27 +275,14 @@ tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tink
     return TINKER_OK;
 }
 
-/* Wait for a pass that nobody else knows; a timeout ends it. */
-static tinker_status await(tinker_future *f, int64_t timeout_ms, tinker_error *err)
-{
-    tinker_status s = tinker_future_wait(f, timeout_ms, err);
-    if (s == TINKER_ETIMEDOUT && !tinker_future_done(f)) {
-        err_set(err, s, "forward pass of a custom loss not complete after %lld ms",
-                (long long)timeout_ms);
-        last_error_append(err, f);
-        tinker_future_cancel(f);
-    }
-    return s;
-}
-
 /* What happens is told to the hooks of the service, then to the caller's own observer. */
 struct told {
     struct hooks *hooks;
-    tinker_loss_observer *observer;
+    tinker_loss_event_fn *observer;
     void *state;
 };
 
-static void tell(const tinker_loss_event *event, void *state)
+static void send_loss_event(const tinker_loss_event *event, void *state)
 {
     const struct told *to = state;
     loss_event(to->hooks, event);
@@ -285,73 +290,15 @@ static void tell(const tinker_loss_event *event, void *state)
         to->observer(event, to->state);
 }
 
+/* Run the loss and its regularizers, and differentiate. Both the hooks of the service and the
+ * observer in the options hear of every step. */
 tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, void *state,
                                     const tinker_datum *data, const tinker_tensor *logprobs,
                                     size_t n, const tinker_custom_options *opts, tinker_error *err)
 {
     struct told to = { hooks, opts->observer, opts->observer_state };
     tinker_custom_options told = *opts;
-    told.observer = tell;
+    told.observer = send_loss_event;
     told.observer_state = &to;
     return tinker_loss_evaluate(fn, state, data, logprobs, n, &told, err);
-}
-
-static tinker_loss_report *forward(tinker_training *t, struct arena *a, const tinker_datum *data,
-                                   size_t n, tinker_loss_fn *fn, void *state,
-                                   const tinker_custom_options *opts, int64_t timeout_ms,
-                                   tinker_error *err)
-{
-    const tinker_datum *plain = custom_forward_data(a, data, n);
-    tinker_tensor *logprobs = arena_array(a, n, sizeof(*logprobs));
-    if (!plain || !logprobs) {
-        err_nomem(err, "data of a custom loss");
-        return NULL;
-    }
-    tinker_future *f = tinker_training_forward(t, plain, n, &custom_cross_entropy, err);
-    tinker_loss_report *r = NULL;
-    if (f && await(f, timeout_ms, err) == TINKER_OK &&
-        custom_logprobs(tinker_future_forward_backward(f), n, logprobs, err) == TINKER_OK)
-        r = custom_evaluate(t->session->hooks, fn, state, data, logprobs, n, opts, err);
-    tinker_future_free(f);
-    return r;
-}
-
-static tinker_future *backward(tinker_training *t, struct arena *a, const tinker_datum *data,
-                               const tinker_loss_report *r, tinker_error *err)
-{
-    const tinker_datum *weighted = custom_backward_data(a, data, r);
-    struct custom_metrics *m = custom_metrics_new(r->metrics, r->n_metrics);
-    tinker_future *f = NULL;
-    if (weighted && m)
-        f = trainer_backward_custom(t, weighted, r->n_gradients, &custom_cross_entropy, &m, err);
-    else
-        err_nomem(err, "gradients of a custom loss");
-    custom_metrics_free(m);
-    return f;
-}
-
-tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
-                                                       size_t n, tinker_loss_fn *fn, void *state,
-                                                       const tinker_custom_options *opts,
-                                                       int64_t timeout_ms,
-                                                       tinker_loss_report **report,
-                                                       tinker_error *err)
-{
-    tinker_custom_options ours;
-    if (report)
-        *report = NULL;
-    if (runtime_may_block("tinker_training_forward_backward_custom", err) != TINKER_OK ||
-        evaluate_check(opts, fn, &ours, err) != TINKER_OK ||
-        custom_check(data, n, &ours, err) != TINKER_OK)
-        return NULL;
-    struct arena a;
-    arena_init(&a, SIZE_MAX);
-    tinker_loss_report *r = forward(t, &a, data, n, fn, state, &ours, timeout_ms, err);
-    tinker_future *f = r ? backward(t, &a, data, r, err) : NULL;
-    if (f && report)
-        *report = r;
-    else
-        tinker_loss_report_free(r);
-    arena_clear(&a);
-    return f;
 }

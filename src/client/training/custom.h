@@ -1,5 +1,5 @@
-/* custom.h - the parts of a custom loss that its two forms share, and its metrics on their way
- * into the result of the backward pass. */
+/* custom.h - a custom loss: its data, its metrics on their way into the result of the backward
+ * pass, and the job between the two passes. */
 #ifndef CLIENT_CUSTOM_H
 #define CLIENT_CUSTOM_H
 
@@ -36,23 +36,18 @@ tinker_loss_report *custom_evaluate(struct hooks *hooks, tinker_loss_fn *fn, voi
 
 /* custom_future.c: the loss between the two passes, on a thread of its own. */
 struct custom_job;
-struct train_op;
+struct training_op;
 /* The bodies of the backward pass, as the forward pass was cut: ends[i] is where part i ends. */
 void custom_job_plan(struct custom_job *job, int64_t first_id, const size_t *ends, size_t n_parts);
-void custom_job_bind(struct custom_job *job, struct train_op *backward);
+void custom_job_bind(struct custom_job *job, struct training_op *backward);
 void custom_job_leave(struct custom_job *job); /* loop thread: the operation is going */
 /* Wait until no loss of this session runs.  Not on a library thread. */
 void custom_jobs_wait(const void *session);
 
 /* training.c: both passes with their ids reserved together; the second waits for the job.
  * *forward is a future of the caller's. */
-tinker_future *trainer_submit_custom(struct tinker_training *t, const tinker_datum *data, size_t n,
-                                     struct custom_job *job, tinker_future **forward,
-                                     tinker_error *err);
-
-/* training.c: a forward_backward whose result gets *overlay, which becomes its own. */
-tinker_future *trainer_backward_custom(struct tinker_training *t, const tinker_datum *data,
-                                       size_t n, const tinker_loss *loss,
-                                       struct custom_metrics **overlay, tinker_error *err);
+tinker_future *training_submit_custom(struct tinker_training *t, const tinker_datum *data, size_t n,
+                                      struct custom_job *job, tinker_future **forward,
+                                      tinker_error *err);
 
 #endif

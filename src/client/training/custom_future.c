@@ -18,6 +18,7 @@
 #include "wire/check.h"
 #include "wire/proto.h"
 
+/* A job whose user code may still run. tinker_service_free() waits for those of its service. */
 struct running {
     struct running *next;
     const void *session; /* only to tell services apart */
@@ -28,7 +29,7 @@ struct custom_job {
     struct running run;
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    struct train_op *op;                      /* lock; the second pass, NULL: over */
+    struct training_op *op;                   /* lock; the second pass, NULL: over */
     enum { JOB_NEW, JOB_GO, JOB_NONE } state; /* lock; is there anything to do? */
     struct loop *loop;
     struct loop_task task;
@@ -54,19 +55,14 @@ struct custom_job {
 
 /* ---- how many run ------------------------------------------------------------------------ */
 
+/* One list for the process: a service that is being freed cannot keep the list of those that
+ * outlive it. */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static struct running *running; /* running_lock */
 
-static void running_add(struct running *r)
-{
-    pthread_mutex_lock(&running_lock);
-    r->next = running;
-    running = r;
-    pthread_mutex_unlock(&running_lock);
-}
-
-static void running_remove(struct running *r)
+/* The user's function has returned, or will not be called. */
+static void unregister_running(struct running *r)
 {
     pthread_mutex_lock(&running_lock);
     struct running **at = &running;
@@ -77,24 +73,26 @@ static void running_remove(struct running *r)
     pthread_mutex_unlock(&running_lock);
 }
 
-static bool runs_locked(const void *session)
-{
-    for (const struct running *r = running; r; r = r->next)
-        if (r->session == session)
-            return true;
-    return false;
-}
-
+/* Not on a library thread: the loss may be waiting for something that this thread does. */
 void custom_jobs_wait(const void *session)
 {
     pthread_mutex_lock(&running_lock);
-    while (session && runs_locked(session))
-        pthread_cond_wait(&running_changed, &running_lock);
+    const struct running *r = session ? running : NULL;
+    while (r) {
+        if (r->session == session) { /* wait, and look at the whole list again */
+            pthread_cond_wait(&running_changed, &running_lock);
+            r = running;
+        } else {
+            r = r->next;
+        }
+    }
     pthread_mutex_unlock(&running_lock);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+/* Two references: the thread's (handed to deliver_bodies() when it posts) and the backward
+ * pass's. */
 static void job_unref(struct custom_job *j)
 {
     if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1)
@@ -110,6 +108,9 @@ static void job_unref(struct custom_job *j)
     free(j);
 }
 
+/* How the data was cut, decided by the forward pass. A failed allocation shows as NULL in `ends`
+ * or `bodies` and is reported by compute_gradient(), because here it is too late to refuse the
+ * request. */
 void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends, size_t n_parts)
 {
     j->first_id = first_id;
@@ -120,13 +121,15 @@ void custom_job_plan(struct custom_job *j, int64_t first_id, const size_t *ends,
         buf_init(&j->bodies[i], SIZE_MAX / 4);
 }
 
-void custom_job_bind(struct custom_job *j, struct train_op *backward)
+/* Which backward pass gets the bodies; NULL: none any more. */
+void custom_job_bind(struct custom_job *j, struct training_op *backward)
 {
     pthread_mutex_lock(&j->lock);
     j->op = backward;
     pthread_mutex_unlock(&j->lock);
 }
 
+/* The backward pass is going: it is not to be found any more, and its reference goes. */
 void custom_job_leave(struct custom_job *j)
 {
     if (!j)
@@ -138,7 +141,7 @@ void custom_job_leave(struct custom_job *j)
 /* ---- a copy of the data --------------------------------------------------------------------- */
 
 /* *p, n bytes, in the arena; false: no memory. */
-static bool copy(struct arena *a, const void **p, size_t n)
+static bool copy_bytes(struct arena *a, const void **p, size_t n)
 {
     if (!*p)
         return true;
@@ -146,6 +149,8 @@ static bool copy(struct arena *a, const void **p, size_t n)
     return *p != NULL;
 }
 
+/* A text in place of the caller's; a failed allocation shows in the arena and in the NULL that is
+ * left. */
 static bool copy_text(struct arena *a, const char **s)
 {
     if (*s)
@@ -153,26 +158,30 @@ static bool copy_text(struct arena *a, const char **s)
     return true;
 }
 
+/* Everything a tensor points to. crow has one entry more than there are rows. */
 static bool copy_tensor(struct arena *a, tinker_tensor *t)
 {
     size_t rows = t->shape && t->ndim ? (size_t)t->shape[0] : 0;
-    return copy(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
-           copy(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
-           copy(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
-           copy(a, (const void **)&t->col, t->n * sizeof(*t->col));
+    return copy_bytes(a, &t->data, t->n * wire_dtype_size(t->dtype)) &&
+           copy_bytes(a, (const void **)&t->shape, t->ndim * sizeof(*t->shape)) &&
+           copy_bytes(a, (const void **)&t->crow, (rows + 1) * sizeof(*t->crow)) &&
+           copy_bytes(a, (const void **)&t->col, t->n * sizeof(*t->col));
 }
 
 static bool copy_chunk(struct arena *a, tinker_chunk *c)
 {
-    return copy(a, (const void **)&c->tokens, c->n_tokens * sizeof(*c->tokens)) &&
-           copy(a, &c->bytes, c->n_bytes) && copy_text(a, &c->format) && copy_text(a, &c->location);
+    return copy_bytes(a, (const void **)&c->tokens, c->n_tokens * sizeof(*c->tokens)) &&
+           copy_bytes(a, &c->bytes, c->n_bytes) && copy_text(a, &c->format) &&
+           copy_text(a, &c->location);
 }
 
+/* The structs were copied by value; what they point to follows, so the casts write to our own
+ * copies. */
 static bool copy_datum(struct arena *a, tinker_datum *d)
 {
     tinker_model_input *m = &d->model_input;
-    if (!copy(a, (const void **)&m->chunks, m->n_chunks * sizeof(*m->chunks)) ||
-        !copy(a, (const void **)&d->inputs, d->n_inputs * sizeof(*d->inputs)))
+    if (!copy_bytes(a, (const void **)&m->chunks, m->n_chunks * sizeof(*m->chunks)) ||
+        !copy_bytes(a, (const void **)&d->inputs, d->n_inputs * sizeof(*d->inputs)))
         return false;
     bool ok = true;
     for (size_t i = 0; ok && i < m->n_chunks; i++)
@@ -185,6 +194,7 @@ static bool copy_datum(struct arena *a, tinker_datum *d)
     return ok;
 }
 
+/* The caller may free his data when the submit returns, and the loss reads it much later. */
 static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 {
     j->data = arena_memdup(&j->arena, data, n * sizeof(*data));
@@ -199,6 +209,7 @@ static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* The backward pass, cut as the forward pass was: its parts have these numbers and no others. */
 static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data, tinker_error *err)
 {
     size_t from = 0;
@@ -210,6 +221,7 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
             .data = data + from,
             .n_data = j->ends[i] - from,
             .loss = custom_cross_entropy,
+            .shaped = true,
         };
         buf_reset(&j->bodies[i]);
         s = wire_encode_forward_backward_request(&req, &j->bodies[i], err);
@@ -218,7 +230,9 @@ static tinker_status write_bodies(struct custom_job *j, const tinker_datum *data
     return s;
 }
 
-static tinker_status compute(struct custom_job *j)
+/* The work of the thread: logprobs of the forward pass, loss and gradient, bodies of the backward
+ * pass. j->err has the reason of a failure. */
+static tinker_status compute_gradient(struct custom_job *j)
 {
     tinker_tensor *logprobs = arena_array(&j->arena, j->n, sizeof(*logprobs));
     if (!logprobs || !j->ends || !j->bodies)
@@ -238,12 +252,15 @@ static tinker_status compute(struct custom_job *j)
     return write_bodies(j, weighted, &j->err);
 }
 
-static void deliver(struct loop_task *t)
+/* On the loop thread. From here on only this thread writes op->job, so the op found here is
+ * alive. The order matters: the job lets go of the op before the op goes on, since going on may
+ * end it. */
+static void deliver_bodies(struct loop_task *t)
 {
     struct custom_job *j = container_of(t, struct custom_job, task);
-    struct train_op *op = j->op; /* written by this thread only, from now on */
+    struct training_op *op = j->op; /* written by this thread only, from now on */
     if (op && !op->op.future) {
-        op = NULL; /* cancelled; what is left of it will leave */
+        op = NULL; /* canceled; what is left of it will leave */
     } else if (op) {
         bool made = j->err.status == TINKER_OK;
         tinker_error err = j->err;
@@ -252,7 +269,7 @@ static void deliver(struct loop_task *t)
             op->parts[i].body = j->bodies[i];
             memset(&j->bodies[i], 0, sizeof(j->bodies[i]));
         }
-        train_op_count(op);
+        training_op_count(op);
         op->overlay = j->metrics;
         op->op.future->report = j->report;
         j->metrics = NULL;
@@ -260,14 +277,18 @@ static void deliver(struct loop_task *t)
         custom_job_leave(j);
         op->job = NULL;
         if (made)
-            train_op_go(op);
+            training_op_resume(op);
         else
-            train_op_refuse(op, &err); /* the next request fills its numbers: see gap.h */
+            training_op_refuse(op, &err); /* the next request fills its numbers: see seq_gap.h */
     }
     job_unref(j);
 }
 
-static void *run(void *arg)
+/* The thread of one loss. It starts before the passes are submitted, because starting a thread
+ * may fail and a submitted pass cannot be taken back; JOB_NEW is the wait for that decision. It
+ * may wait for the forward pass; once that is there it is marked as a library thread, and the
+ * user's function, which could otherwise deadlock, may not wait. */
+static void *run_job(void *arg)
 {
     struct custom_job *j = arg;
     pthread_mutex_lock(&j->lock);
@@ -278,11 +299,11 @@ static void *run(void *arg)
     bool forwarded = go && tinker_future_wait(j->forward, -1, &j->err) == TINKER_OK;
     runtime_mark_thread();
     if (forwarded)
-        compute(j);
-    running_remove(&j->run); /* the user's code is through */
+        compute_gradient(j);
+    unregister_running(&j->run); /* the user's code is through */
     pthread_mutex_lock(&j->lock);
     bool posted = j->op != NULL;
-    j->task.run = deliver;
+    j->task.run = deliver_bodies;
     if (posted)
         loop_post(j->loop, &j->task);
     pthread_mutex_unlock(&j->lock);
@@ -293,6 +314,7 @@ static void *run(void *arg)
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
+/* With both references; on failure both are given back. */
 static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, size_t n,
                                   const tinker_custom_options *opts, tinker_error *err)
 {
@@ -321,19 +343,11 @@ static struct custom_job *job_new(tinker_training *t, const tinker_datum *data, 
     return NULL;
 }
 
-static void let_go(struct custom_job *j, bool go)
-{
-    pthread_mutex_lock(&j->lock);
-    j->state = go ? JOB_GO : JOB_NONE;
-    pthread_cond_signal(&j->cond);
-    pthread_mutex_unlock(&j->lock);
-}
-
-tinker_future *tinker_training_request_forward_backward_custom(tinker_training *t,
-                                                               const tinker_datum *data, size_t n,
-                                                               tinker_loss_fn *fn, void *state,
-                                                               const tinker_custom_options *opts,
-                                                               tinker_error *err)
+/* Check, copy, start the thread, submit both passes with consecutive numbers, let the thread go. */
+tinker_future *tinker_training_forward_backward_custom(tinker_training *t, const tinker_datum *data,
+                                                       size_t n, tinker_loss_fn *fn, void *state,
+                                                       const tinker_custom_options *opts,
+                                                       tinker_error *err)
 {
     tinker_custom_options ours;
     pthread_t thread;
@@ -345,19 +359,25 @@ tinker_future *tinker_training_request_forward_backward_custom(tinker_training *
         return NULL;
     j->fn = fn;
     j->fn_state = state;
-    running_add(&j->run);
-    if (pthread_create(&thread, NULL, run, j) != 0) {
-        running_remove(&j->run);
+    pthread_mutex_lock(&running_lock); /* before the thread starts, so that no moment is missed */
+    j->run.next = running;
+    running = &j->run;
+    pthread_mutex_unlock(&running_lock);
+    if (pthread_create(&thread, NULL, run_job, j) != 0) {
+        unregister_running(&j->run);
         err_set(err, TINKER_ESTATE, "no thread for a custom loss");
         job_unref(j);
         job_unref(j);
         return NULL;
     }
     pthread_detach(thread);
-    tinker_future *f = trainer_submit_custom(t, j->plain, n, j, &j->forward, err);
+    tinker_future *f = training_submit_custom(t, j->plain, n, j, &j->forward, err);
     if (!f && j->forward)
         tinker_future_cancel(j->forward);
-    let_go(j, f != NULL);
+    pthread_mutex_lock(&j->lock); /* the passes are submitted, or the thread has nothing to do */
+    j->state = f ? JOB_GO : JOB_NONE;
+    pthread_cond_signal(&j->cond);
+    pthread_mutex_unlock(&j->lock);
     if (!f)
         job_unref(j); /* the second pass's */
     return f;

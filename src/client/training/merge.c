@@ -17,7 +17,9 @@ struct column { /* one metric over all parts */
     size_t n;
 };
 
-static double weighted_mean(const struct column *c)
+/* sum(w v) / sum(w), with the number of outputs as weight: a chunk with more data counts for
+ * more. */
+static double column_mean(const struct column *c)
 {
     double sum = 0, weight = 0, plain = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -28,7 +30,7 @@ static double weighted_mean(const struct column *c)
     return weight > 0 ? sum / weight : plain / (double)c->n;
 }
 
-static double largest(const struct column *c)
+static double column_max(const struct column *c)
 {
     double m = c->v[0];
     for (size_t i = 1; i < c->n; i++)
@@ -36,7 +38,7 @@ static double largest(const struct column *c)
     return m;
 }
 
-static double smallest(const struct column *c)
+static double column_min(const struct column *c)
 {
     double m = c->v[0];
     for (size_t i = 1; i < c->n; i++)
@@ -44,7 +46,7 @@ static double smallest(const struct column *c)
     return m;
 }
 
-static double total(const struct column *c)
+static double column_sum(const struct column *c)
 {
     double sum = 0;
     for (size_t i = 0; i < c->n; i++)
@@ -52,37 +54,46 @@ static double total(const struct column *c)
     return sum;
 }
 
-static double slack(const struct column *c)
+/* How far the worst chunk is from the mean. */
+static double column_slack(const struct column *c)
 {
-    return largest(c) - weighted_mean(c);
+    return column_max(c) - column_mean(c);
 }
 
-static double first(const struct column *c)
+/* "unique": the first value under its own name; add_unique_entries() gives the others names of
+ * their own. */
+static double column_first(const struct column *c)
 {
     return c->v[0];
 }
 
-static double hash(const struct column *c)
+/* Equal data gives an equal hash, however it was cut and in whatever order the chunks came. */
+static double column_hash(const struct column *c)
 {
-    return (double)reduce_hash_unordered(c->v, c->n);
+    return (double)merge_hash_unordered(c->v, c->n);
 }
 
 static const struct {
     const char *name;
-    double (*reduce)(const struct column *c);
-} reductions[] = {
-    { "mean", weighted_mean }, { "sum", total },    { "min", smallest },        { "max", largest },
-    { "slack", slack },        { "unique", first }, { "hash_unordered", hash },
+    double (*merge)(const struct column *c);
+} merge_rules[] = {
+    { "mean", column_mean },
+    { "sum", column_sum },
+    { "min", column_min },
+    { "max", column_max },
+    { "slack", column_slack },
+    { "unique", column_first },
+    { "hash_unordered", column_hash },
 };
 
-static int compare(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* CPython hashes an integer to itself modulo 2^61 - 1, keeping the sign, and never to -1. */
-static uint64_t lane_of(double v)
+static uint64_t hash_lane(double v)
 {
     double x = trunc(v);
     int negative = x < 0;
@@ -106,14 +117,17 @@ static uint64_t lane_of(double v)
     return lane == UINT64_MAX ? UINT64_MAX - 1 : lane;
 }
 
-int64_t reduce_hash_unordered(double *v, size_t n)
+/* Python's hash of a tuple: xxHash rounds over the hashes of its elements, as in tuplehash() of
+ * CPython 3.8 and later. Sorting first makes it independent of the order. The constants are those
+ * of xxHash64. */
+int64_t merge_hash_unordered(double *v, size_t n)
 {
     const uint64_t p1 = UINT64_C(11400714785074694791), p2 = UINT64_C(14029467366897019727),
                    p5 = UINT64_C(2870177450012600261);
-    qsort(v, n, sizeof(*v), compare);
+    qsort(v, n, sizeof(*v), compare_doubles);
     uint64_t acc = p5;
     for (size_t i = 0; i < n; i++) {
-        acc += lane_of(v[i]) * p2;
+        acc += hash_lane(v[i]) * p2;
         acc = acc << 31 | acc >> 33;
         acc *= p1;
     }
@@ -125,14 +139,9 @@ int64_t reduce_hash_unordered(double *v, size_t n)
     return out;
 }
 
-static const char *suffix_of(const char *name)
-{
-    const char *colon = strchr(name, ':');
-    return colon && !strchr(colon + 1, ':') ? colon + 1 : NULL;
-}
-
-static bool gather(const tinker_forward_backward *const *parts, size_t n, const char *name,
-                   double *out)
+/* One metric of all parts. false: some part does not have it, so there is nothing to merge. */
+static bool gather_column(const tinker_forward_backward *const *parts, size_t n, const char *name,
+                          double *out)
 {
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
@@ -151,8 +160,8 @@ struct result_metrics {
 };
 
 /* The extra entries of a unique metric: name_1, name_2, … */
-static bool add_unique(struct result_metrics *m, struct arena *a, const char *name,
-                       const struct column *c)
+static bool add_unique_entries(struct result_metrics *m, struct arena *a, const char *name,
+                               const struct column *c)
 {
     for (size_t i = 1; i < c->n; i++) {
         m->v[m->n].name = arena_printf(a, "%s_%zu", name, i);
@@ -163,39 +172,39 @@ static bool add_unique(struct result_metrics *m, struct arena *a, const char *na
     return true;
 }
 
-static bool all_finite(const struct column *c)
+/* Apply the rule that the name of the metric states. What cannot be merged is dropped, with a
+ * line in the log: a made-up number would be worse than none. false: no memory. */
+static bool merge_metric(struct result_metrics *m, struct arena *a, const char *name,
+                         const struct column *c, const struct log *log)
 {
+    const char *colon = strchr(name, ':');
+    const char *suffix = colon ? colon + 1 : NULL;
+    bool finite = true;
     for (size_t i = 0; i < c->n; i++)
-        if (!isfinite(c->v[i]))
-            return false;
-    return true;
-}
-
-static bool reduce_one(struct result_metrics *m, struct arena *a, const char *name,
-                       const struct column *c, const struct log *log)
-{
-    const char *suffix = suffix_of(name);
-    if (!suffix) {
+        finite = finite && isfinite(c->v[i]);
+    if (!suffix || strchr(suffix, ':')) { /* "name:rule" has exactly one colon */
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: its name is not name:reduction", name);
         return true;
     }
-    if (strcmp(suffix, "hash_unordered") == 0 && !all_finite(c)) { /* no integer is any of these */
+    if (strcmp(suffix, "hash_unordered") == 0 && !finite) { /* no integer is any of these */
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: it is not finite", name);
         return true;
     }
-    for (size_t i = 0; i < ARRAY_LEN(reductions); i++) {
-        if (strcmp(suffix, reductions[i].name) != 0)
+    for (size_t i = 0; i < ARRAY_LEN(merge_rules); i++) {
+        if (strcmp(suffix, merge_rules[i].name) != 0)
             continue;
         m->v[m->n].name = name;
-        m->v[m->n++].value = reductions[i].reduce(c);
-        return strcmp(suffix, "unique") != 0 || add_unique(m, a, name, c);
+        m->v[m->n++].value = merge_rules[i].merge(c);
+        return strcmp(suffix, "unique") != 0 || add_unique_entries(m, a, name, c);
     }
     log_line(log, LOG_DEBUG, "metric \"%s\" dropped: unknown reduction", name);
     return true;
 }
 
-static bool reduce_metrics(const tinker_forward_backward *const *parts, size_t n, struct arena *a,
-                           tinker_forward_backward *out, const struct log *log)
+/* Over the names of the first part, in its order. A unique metric becomes n entries, hence the
+ * room. */
+static bool merge_metrics(const tinker_forward_backward *const *parts, size_t n, struct arena *a,
+                          tinker_forward_backward *out, const struct log *log)
 {
     double *weights = arena_array(a, n, sizeof(double)), *v = arena_array(a, n, sizeof(double));
     struct result_metrics m = {
@@ -207,23 +216,24 @@ static bool reduce_metrics(const tinker_forward_backward *const *parts, size_t n
     for (size_t k = 0; ok && k < parts[0]->n_metrics; k++) {
         struct column c = { v, weights, n };
         const char *name = parts[0]->metrics[k].name;
-        if (gather(parts, n, name, v))
-            ok = reduce_one(&m, a, name, &c, log);
+        if (gather_column(parts, n, name, v))
+            ok = merge_metric(&m, a, name, &c, log);
     }
     out->metrics = m.v;
     out->n_metrics = m.n;
     return ok;
 }
 
-tinker_status reduce_results(const tinker_forward_backward *const *parts, size_t n,
-                             struct arena *arena, tinker_forward_backward *out,
-                             const struct log *log, tinker_error *err)
+/* Outputs are concatenated by reference: the tensors stay where the parts have them. */
+tinker_status merge_results(const tinker_forward_backward *const *parts, size_t n,
+                            struct arena *arena, tinker_forward_backward *out,
+                            const struct log *log, tinker_error *err)
 {
     size_t total_outputs = 0, at = 0;
     for (size_t i = 0; i < n; i++)
         total_outputs += parts[i]->n_outputs;
     tinker_loss_output *outputs = arena_array(arena, total_outputs + 1, sizeof(*outputs));
-    if (!outputs || !reduce_metrics(parts, n, arena, out, log))
+    if (!outputs || !merge_metrics(parts, n, arena, out, log))
         return err_nomem(err, "result");
     for (size_t i = 0; i < n; i++) {
         if (parts[i]->n_outputs)

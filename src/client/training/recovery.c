@@ -1,7 +1,7 @@
 /* recovery.c - watching runs, and recovering those that the service calls corrupted.
  *
- *   WATCHED --interval--> LOOKED AT --corrupted--> QUEUED --a place is free--> RECOVERING
- *      ^----- not corrupted, or no answer ----'      ^--- delay --- RESTING <-- failed --'
+ *   WATCHED --interval--> POLLED --corrupted--> QUEUED --a place is free--> RECOVERING
+ *      ^----- not corrupted, or no answer ----'      ^--- delay --- DELAYED <-- failed --'
  *
  * Everything is on the loop thread; the public functions go there and wait, which is safe
  * because the loop never waits. */
@@ -19,8 +19,11 @@
 #include "client/future/future.h"
 #include "client/session/service.h"
 
-enum run_state { WATCHED, LOOKED_AT, QUEUED, RECOVERING, RESTING };
+/* Where a run stands; see the diagram above. In WATCHED and DELAYED the timer runs, in POLLED and
+ * RECOVERING there is a future, in QUEUED neither. */
+enum run_state { WATCHED, POLLED, QUEUED, RECOVERING, DELAYED };
 
+/* A run that is watched or recovered. Everything of it belongs to the loop thread. */
 struct run {
     struct run *next;
     struct tinker_recovery *recovery;
@@ -38,9 +41,9 @@ struct run {
 struct tinker_recovery {
     tinker_service *service;
     tinker_rest *rest;
-    tinker_recovery_policy policy;
+    tinker_recovery_options policy;
     char *checkpoint; /* of the policy */
-    struct audience *audience;
+    struct recovery_callback *callback;
     struct run *runs;
     int recovering;
     bool starting;
@@ -51,12 +54,14 @@ static void start_next(tinker_recovery *r);
 
 /* ---- the policy ---------------------------------------------------------------------------- */
 
-tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recovery_policy *theirs,
+/* The user's options over the defaults. A number that makes no sense means the default, as in the
+ * reference; a strategy that needs a checkpoint and has none falls back to the latest. */
+tinker_status recovery_policy(tinker_recovery_options *ours, const tinker_recovery_options *theirs,
                               tinker_error *err)
 {
-    const tinker_recovery_policy dflt = TINKER_RECOVERY_POLICY_INIT;
+    const tinker_recovery_options dflt = TINKER_RECOVERY_OPTIONS_INIT;
     *ours = dflt;
-    tinker_status s = opts_copy(ours, sizeof(*ours), theirs, "tinker_recovery_policy", err);
+    tinker_status s = opts_copy(ours, sizeof(*ours), theirs, "tinker_recovery_options", err);
     if (s != TINKER_OK)
         return s;
     if (ours->strategy == TINKER_RECOVERY_BEST)
@@ -78,7 +83,8 @@ tinker_status recovery_policy(tinker_recovery_policy *ours, const tinker_recover
     return TINKER_OK;
 }
 
-int64_t recovery_delay_ms(const tinker_recovery_policy *p, int k)
+/* backoff_ms * 2^(k-1), at most max_backoff_ms; doubling stops before it could overflow. */
+int64_t recovery_delay_ms(const tinker_recovery_options *p, int k)
 {
     int64_t delay = p->backoff_ms;
     while (--k > 0 && delay < p->max_backoff_ms)
@@ -88,8 +94,9 @@ int64_t recovery_delay_ms(const tinker_recovery_policy *p, int k)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void tell_hooks(const struct run *run, const char *name, const char *model_id,
-                       const tinker_error *err)
+/* One event of the story of a run, with what is known at this point; NULL texts are left out. */
+static void send_recovery_event(const struct run *run, const char *name, const char *model_id,
+                                const tinker_error *err)
 {
     const tinker_recovery *r = run->recovery;
     struct event *e = event_new(&r->service->hooks, name);
@@ -104,6 +111,7 @@ static void tell_hooks(const struct run *run, const char *name, const char *mode
 
 /* ---- runs -------------------------------------------------------------------------------------- */
 
+/* Programs watch a handful of runs: a list will do. */
 static struct run *run_find(tinker_recovery *r, const char *id)
 {
     struct run *run = r->runs;
@@ -127,7 +135,8 @@ static struct run *run_add(tinker_recovery *r, const char *id)
     return run;
 }
 
-/* Stop what is under way; nothing of it comes back. */
+/* Stop what is under way; nothing of it comes back. `notify` goes first, because canceling
+ * completes the future. */
 static void run_stop(struct run *run)
 {
     loop_disarm(run->recovery->service->rt->loop, &run->timer);
@@ -139,6 +148,7 @@ static void run_stop(struct run *run)
     run->future = NULL;
 }
 
+/* Stop it and forget it. The caller must not touch the run afterwards. */
 static void run_remove(struct run *run)
 {
     run_stop(run);
@@ -153,9 +163,11 @@ static void run_remove(struct run *run)
     free(run);
 }
 
-/* Have notify called when f is complete; false: there is no f. */
-static bool await(struct run *run, tinker_future *f, int64_t timeout_ms,
-                  void (*notify)(tinker_future *f, void *state))
+/* Have notify called when f is complete, at the latest after timeout_ms; false: there is no f.
+ * Futures complete on the loop thread, which is this one, so setting notify after submitting
+ * cannot be too late. */
+static bool watch_future(struct run *run, tinker_future *f, int64_t timeout_ms,
+                         void (*notify)(tinker_future *f, void *state))
 {
     if (!f)
         return false;
@@ -166,45 +178,51 @@ static bool await(struct run *run, tinker_future *f, int64_t timeout_ms,
     return true;
 }
 
-static bool ask(struct run *run, int64_t timeout_ms, void (*notify)(tinker_future *f, void *state),
-                tinker_error *err)
+/* Ask the service about a run. */
+static bool request_run_info(struct run *run, int64_t timeout_ms,
+                             void (*notify)(tinker_future *f, void *state), tinker_error *err)
 {
     tinker_future *f =
         tinker_rest_get_training_run(run->recovery->rest, run->id, TINKER_SCOPE_OWNED, err);
-    return await(run, f, timeout_ms, notify);
+    return watch_future(run, f, timeout_ms, notify);
 }
 
 /* ---- recovering ---------------------------------------------------------------------------------- */
 
-static void enqueue(struct run *run)
+/* Recoveries start in the order in which they were asked for. */
+static void enqueue_recovery(struct run *run)
 {
     run->state = QUEUED;
     run->queued = run->recovery->next_queued++;
     start_next(run->recovery);
 }
 
-static void on_rested(struct timer *t)
+static void on_delay_over(struct timer *t)
 {
-    enqueue(container_of(t, struct run, timer));
+    enqueue_recovery(container_of(t, struct run, timer));
 }
 
+/* RECOVERING -> DELAYED, or the end of it: told to the hooks, then to the user. Either way a
+ * place is free for another run. */
 static void attempt_failed(struct run *run, const tinker_error *err)
 {
     tinker_recovery *r = run->recovery;
     r->recovering--;
-    tell_hooks(run, "recovery.failed", NULL, err);
+    send_recovery_event(run, "recovery.failed", NULL, err);
     if (run->attempt >= r->policy.max_attempts) {
-        tell_hooks(run, "recovery.exhausted", NULL, err);
-        audience_failed(r->audience, run->id, err);
+        send_recovery_event(run, "recovery.exhausted", NULL, err);
+        recovery_callback_failed(r->callback, run->id, err);
         run_remove(run);
     } else {
-        run->state = RESTING;
-        run->timer.fire = on_rested;
+        run->state = DELAYED;
+        run->timer.fire = on_delay_over;
         loop_arm(r->service->rt->loop, &run->timer, recovery_delay_ms(&r->policy, run->attempt));
     }
     start_next(r);
 }
 
+/* There is a new training client, or none. The callback owns it from now on; the run is not
+ * watched any more, since its successor has another id. */
 static void on_created(tinker_future *f, void *state)
 {
     struct run *run = state;
@@ -218,18 +236,20 @@ static void on_created(tinker_future *f, void *state)
         attempt_failed(run, &err);
         return;
     }
-    tell_hooks(run, "recovery.client_created", tinker_training_model_id(t), NULL);
-    tell_hooks(run, "recovery.completed", tinker_training_model_id(t), NULL);
-    audience_recovered(r->audience, run->id, run->old, t, run->path);
+    send_recovery_event(run, "recovery.client_created", tinker_training_model_id(t), NULL);
+    send_recovery_event(run, "recovery.completed", tinker_training_model_id(t), NULL);
+    recovery_callback_recovered(r->callback, run->id, run->old, t, run->path);
     r->recovering--;
     run_remove(run);
     start_next(r);
 }
 
-static void create(struct run *run, const char *checkpoint)
+/* Second half of an attempt: a new training client from this checkpoint, within
+ * attempt_timeout_ms. */
+static void create_client(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
-    tinker_from_state opts = TINKER_FROM_STATE_INIT;
+    tinker_from_state_options opts = TINKER_FROM_STATE_OPTIONS_INIT;
     tinker_error err;
     free(run->path);
     run->path = strdup(checkpoint);
@@ -238,13 +258,14 @@ static void create(struct run *run, const char *checkpoint)
         attempt_failed(run, &err);
         return;
     }
-    tell_hooks(run, "recovery.checkpoint_selected", NULL, NULL);
+    send_recovery_event(run, "recovery.checkpoint_selected", NULL, NULL);
     opts.optimizer = r->policy.restore_optimizer != 0;
     tinker_future *f = tinker_service_request_from_state(r->service, run->path, &opts, &err);
-    if (!await(run, f, r->policy.attempt_timeout_ms, on_created))
+    if (!watch_future(run, f, r->policy.attempt_timeout_ms, on_created))
         attempt_failed(run, &err);
 }
 
+/* First half of an attempt without a given checkpoint: the last one that the service knows of. */
 static void on_fetched(tinker_future *f, void *state)
 {
     struct run *run = state;
@@ -253,7 +274,7 @@ static void on_fetched(tinker_future *f, void *state)
     const tinker_training_run *info =
         tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
     if (info && info->last_checkpoint)
-        create(run, info->last_checkpoint->path);
+        create_client(run, info->last_checkpoint->path);
     else {
         if (info)
             err_set(&err, TINKER_ESTATE, "training run %s: missing checkpoint", run->id);
@@ -262,27 +283,19 @@ static void on_fetched(tinker_future *f, void *state)
     tinker_future_free(f);
 }
 
-static void begin(struct run *run)
+/* QUEUED -> RECOVERING. */
+static void begin_attempt(struct run *run)
 {
     tinker_recovery *r = run->recovery;
     tinker_error err;
     run->state = RECOVERING;
     run->attempt++;
     r->recovering++;
-    tell_hooks(run, "recovery.started", NULL, NULL);
+    send_recovery_event(run, "recovery.started", NULL, NULL);
     if (run->given)
-        create(run, run->given);
-    else if (!ask(run, r->policy.attempt_timeout_ms, on_fetched, &err))
+        create_client(run, run->given);
+    else if (!request_run_info(run, r->policy.attempt_timeout_ms, on_fetched, &err))
         attempt_failed(run, &err);
-}
-
-static struct run *first_queued(tinker_recovery *r)
-{
-    struct run *first = NULL;
-    for (struct run *run = r->runs; run; run = run->next)
-        if (run->state == QUEUED && (!first || run->queued < first->queued))
-            first = run;
-    return first;
 }
 
 /* An attempt that fails at once comes back here; the loop that began it sees to the rest. */
@@ -292,14 +305,23 @@ static void start_next(tinker_recovery *r)
     if (r->starting)
         return;
     r->starting = true;
-    while (r->recovering < r->policy.max_concurrent && (run = first_queued(r)) != NULL)
-        begin(run);
+    do { /* the run that has been waiting longest, as long as there is a place */
+        run = NULL;
+        for (struct run *at = r->runs; at; at = at->next)
+            if (at->state == QUEUED && (!run || at->queued < run->queued))
+                run = at;
+        if (run && r->recovering < r->policy.max_concurrent)
+            begin_attempt(run);
+        else
+            run = NULL;
+    } while (run);
     r->starting = false;
 }
 
-/* What to recover the run from: checkpoint (NULL: to be found out), unless the policy knows
- * better.  false: no memory. */
-static bool choose(struct run *run, const char *checkpoint)
+/* What to recover the run from: a specific checkpoint of the policy beats the one at hand, and
+ * without either the attempt asks. Replaces what was chosen before only when there is memory.
+ * false: no memory. */
+static bool choose_checkpoint(struct run *run, const char *checkpoint)
 {
     const tinker_recovery *r = run->recovery;
     if (r->policy.strategy == TINKER_RECOVERY_SPECIFIC)
@@ -314,23 +336,28 @@ static bool choose(struct run *run, const char *checkpoint)
 
 /* ---- watching ------------------------------------------------------------------------------------ */
 
-static void look(struct timer *t);
+static void poll_run(struct timer *t);
 
-static void look_later(struct run *run)
+/* -> WATCHED: the next look is one interval from now, not from the last answer's time, so that a
+ * slow service is not asked more often. */
+static void schedule_poll(struct run *run)
 {
     const tinker_recovery *r = run->recovery;
     run->state = WATCHED;
-    run->timer.fire = look;
+    run->timer.fire = poll_run;
     loop_arm(r->service->rt->loop, &run->timer, r->policy.poll_interval_ms);
 }
 
-static void look_failed(struct run *run, const tinker_error *err)
+/* A look that fails is no sign of corruption: it is reported, and watching goes on. */
+static void report_poll_error(struct run *run, const tinker_error *err)
 {
-    tell_hooks(run, "recovery.poll_error", NULL, err);
-    look_later(run);
+    send_recovery_event(run, "recovery.poll_error", NULL, err);
+    schedule_poll(run);
 }
 
-static void on_looked(tinker_future *f, void *state)
+/* POLLED -> WATCHED or QUEUED. Without memory to remember the checkpoint the run is looked at
+ * again, as if it were well. */
+static void on_run_polled(tinker_future *f, void *state)
 {
     struct run *run = state;
     tinker_error err;
@@ -338,31 +365,33 @@ static void on_looked(tinker_future *f, void *state)
     const tinker_training_run *info =
         tinker_future_wait(f, 0, &err) == TINKER_OK ? tinker_future_training_run(f) : NULL;
     if (!info)
-        look_failed(run, &err);
+        report_poll_error(run, &err);
     else if (!info->corrupted)
-        look_later(run);
+        schedule_poll(run);
     else {
         const char *last = info->last_checkpoint ? info->last_checkpoint->path : NULL;
-        if (choose(run, last)) {
-            tell_hooks(run, "recovery.detected", NULL, NULL);
-            enqueue(run);
+        if (choose_checkpoint(run, last)) {
+            send_recovery_event(run, "recovery.detected", NULL, NULL);
+            enqueue_recovery(run);
         } else
-            look_later(run);
+            schedule_poll(run);
     }
     tinker_future_free(f);
 }
 
-static void look(struct timer *t)
+/* WATCHED -> POLLED, from the timer. A look may take no longer than an interval. */
+static void poll_run(struct timer *t)
 {
     struct run *run = container_of(t, struct run, timer);
     tinker_error err;
-    run->state = LOOKED_AT;
-    if (!ask(run, run->recovery->policy.poll_interval_ms, on_looked, &err))
-        look_failed(run, &err);
+    run->state = POLLED;
+    if (!request_run_info(run, run->recovery->policy.poll_interval_ms, on_run_polled, &err))
+        report_poll_error(run, &err);
 }
 
 /* ---- public: over to the loop thread ---------------------------------------------------------------- */
 
+/* A call of the user on its way to the loop thread; lives on the stack of the caller, who waits. */
 struct request {
     tinker_recovery *recovery;
     const char *run_id, *checkpoint;
@@ -373,11 +402,13 @@ struct request {
     tinker_error err;
 };
 
+/* Watch or recover. A run may be watched again, or recovered while it is watched, but not
+ * recovered twice at once. */
 static void admit_on_loop(void *arg)
 {
     struct request *q = arg;
     struct run *run = run_find(q->recovery, q->run_id);
-    if (run && run->state != WATCHED && run->state != LOOKED_AT) {
+    if (run && run->state != WATCHED && run->state != POLLED) {
         q->status =
             err_set(&q->err, TINKER_ESTATE, "training run %s: its recovery is pending", q->run_id);
         return;
@@ -391,16 +422,17 @@ static void admit_on_loop(void *arg)
     run->old = q->old;
     run_stop(run);
     if (!q->now)
-        look_later(run);
-    else if (choose(run, q->checkpoint))
-        enqueue(run);
+        schedule_poll(run);
+    else if (choose_checkpoint(run, q->checkpoint))
+        enqueue_recovery(run);
     else {
         q->status = err_nomem(&q->err, "recovery");
         run_remove(run);
     }
 }
 
-static tinker_status admit(struct request *q, tinker_error *err)
+/* Everything that can be refused without the loop thread is refused here. */
+static tinker_status admit_run(struct request *q, tinker_error *err)
 {
     const tinker_recovery *r = q->recovery;
     if (!q->run_id || !*q->run_id)
@@ -419,7 +451,7 @@ tinker_status tinker_recovery_watch(tinker_recovery *r, const char *run_id, tink
                                     tinker_error *err)
 {
     struct request q = { .recovery = r, .run_id = run_id, .old = old };
-    return admit(&q, err);
+    return admit_run(&q, err);
 }
 
 tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, const char *checkpoint,
@@ -428,14 +460,15 @@ tinker_status tinker_recovery_start(tinker_recovery *r, const char *run_id, cons
     struct request q = {
         .recovery = r, .run_id = run_id, .checkpoint = checkpoint, .old = old, .now = true
     };
-    return admit(&q, err);
+    return admit_run(&q, err);
 }
 
+/* Only a run that is watched: a recovery that has begun goes on. */
 static void unwatch_on_loop(void *arg)
 {
     struct request *q = arg;
     struct run *run = run_find(q->recovery, q->run_id);
-    q->found = run && (run->state == WATCHED || run->state == LOOKED_AT);
+    q->found = run && (run->state == WATCHED || run->state == POLLED);
     if (q->found)
         run_remove(run);
 }
@@ -451,15 +484,15 @@ int tinker_recovery_unwatch(tinker_recovery *r, const char *run_id)
 static void recovery_destroy(tinker_recovery *r)
 {
     tinker_rest_free(r->rest);
-    audience_unref(r->audience);
+    recovery_callback_unref(r->callback);
     free(r->checkpoint);
     free(r);
 }
 
-tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_policy *policy,
+tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_options *policy,
                                      tinker_error *err)
 {
-    tinker_recovery_policy ours;
+    tinker_recovery_options ours;
     if (recovery_policy(&ours, policy, err) != TINKER_OK)
         return NULL;
     tinker_recovery *r = calloc(1, sizeof(*r));
@@ -470,9 +503,9 @@ tinker_recovery *tinker_recovery_new(tinker_service *s, const tinker_recovery_po
     r->service = s->base;
     r->policy = ours;
     r->policy.checkpoint = r->checkpoint = ours.checkpoint ? strdup(ours.checkpoint) : NULL;
-    r->audience = audience_new(s->base->rt, &ours);
+    r->callback = recovery_callback_new(s->base->rt, &ours);
     r->rest = tinker_service_create_rest(s, err);
-    if (r->rest && r->audience && (r->checkpoint || !ours.checkpoint))
+    if (r->rest && r->callback && (r->checkpoint || !ours.checkpoint))
         return r;
     if (r->rest)
         err_nomem(err, "recovery");
@@ -494,7 +527,7 @@ void tinker_recovery_free(tinker_recovery *r)
     struct runtime *rt = r->service->rt;
     if (rt->pid == getpid()) {
         runtime_sync(rt, stop_on_loop, r);
-        audience_close(r->audience);
+        recovery_callback_close(r->callback);
     }
     recovery_destroy(r);
 }

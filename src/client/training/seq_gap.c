@@ -1,4 +1,4 @@
-/* seq_gap.c - see gap.h. */
+/* seq_gap.c - see seq_gap.h. */
 #include "client/call/retry_policy.h"
 #include "client/training/seq_gap.h"
 
@@ -10,41 +10,45 @@
 
 /* ---- the numbers ---------------------------------------------------------------------- */
 
-bool gaps_add(struct gaps *g, int64_t seq)
+/* Nearly always a number follows the one before, so a range grows; the chunks of a batch come in
+ * any order, and a new range is as good. */
+bool seq_gaps_add(struct seq_gaps *g, int64_t seq)
 {
     /* Nearly always it follows the one before; the chunks of a batch come in any order. */
-    struct gap_range *last = g->n ? &g->v[g->n - 1] : NULL;
+    struct seq_gap_range *last = g->n ? &g->v[g->n - 1] : NULL;
     if (last && (seq == last->last + 1 || seq == last->first - 1)) {
         *(seq > last->last ? &last->last : &last->first) = seq;
         return true;
     }
     if (g->n == g->room) {
         size_t room = g->room ? 2 * g->room : 8;
-        struct gap_range *v = realloc(g->v, room * sizeof(*v));
+        struct seq_gap_range *v = realloc(g->v, room * sizeof(*v));
         if (!v)
             return false;
         g->v = v;
         g->room = room;
     }
-    g->v[g->n++] = (struct gap_range){ seq, seq };
+    g->v[g->n++] = (struct seq_gap_range){ seq, seq };
     return true;
 }
 
-bool gaps_take(struct gaps *g, int64_t *seq)
+/* From the front of the last range: which number is filled first does not matter, the service
+ * sorts them. */
+bool seq_gaps_take(struct seq_gaps *g, int64_t *seq)
 {
     if (!g->n)
         return false;
-    struct gap_range *last = &g->v[g->n - 1];
+    struct seq_gap_range *last = &g->v[g->n - 1];
     *seq = last->first++;
     if (last->first > last->last)
         g->n--;
     return true;
 }
 
-void gaps_clear(struct gaps *g)
+void seq_gaps_clear(struct seq_gaps *g)
 {
     free(g->v);
-    *g = (struct gaps){ 0 };
+    *g = (struct seq_gaps){ 0 };
 }
 
 /* ---- filling them --------------------------------------------------------------------- */
@@ -54,8 +58,9 @@ enum {
     FILL_CONFLICTS = 3, /* 409 means "taken", or "not now": three in a row mean taken */
 };
 
+/* One of the fillers under way. */
 struct fill_slot {
-    struct gap_fill *fill;
+    struct seq_gap_fill *fill;
     struct call call;
     struct buf body;
     int64_t seq;
@@ -63,9 +68,9 @@ struct fill_slot {
     bool active;
 };
 
-struct gap_fill {
+struct seq_gap_fill {
     struct tinker_training *training;
-    gap_fill_done *done;
+    seq_gap_fill_done *done;
     void *owner;
     struct timer end;    /* tells the owner, who may free us */
     struct call *failed; /* of a slot */
@@ -80,6 +85,8 @@ static const struct call_spec fill_spec = { .name = "forward",
                                             .max_retries = CALL_DEFAULT,
                                             .outer = true };
 
+/* A forward pass over one token whose weight is 0. Token 0 is in every vocabulary; the loss is 0,
+ * and so is its gradient, should a service ignore forward_only. */
 static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf *out,
                                    tinker_error *err)
 {
@@ -104,10 +111,10 @@ static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf
     return wire_encode_forward_backward_request(&req, out, err);
 }
 
-/* Does the service know the number now?  So it does when it refuses the request for what it is:
- * the number is taken, or the model is gone.  What others on the way say (401, 403, 413) does
- * not tell. */
-static bool is_filled(const struct call *c)
+/* Does the service know the number now? So it does when it refuses the request for what it is:
+ * the number is taken (409), the model is gone (404, 410), or the content is refused (400, 422).
+ * What proxies on the way say (401, 403, 413) does not tell. */
+static bool is_seq_taken(const struct call *c)
 {
     int status = c->http.resp.status;
     if (c->outcome == CALL_OK)
@@ -115,32 +122,38 @@ static bool is_filled(const struct call *c)
     return c->outcome == CALL_STATUS && retry_status_is(status, RETRY_REFUSED);
 }
 
-/* Would the next request meet the same?  It has been tried for as long as that would be. */
+/* Would the next request meet the same? The filler has been retried for as long as that one would
+ * be, so waiting once more would only double the time until the user hears of it. */
 static bool is_unreachable(const struct call *c)
 {
     return c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
            (c->outcome == CALL_STATUS && c->err.retryable);
 }
 
-static void put_back(struct gap_fill *f, int64_t seq)
+/* Keep the number for the next request that comes by. Without memory it is lost, and so is the
+ * order of the model: the log says so. */
+static void return_seq(struct seq_gap_fill *f, int64_t seq)
 {
-    if (!gaps_add(&f->training->base->gaps, seq))
+    if (!seq_gaps_add(&f->training->base->gaps, seq))
         log_line(&f->training->session->log, LOG_WARNING,
                  "model %s: number %lld stays unused, no memory", f->training->model_id,
                  (long long)seq);
 }
 
-static void on_end(struct timer *t)
+/* From a timer, so that the owner may free the fill: it is not on the stack of one of its own
+ * calls then. */
+static void on_fill_over(struct timer *t)
 {
-    struct gap_fill *f = container_of(t, struct gap_fill, end);
+    struct seq_gap_fill *f = container_of(t, struct seq_gap_fill, end);
     f->done(f, f->owner, f->failed);
 }
 
 static void on_filled(struct call *c);
 
+/* Send the filler of a slot, or send it again after a conflict. */
 static void send_filler(struct fill_slot *slot)
 {
-    struct gap_fill *f = slot->fill;
+    struct seq_gap_fill *f = slot->fill;
     struct call *c = &slot->call;
     call_clear(c);
     *c = (struct call){ .session = f->training->session,
@@ -159,26 +172,27 @@ static void send_filler(struct fill_slot *slot)
 /* Take the next number in this slot; when there is none, the last slot ends the whole. */
 static void fill_next(struct fill_slot *slot)
 {
-    struct gap_fill *f = slot->fill;
+    struct seq_gap_fill *f = slot->fill;
     tinker_error err;
-    if (!f->stopped && gaps_take(&f->training->base->gaps, &slot->seq)) {
+    if (!f->stopped && seq_gaps_take(&f->training->base->gaps, &slot->seq)) {
         slot->conflicts = 0;
         buf_reset(&slot->body);
         if (encode_filler(f->training->model_id, slot->seq, &slot->body, &err) == TINKER_OK) {
             send_filler(slot);
             return;
         }
-        put_back(f, slot->seq);
+        return_seq(f, slot->seq);
         f->stopped = true;
     }
     if (!f->n_active)
         loop_arm(f->training->session->rt->loop, &f->end, 0);
 }
 
+/* A filler is over. 409 has two meanings, "taken" and "not now"; three in a row are the first. */
 static void on_filled(struct call *c)
 {
     struct fill_slot *slot = container_of(c, struct fill_slot, call);
-    struct gap_fill *f = slot->fill;
+    struct seq_gap_fill *f = slot->fill;
     slot->active = false;
     f->n_active--;
     if (c->outcome == CALL_STATUS && c->http.resp.status == 409 &&
@@ -186,11 +200,11 @@ static void on_filled(struct call *c)
         send_filler(slot);
         return;
     }
-    if (!is_filled(c)) {
+    if (!is_seq_taken(c)) {
         /* One attempt per later request is enough for a way that is closed. */
         log_line(&f->training->session->log, LOG_INFO, "model %s: number %lld is still unused: %s",
                  f->training->model_id, (long long)slot->seq, c->err.message);
-        put_back(f, slot->seq);
+        return_seq(f, slot->seq);
         f->stopped = true;
         if (is_unreachable(c))
             f->failed = c;
@@ -202,15 +216,18 @@ static void on_filled(struct call *c)
             fill_next(&f->slots[i]);
 }
 
-struct gap_fill *gap_fill_start(struct tinker_training *t, gap_fill_done *done, void *owner)
+/* Begin with one slot only: when the service cannot be reached, one filler finds out, and not
+ * eight. */
+struct seq_gap_fill *seq_gap_fill_start(struct tinker_training *t, seq_gap_fill_done *done,
+                                        void *owner)
 {
-    struct gap_fill *f = calloc(1, sizeof(*f));
+    struct seq_gap_fill *f = calloc(1, sizeof(*f));
     if (!f)
         return NULL;
     f->training = t;
     f->done = done;
     f->owner = owner;
-    f->end.fire = on_end;
+    f->end.fire = on_fill_over;
     for (size_t i = 0; i < FILL_PARALLEL; i++) {
         f->slots[i].fill = f;
         buf_init(&f->slots[i].body, 1 << 16);
@@ -219,14 +236,14 @@ struct gap_fill *gap_fill_start(struct tinker_training *t, gap_fill_done *done, 
     return f;
 }
 
-void gap_fill_free(struct gap_fill *f)
+void seq_gap_fill_free(struct seq_gap_fill *f)
 {
     if (!f)
         return;
     loop_disarm(f->training->session->rt->loop, &f->end);
     for (size_t i = 0; i < FILL_PARALLEL; i++) {
         if (f->slots[i].active)
-            put_back(f, f->slots[i].seq);
+            return_seq(f, f->slots[i].seq);
         call_clear(&f->slots[i].call);
         buf_clear(&f->slots[i].body);
     }

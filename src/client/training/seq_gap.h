@@ -12,8 +12,8 @@
  * and that is just as well.  Its result is not asked for.
  *
  * Runs on the loop thread. */
-#ifndef CLIENT_GAP_H
-#define CLIENT_GAP_H
+#ifndef CLIENT_SEQ_GAP_H
+#define CLIENT_SEQ_GAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,26 +24,27 @@ struct call;
 struct tinker_training;
 
 /* Numbers that are to be filled, as ranges in no order: thousands may be canceled at once. */
-struct gaps {
-    struct gap_range {
+struct seq_gaps {
+    struct seq_gap_range {
         int64_t first, last;
     } * v;
     size_t n, room;
 };
 
-bool gaps_add(struct gaps *g, int64_t seq); /* false: no memory */
-bool gaps_take(struct gaps *g, int64_t *seq);
-void gaps_clear(struct gaps *g);
+bool seq_gaps_add(struct seq_gaps *g, int64_t seq); /* false: no memory */
+bool seq_gaps_take(struct seq_gaps *g, int64_t *seq);
+void seq_gaps_clear(struct seq_gaps *g);
 
-struct gap_fill;
+struct seq_gap_fill;
 
 /* All gaps have been tried.  failed is NULL, or the call whose error (a service that cannot be
  * reached, after all retries) would meet the next request as well.  The fill may be freed. */
-typedef void gap_fill_done(struct gap_fill *f, void *owner, const struct call *failed);
+typedef void seq_gap_fill_done(struct seq_gap_fill *f, void *owner, const struct call *failed);
 
 /* Fill the gaps of t.  NULL: no memory.  done comes later, never from here. */
-struct gap_fill *gap_fill_start(struct tinker_training *t, gap_fill_done *done, void *owner);
+struct seq_gap_fill *seq_gap_fill_start(struct tinker_training *t, seq_gap_fill_done *done,
+                                        void *owner);
 /* Stop, and keep what is not filled for the next.  f may be NULL. */
-void gap_fill_free(struct gap_fill *f);
+void seq_gap_fill_free(struct seq_gap_fill *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* training.c - the requests of a training client: checking and encoding, in the caller's
- * thread, then one train_op.  The lock is held from reserving ids to submitting, so that
+ * thread, then one training_op.  The lock is held from reserving ids to submitting, so that
  * ids and submissions have the same order. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,41 +15,45 @@
 
 /* ---- the kinds ---------------------------------------------------------------------- */
 
-#define TRAIN_KIND(name, path, retries, reader, result)                                           \
+/* A kind of request: what it is called in messages and on the wire, and how its answer is read.
+ * `retries` are those of one HTTP call; saves have none there, as in the reference, and are tried
+ * again only by the layer above. */
+#define TRAINING_KIND(name, path, retries, reader, result)                                        \
     {                                                                                             \
-        { name, train_op_start, train_op_abandon, train_op_destroy },                             \
+        { name, training_op_start, training_op_abandon, training_op_destroy },                    \
             { name, "POST", POOL_TRAIN, 0, NULL, retries, true, false }, "api/v1/" path, &reader, \
             result                                                                                \
     }
 
-static const struct train_kind forward_backward_kind = TRAIN_KIND(
-    "forward_backward", "forward_backward", CALL_DEFAULT, result_forward_backward, TRAIN_PASS);
-static const struct train_kind forward_kind =
-    TRAIN_KIND("forward", "forward_backward", CALL_DEFAULT, result_forward, TRAIN_PASS);
-static const struct train_kind optim_step_kind =
-    TRAIN_KIND("optim_step", "optim_step", CALL_DEFAULT, result_optim_step, TRAIN_SINGLE);
-static const struct train_kind save_state_kind =
-    TRAIN_KIND("save_state", "save_weights", 0, result_save, TRAIN_SINGLE);
-static const struct train_kind save_sampler_kind =
-    TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
-               TRAIN_SINGLE);
-static const struct train_kind save_external_kind = TRAIN_KIND(
-    "save_weights_external", "save_weights_external", 0, result_save_external, TRAIN_SINGLE);
-static const struct train_kind unnamed_save_kind =
-    TRAIN_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0, result_save_for_sampler,
-               TRAIN_SAMPLER);
-static const struct train_kind load_kind =
-    TRAIN_KIND("load_state", "load_weights", CALL_DEFAULT, result_load, TRAIN_SINGLE);
-static const struct train_kind unload_kind = {
-    { "unload_model", train_op_start, train_op_abandon, train_op_destroy },
+static const struct training_kind forward_backward_kind = TRAINING_KIND(
+    "forward_backward", "forward_backward", CALL_DEFAULT, result_forward_backward, TRAINING_PASS);
+static const struct training_kind forward_kind =
+    TRAINING_KIND("forward", "forward_backward", CALL_DEFAULT, result_forward, TRAINING_PASS);
+static const struct training_kind optim_step_kind =
+    TRAINING_KIND("optim_step", "optim_step", CALL_DEFAULT, result_optim_step, TRAINING_SINGLE);
+static const struct training_kind save_state_kind =
+    TRAINING_KIND("save_state", "save_weights", 0, result_save, TRAINING_SINGLE);
+static const struct training_kind save_sampler_kind =
+    TRAINING_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0,
+                  result_save_for_sampler, TRAINING_SINGLE);
+static const struct training_kind save_external_kind = TRAINING_KIND(
+    "save_weights_external", "save_weights_external", 0, result_save_external, TRAINING_SINGLE);
+static const struct training_kind unnamed_save_kind =
+    TRAINING_KIND("save_weights_for_sampler", "save_weights_for_sampler", 0,
+                  result_save_for_sampler, TRAINING_SAMPLER);
+static const struct training_kind load_kind =
+    TRAINING_KIND("load_state", "load_weights", CALL_DEFAULT, result_load, TRAINING_SINGLE);
+static const struct training_kind unload_kind = {
+    { "unload_model", training_op_start, training_op_abandon, training_op_destroy },
     { "unload_model", "POST", POOL_TRAIN, 0, NULL, CALL_DEFAULT, false, false },
     "api/v1/unload_model",
     &result_unload,
-    TRAIN_UNLOAD,
+    TRAINING_UNLOAD,
 };
 
 /* ---- forward and forward_backward ----------------------------------------------------- */
 
+/* Into how many requests the service wants this batch cut: by number of data and by bytes. */
 static size_t count_chunks(const tinker_training *t, const tinker_datum *data, size_t n)
 {
     const struct wire_client_config_response *cfg = &t->session->server;
@@ -60,7 +64,8 @@ static size_t count_chunks(const tinker_training *t, const tinker_datum *data, s
     return chunks;
 }
 
-static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, size_t n,
+/* The bodies of all parts. Part i has the number first_id + i + 1: the service counts from 1. */
+static tinker_status encode_pass(struct training_op *op, const tinker_datum *data, size_t n,
                                  const tinker_loss *loss, bool forward_only, tinker_error *err)
 {
     const struct wire_client_config_response *cfg = &op->training->session->server;
@@ -88,7 +93,8 @@ static tinker_status encode_pass(struct train_op *op, const tinker_datum *data, 
     return TINKER_OK;
 }
 
-/* The wire has float32.  Said once: a program that knows it need not hear it with every batch. */
+/* The wire has float32. Said once per service: a program that knows it need not hear it with
+ * every batch. The exchange decides which of several threads says it. */
 static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_t n)
 {
     struct session *h = t->session;
@@ -108,10 +114,12 @@ static void warn_of_rounding(tinker_training *t, const tinker_datum *data, size_
         }
 }
 
-static tinker_future *submit_pass(tinker_training *t, const struct train_kind *kind,
+/* Check, encode and submit one pass. Encoding happens under the lock, because the numbers are in
+ * the bodies; when it fails, the numbers are given back, which is possible only as long as nobody
+ * else could take later ones. */
+static tinker_future *submit_pass(tinker_training *t, const struct training_kind *kind,
                                   const tinker_datum *data, size_t n, const tinker_loss *loss,
-                                  bool forward_only, struct custom_metrics **overlay,
-                                  tinker_error *err)
+                                  bool forward_only, tinker_error *err)
 {
     if (!data || n == 0) {
         err_set(err, TINKER_EINVAL, "%s: No data provided", kind->class.name);
@@ -125,27 +133,23 @@ static tinker_future *submit_pass(tinker_training *t, const struct train_kind *k
     if (wire_check_data(data, n, err) != TINKER_OK)
         return NULL;
     warn_of_rounding(t, data, n);
-    struct train_op *op = train_op_new(t, count_chunks(t, data, n), kind, err);
+    struct training_op *op = training_op_new(t, count_chunks(t, data, n), kind, err);
     if (!op)
         return NULL;
     op->proto_body = true;
-    if (overlay) {
-        op->overlay = *overlay;
-        *overlay = NULL;
-    }
     op->parallel = op->n_parts > 1 && t->session->server.parallel_fwdbwd_chunks;
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->base->lock);
-    if (trainer_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
+    if (training_client_reserve_locked(t, op->n_parts, &op->first_id, err) == TINKER_OK) {
         if (encode_pass(op, data, n, loss, forward_only, err) == TINKER_OK &&
-            train_op_queue(op, err) == TINKER_OK)
-            f = train_op_submit(op, err);
+            training_op_queue(op, err) == TINKER_OK)
+            f = training_op_submit(op, err);
         if (!f) /* nobody saw the ids */
             t->base->next_id = op->first_id;
     }
     pthread_mutex_unlock(&t->base->lock);
     if (!f)
-        train_op_free(op);
+        training_op_free(op);
     return f;
 }
 
@@ -153,20 +157,14 @@ tinker_future *tinker_training_forward_backward(tinker_training *t, const tinker
                                                 size_t n, const tinker_loss *loss,
                                                 tinker_error *err)
 {
-    return submit_pass(t, &forward_backward_kind, data, n, loss, false, NULL, err);
-}
-
-tinker_future *trainer_backward_custom(tinker_training *t, const tinker_datum *data, size_t n,
-                                       const tinker_loss *loss, struct custom_metrics **overlay,
-                                       tinker_error *err)
-{
-    return submit_pass(t, &forward_backward_kind, data, n, loss, false, overlay, err);
+    return submit_pass(t, &forward_backward_kind, data, n, loss, false, err);
 }
 
 /* The two passes of a custom loss, with consecutive ids: what is submitted later comes after
- * both.  The lock is held. */
-static tinker_future *submit_both_locked(tinker_training *t, struct train_op *first,
-                                         struct train_op *second, const tinker_datum *data,
+ * both. The second is submitted without bodies and waits in its turn for the job to make them.
+ * The lock is held. */
+static tinker_future *submit_both_locked(tinker_training *t, struct training_op *first,
+                                         struct training_op *second, const tinker_datum *data,
                                          size_t n, tinker_future **forward, tinker_error *err)
 {
     size_t k = first->n_parts;
@@ -177,7 +175,7 @@ static tinker_future *submit_both_locked(tinker_training *t, struct train_op *fi
         return NULL;
     }
     tinker_future *f = NULL;
-    if (trainer_reserve_locked(t, 2 * k, &first->first_id, err) == TINKER_OK) {
+    if (training_client_reserve_locked(t, 2 * k, &first->first_id, err) == TINKER_OK) {
         second->first_id = first->first_id + (int64_t)k;
         if (encode_pass(first, data, n, &custom_cross_entropy, true, err) == TINKER_OK) {
             for (size_t i = 0; i < k; i++) {
@@ -185,11 +183,11 @@ static tinker_future *submit_both_locked(tinker_training *t, struct train_op *fi
                 second->parts[i].bytes_estimate = first->parts[i].bytes_estimate;
             }
             custom_job_plan(job, second->first_id, ends, k);
-            if (train_op_queue(first, err) == TINKER_OK)
-                *forward = train_op_submit(first, err);
+            if (training_op_queue(first, err) == TINKER_OK)
+                *forward = training_op_submit(first, err);
         }
         if (*forward)
-            f = train_op_submit(second, err);
+            f = training_op_submit(second, err);
         if (!f) /* of the ids, only those of a forward pass were seen */
             t->base->next_id = *forward ? second->first_id : first->first_id;
     }
@@ -197,13 +195,13 @@ static tinker_future *submit_both_locked(tinker_training *t, struct train_op *fi
     return f;
 }
 
-tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *data, size_t n,
-                                     struct custom_job *job, tinker_future **forward,
-                                     tinker_error *err)
+tinker_future *training_submit_custom(tinker_training *t, const tinker_datum *data, size_t n,
+                                      struct custom_job *job, tinker_future **forward,
+                                      tinker_error *err)
 {
     size_t k = count_chunks(t, data, n);
-    struct train_op *first = train_op_new(t, k, &forward_kind, err);
-    struct train_op *second = first ? train_op_new(t, k, &forward_backward_kind, err) : NULL;
+    struct training_op *first = training_op_new(t, k, &forward_kind, err);
+    struct training_op *second = first ? training_op_new(t, k, &forward_backward_kind, err) : NULL;
     tinker_future *f = NULL;
     *forward = NULL;
     if (second) {
@@ -216,11 +214,11 @@ tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *dat
         pthread_mutex_unlock(&t->base->lock);
     }
     if (first && !*forward)
-        train_op_free(first);
+        training_op_free(first);
     if (second && !f) {
         custom_job_bind(job, NULL);
         second->job = NULL;
-        train_op_free(second);
+        training_op_free(second);
     }
     return f;
 }
@@ -228,26 +226,28 @@ tinker_future *trainer_submit_custom(tinker_training *t, const tinker_datum *dat
 tinker_future *tinker_training_forward(tinker_training *t, const tinker_datum *data, size_t n,
                                        const tinker_loss *loss, tinker_error *err)
 {
-    return submit_pass(t, &forward_kind, data, n, loss, true, NULL, err);
+    return submit_pass(t, &forward_kind, data, n, loss, true, err);
 }
 
 /* ---- requests of one part ------------------------------------------------------------- */
 
 /* A body that can be written once its seq_id is known. */
-typedef tinker_status encode_fn(struct train_op *op, int64_t seq_id, const void *arg,
+typedef tinker_status encode_fn(struct training_op *op, int64_t seq_id, const void *arg,
                                 struct buf *out, tinker_error *err);
 
-static tinker_future *submit_single(tinker_training *t, const struct train_kind *kind,
+/* Requests of one part: reserve a number, write the body with it, submit. As above the number is
+ * given back when that fails. */
+static tinker_future *submit_single(tinker_training *t, const struct training_kind *kind,
                                     encode_fn *encode, const void *arg, tinker_error *err)
 {
-    struct train_op *op = train_op_new(t, 1, kind, err);
+    struct training_op *op = training_op_new(t, 1, kind, err);
     if (!op)
         return NULL;
     tinker_future *f = NULL;
     pthread_mutex_lock(&t->base->lock);
-    if (trainer_reserve_locked(t, 1, &op->first_id, err) == TINKER_OK) {
+    if (training_client_reserve_locked(t, 1, &op->first_id, err) == TINKER_OK) {
         if (encode(op, op->first_id + 1, arg, &op->parts[0].body, err) == TINKER_OK)
-            f = train_op_submit(op, err);
+            f = training_op_submit(op, err);
         if (!f) { /* nobody saw it */
             t->base->next_id = op->first_id;
             t->base->unloaded = false;
@@ -255,11 +255,11 @@ static tinker_future *submit_single(tinker_training *t, const struct train_kind 
     }
     pthread_mutex_unlock(&t->base->lock);
     if (!f)
-        train_op_free(op);
+        training_op_free(op);
     return f;
 }
 
-static tinker_status encode_step(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_step(struct training_op *op, int64_t seq_id, const void *arg,
                                  struct buf *out, tinker_error *err)
 {
     struct wire_optim_step_request req = { .adam_params = *(const tinker_adam *)arg,
@@ -328,7 +328,7 @@ static struct wire_named_strings metadata_of(const tinker_save_options *o)
                                         o->n_user_metadata };
 }
 
-static tinker_status encode_save(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_save(struct training_op *op, int64_t seq_id, const void *arg,
                                  struct buf *out, tinker_error *err)
 {
     const struct save_args *a = arg;
@@ -353,7 +353,7 @@ tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
     return submit_single(t, &save_state_kind, encode_save, &a, err);
 }
 
-static tinker_status encode_sampler_save(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_sampler_save(struct training_op *op, int64_t seq_id, const void *arg,
                                          struct buf *out, tinker_error *err)
 {
     const struct save_args *a = arg;
@@ -377,7 +377,7 @@ tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *
     return submit_single(t, &save_sampler_kind, encode_sampler_save, &a, err);
 }
 
-static tinker_status encode_external_save(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_external_save(struct training_op *op, int64_t seq_id, const void *arg,
                                           struct buf *out, tinker_error *err)
 {
     const struct save_args *a = arg;
@@ -403,7 +403,7 @@ tinker_future *tinker_training_save_external(tinker_training *t, const char *nam
 
 /* Every try draws a new number for the sampling session, as the reference does; the
  * seq_id stays. */
-static void renew_unnamed_save(struct train_op *op, struct buf *body)
+static void renew_unnamed_save(struct training_op *op, struct buf *body)
 {
     struct wire_save_weights_for_sampler_request req = {
         .model_id = op->training->model_id,
@@ -414,7 +414,7 @@ static void renew_unnamed_save(struct train_op *op, struct buf *body)
     wire_encode_json(&wire_save_weights_for_sampler_request, &req, body, NULL);
 }
 
-static tinker_status encode_unnamed_save(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_unnamed_save(struct training_op *op, int64_t seq_id, const void *arg,
                                          struct buf *out, tinker_error *err)
 {
     (void)seq_id, (void)arg, (void)err;
@@ -443,7 +443,7 @@ struct load_args {
     bool optimizer;
 };
 
-static tinker_status encode_load(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_load(struct training_op *op, int64_t seq_id, const void *arg,
                                  struct buf *out, tinker_error *err)
 {
     const struct load_args *a = arg;
@@ -461,13 +461,13 @@ tinker_future *tinker_training_load_state(tinker_training *t, const char *path, 
                                           const char *access_token, tinker_error *err)
 {
     struct load_args a = { path, access_token, optimizer != 0 };
-    if (trainer_check_path(path, err) != TINKER_OK)
+    if (training_client_check_path(path, err) != TINKER_OK)
         return NULL;
     log_secret(access_token);
     return submit_single(t, &load_kind, encode_load, &a, err);
 }
 
-static tinker_status encode_unload(struct train_op *op, int64_t seq_id, const void *arg,
+static tinker_status encode_unload(struct training_op *op, int64_t seq_id, const void *arg,
                                    struct buf *out, tinker_error *err)
 {
     (void)seq_id, (void)arg;

@@ -1,4 +1,4 @@
-/* training_client.c - creating training clients, and what they hold.  See trainer.h. */
+/* training_client.c - creating training clients, and what they hold.  See training_client.h. */
 #include "client/training/training_client.h"
 
 #include <stdlib.h>
@@ -9,12 +9,13 @@
 #include "client/call/call_options.h"
 #include "client/call/poll.h"
 #include "client/session/service.h"
-#include "wire/check.h"
 #include "wire/path.h"
 #include "wire/wire.h"
 
-tinker_training *trainer_new(struct session *h, const char *model_id, struct call_options *options,
-                             tinker_error *err)
+/* With one reference, the user's. Operations take their own, so that the client may be freed
+ * while they run. */
+tinker_training *training_client_new(struct session *h, const char *model_id,
+                                     struct call_options *options, tinker_error *err)
 {
     tinker_training *t = calloc(1, sizeof(*t));
     char *id = strdup(model_id);
@@ -33,28 +34,29 @@ tinker_training *trainer_new(struct session *h, const char *model_id, struct cal
     return t;
 }
 
-void trainer_ref(tinker_training *t)
+void training_client_ref(tinker_training *t)
 {
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
-void trainer_unref(tinker_training *t)
+void training_client_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
     call_options_unref(t->options);
     if (t->base != t)
-        trainer_unref(t->base);
+        training_client_unref(t->base);
     else {
-        gaps_clear(&t->gaps);
+        seq_gaps_clear(&t->gaps);
         pthread_mutex_destroy(&t->lock);
     }
     free(t->model_id);
     free(t);
 }
 
-tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
-                                     tinker_error *err)
+/* Ids count from 0; the number on the wire is one higher. */
+tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64_t *first,
+                                             tinker_error *err)
 {
     if (t->base->unloaded)
         return err_set(err, TINKER_ESTATE, "model %s was unloaded", t->model_id);
@@ -63,7 +65,9 @@ tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *firs
     return TINKER_OK;
 }
 
-tinker_status trainer_check_path(const char *path, tinker_error *err)
+/* Refuse what cannot be loaded anywhere: a path that is none, or one of weights for sampling,
+ * which have no optimizer and may be rounded. */
+tinker_status training_client_check_path(const char *path, tinker_error *err)
 {
     struct wire_path parsed;
     tinker_status s = path ? wire_path_parse_known(path, &parsed, err)
@@ -94,13 +98,13 @@ tinker_training *tinker_training_with(tinker_training *t, const tinker_call_opti
     made->options = p;
     made->session = t->session;
     made->model_id = id;
-    trainer_ref(made->base);
+    training_client_ref(made->base);
     return made;
 }
 
 void tinker_training_free(tinker_training *t)
 {
-    trainer_unref(t);
+    training_client_unref(t);
 }
 
 const char *tinker_training_model_id(const tinker_training *t)
@@ -110,6 +114,7 @@ const char *tinker_training_model_id(const tinker_training *t)
 
 /* ---- create_model ------------------------------------------------------------------- */
 
+/* Creating a model: wait for the session, POST create_model, poll for its id. */
 struct create_op {
     struct operation op;
     struct session_wait wait;
@@ -132,12 +137,13 @@ static void create_destroy(struct operation *op)
     call_clear(&c->call);
     poll_clear(&c->poll);
     buf_clear(&c->body);
-    trainer_unref(c->made);
+    training_client_unref(c->made);
     free(c->base_model);
     free(c->metadata);
     free(c);
 }
 
+/* Canceled. The service may create the model all the same; the session ends it. */
 static void create_abandon(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;
@@ -147,6 +153,8 @@ static void create_abandon(struct operation *op)
     operation_destroy(op);
 }
 
+/* The result names the model. The client is made here, while a failure can still fail the future.
+ */
 static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
                                    tinker_error *err)
 {
@@ -158,7 +166,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     tinker_status s =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &scratch, &res, err);
     if (s == TINKER_OK) {
-        c->made = trainer_new(c->op.session, res.model_id, c->op.options, err);
+        c->made = training_client_new(c->op.session, res.model_id, c->op.options, err);
         s = c->made ? TINKER_OK : TINKER_ENOMEM;
     }
     arena_clear(&scratch);
@@ -181,13 +189,14 @@ static void create_polled(struct poll *p)
         operation_fail(&c->op, &p->call.err);
         return;
     }
-    log_line(&c->op.session->log, LOG_INFO, "training client initialised for model %s",
+    log_line(&c->op.session->log, LOG_INFO, "training client initialized for model %s",
              c->made->model_id);
     c->op.future->value = c->made;
     c->made = NULL;
     operation_succeed(&c->op);
 }
 
+/* The service has promised a model, or refused. */
 static void create_sent(struct call *call)
 {
     struct create_op *c = container_of(call, struct create_op, call);
@@ -207,6 +216,8 @@ static void create_sent(struct call *call)
     poll_start(&c->poll, id);
 }
 
+/* There is a session. model_seq numbers the models of a session, so that a retry does not create
+ * a second one. */
 static void create_ready(struct session_wait *w, const tinker_error *err)
 {
     struct create_op *c = container_of(w, struct create_op, wait);
@@ -276,9 +287,20 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
         err_set(err, TINKER_EINVAL, "create_model needs the name of a base model");
         return NULL;
     }
-    if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK ||
-        wire_check_lora(&ours, err) != TINKER_OK)
+    if (opts_copy(&ours, sizeof(ours), lora, "tinker_lora", err) != TINKER_OK)
         return NULL;
+    /* Which ranks there are, 0 included, is for the service to say; none has negative ones, and
+     * an adapter of nothing trains nothing anywhere. */
+    if (ours.rank < 0) {
+        err_set(err, TINKER_EINVAL, "lora_config.rank: must not be negative, is %lld",
+                (long long)ours.rank);
+        return NULL;
+    }
+    if (!ours.train_attn && !ours.train_mlp && !ours.train_unembed) {
+        err_set(err, TINKER_EINVAL,
+                "lora_config: one of train_attn, train_mlp and train_unembed must be set");
+        return NULL;
+    }
     struct session *h = service_session(s, err);
     struct create_op *c = h ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {

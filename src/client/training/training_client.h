@@ -1,6 +1,6 @@
 /* training_client.h - the inside of tinker_training. */
-#ifndef CLIENT_TRAINER_H
-#define CLIENT_TRAINER_H
+#ifndef CLIENT_TRAINING_CLIENT_H
+#define CLIENT_TRAINING_CLIENT_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,23 +21,23 @@ struct tinker_training {
     int64_t next_id;              /* lock: of the next request */
     bool unloaded;                /* lock: no more requests */
     struct send_order send_order; /* loop thread */
-    struct gaps gaps;             /* loop thread: numbers behind the turn that nobody used */
+    struct seq_gaps gaps;         /* loop thread: numbers behind the turn that nobody used */
     struct queue_state watch;     /* loop thread */
 };
 
-tinker_training *trainer_new(struct session *h, const char *model_id, struct call_options *options,
-                             tinker_error *err);
-void trainer_ref(tinker_training *t);
-void trainer_unref(tinker_training *t);
+tinker_training *training_client_new(struct session *h, const char *model_id,
+                                     struct call_options *options, tinker_error *err);
+void training_client_ref(tinker_training *t);
+void training_client_unref(tinker_training *t);
 /* Reserve n consecutive request ids and submit op while nobody else can: ids and
  * submissions have the same order. */
-tinker_status trainer_reserve_locked(tinker_training *t, size_t n, int64_t *first,
-                                     tinker_error *err);
+tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64_t *first,
+                                             tinker_error *err);
 
 /* rest.c: get_info without the second layer of retries, as the reference asks for a tokenizer. */
-tinker_future *trainer_ask_name(tinker_training *t, tinker_error *err);
+tinker_future *training_client_ask_name(tinker_training *t, tinker_error *err);
 
 /* Is this a path that can be loaded for training?  TINKER_EINVAL says the fix. */
-tinker_status trainer_check_path(const char *path, tinker_error *err);
+tinker_status training_client_check_path(const char *path, tinker_error *err);
 
 #endif

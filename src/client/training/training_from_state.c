@@ -16,7 +16,8 @@
 #include "client/training/training_client.h"
 #include "wire/wire.h"
 
-struct state_op {
+/* One operation through all its steps; there is one call and one poll at a time. */
+struct from_state_op {
     struct operation op;
     struct session_wait wait;
     struct session *info;       /* whom to ask about the weights: REST, or another account's */
@@ -50,14 +51,16 @@ static void free_config(void *arg)
     free(arg);
 }
 
-static void state_destroy(struct operation *op)
+/* A session object that was opened for a foreign account is closed on the loop, after its last
+ * call. */
+static void from_state_destroy(struct operation *op)
 {
-    struct state_op *s = (struct state_op *)op; /* first member */
+    struct from_state_op *s = (struct from_state_op *)op; /* first member */
     call_clear(&s->call);
     poll_clear(&s->poll);
     buf_clear(&s->body);
     arena_clear(&s->arena);
-    trainer_unref(s->made);
+    training_client_unref(s->made);
     if (s->foreign && s->info)
         session_close(s->info, free_config, s->foreign_cfg);
     free(s->path);
@@ -68,9 +71,9 @@ static void state_destroy(struct operation *op)
     free(s);
 }
 
-static void state_abandon(struct operation *op)
+static void from_state_abandon(struct operation *op)
 {
-    struct state_op *s = (struct state_op *)op;
+    struct from_state_op *s = (struct from_state_op *)op;
     session_forget(&s->wait);
     auth_forget(&s->auth);
     call_cancel(&s->call);
@@ -78,20 +81,13 @@ static void state_abandon(struct operation *op)
     operation_destroy(op);
 }
 
-static void succeed(struct state_op *s)
-{
-    log_line(&s->op.session->log, LOG_INFO, "training client initialised for model %s",
-             s->made->model_id);
-    s->op.future->value = s->made;
-    s->made = NULL;
-    operation_succeed(&s->op);
-}
-
 /* ---- requests and promises ---------------------------------------------------------------------- */
 
-static void request(struct state_op *s, struct session *h, const struct call_spec *spec,
-                    const struct wire_type *type, const void *value, const char *path,
-                    void (*done)(struct call *c))
+/* One step: encode the request and start the call. `part` tells the steps apart in logs and
+ * events. */
+static void send_request(struct from_state_op *s, struct session *h, const struct call_spec *spec,
+                         const struct wire_type *type, const void *value, const char *path,
+                         void (*done)(struct call *c))
 {
     tinker_error err;
     buf_reset(&s->body);
@@ -111,18 +107,20 @@ static void request(struct state_op *s, struct session *h, const struct call_spe
     call_start(c);
 }
 
-static void on_state(struct poll *p, enum wire_queue_state state, const char *reason, bool changed)
+/* Until the model has an id the log names it by its base model, or by the path of the weights. */
+static void on_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
+                           bool changed)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     const char *who = s->made ? s->made->model_id : s->base_model ? s->base_model : s->path;
     queue_state_report(&s->watch, s->op.session, QUEUE_STATE_CREATION, who, state, reason, changed);
 }
 
 /* Poll for the promise in the answer of s->call. */
-static void follow(struct state_op *s, const struct poll_kind *kind,
-                   tinker_status (*decode)(struct poll *, const char *, size_t, bool,
-                                           tinker_error *),
-                   void (*done)(struct poll *p))
+static void poll_promise(struct from_state_op *s, const struct poll_kind *kind,
+                         tinker_status (*decode)(struct poll *, const char *, size_t, bool,
+                                                 tinker_error *),
+                         void (*done)(struct poll *p))
 {
     struct call *c = &s->call;
     char id[112];
@@ -136,12 +134,13 @@ static void follow(struct state_op *s, const struct poll_kind *kind,
     s->poll.future = s->op.future;
     s->poll.started_ns = c->start_ns;
     s->poll.decode = decode;
-    s->poll.queue_state = on_state;
+    s->poll.queue_state = on_queue_state;
     s->poll.done = done;
     poll_start(&s->poll, id);
 }
 
-static bool poll_failed(struct state_op *s, struct poll *p)
+/* true: it failed, and so has the operation. */
+static bool poll_failed(struct from_state_op *s, struct poll *p)
 {
     if (p->ok)
         return false;
@@ -155,7 +154,7 @@ static bool poll_failed(struct state_op *s, struct poll *p)
 static tinker_status load_decode(struct poll *p, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     struct wire_load_weights_response res;
     (void)proto;
     return wire_decode_json(&wire_load_weights_response, body, n, WIRE_LENIENT, &s->arena, &res,
@@ -164,17 +163,26 @@ static tinker_status load_decode(struct poll *p, const char *body, size_t n, boo
 
 static void load_polled(struct poll *p)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
-    if (!poll_failed(s, p))
-        succeed(s);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
+    if (poll_failed(s, p))
+        return;
+    log_line(&s->op.session->log, LOG_INFO, "training client initialized for model %s",
+             s->made->model_id);
+    s->op.future->value = s->made;
+    s->made = NULL;
+    operation_succeed(&s->op);
 }
 
+/* load_weights was accepted: poll for the end of loading. */
 static void load_sent(struct call *c)
 {
-    follow(container_of(c, struct state_op, call), &result_load.poll, load_decode, load_polled);
+    poll_promise(container_of(c, struct from_state_op, call), &result_load.poll, load_decode,
+                 load_polled);
 }
 
-static void load(struct state_op *s)
+/* Load into the model that was just created. The request takes number 1, so the client that the
+ * user gets starts behind it. */
+static void load_weights(struct from_state_op *s)
 {
     struct wire_load_weights_request req = {
         .model_id = s->made->model_id,
@@ -185,19 +193,19 @@ static void load(struct state_op *s)
     };
     s->made->next_id = 1; /* this request takes the first number and turn */
     s->made->send_order.counter = 1;
-    request(s, s->op.session, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
-            load_sent);
+    send_request(s, s->op.session, &load_spec, &wire_load_weights_request, &req,
+                 "api/v1/load_weights", load_sent);
 }
 
 /* One request that creates the model and loads it; its id follows from ours. */
-static void load_as_new(struct state_op *s)
+static void load_as_new(struct from_state_op *s)
 {
     struct session *h = s->op.session;
     char id[160];
     tinker_error err;
     s->model_seq = h->model_seq++;
     snprintf(id, sizeof(id), "%s:train:%lld", h->session_id, (long long)s->model_seq);
-    s->made = trainer_new(h, id, s->op.options, &err);
+    s->made = training_client_new(h, id, s->op.options, &err);
     if (!s->made) {
         operation_fail(&s->op, &err);
         return;
@@ -212,38 +220,43 @@ static void load_as_new(struct state_op *s)
     };
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
-    request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights", load_sent);
+    send_request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
+                 load_sent);
 }
 
 /* ---- create_model -------------------------------------------------------------------------------- */
 
-static tinker_status create_decode(struct poll *p, const char *body, size_t n, bool proto,
-                                   tinker_error *err)
+/* The id of the new model; its client is finished only when the weights are in. */
+static tinker_status state_create_decode(struct poll *p, const char *body, size_t n, bool proto,
+                                         tinker_error *err)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     struct wire_create_model_response res;
     (void)proto;
     tinker_status status =
         wire_decode_json(&wire_create_model_response, body, n, WIRE_LENIENT, &s->arena, &res, err);
     if (status != TINKER_OK)
         return status;
-    s->made = trainer_new(s->op.session, res.model_id, s->op.options, err);
+    s->made = training_client_new(s->op.session, res.model_id, s->op.options, err);
     return s->made ? TINKER_OK : TINKER_ENOMEM;
 }
 
-static void create_polled(struct poll *p)
+static void state_create_polled(struct poll *p)
 {
-    struct state_op *s = container_of(p, struct state_op, poll);
+    struct from_state_op *s = container_of(p, struct from_state_op, poll);
     if (!poll_failed(s, p))
-        load(s);
+        load_weights(s);
 }
 
-static void create_sent(struct call *c)
+static void state_create_sent(struct call *c)
 {
-    follow(container_of(c, struct state_op, call), &create_kind, create_decode, create_polled);
+    poll_promise(container_of(c, struct from_state_op, call), &create_kind, state_create_decode,
+                 state_create_polled);
 }
 
-static void create(struct state_op *s)
+/* A model of the shape that the weights have: rank and modules are those of weights_info. Modules
+ * it does not mention were trained: older services did not say. */
+static void create_model(struct from_state_op *s)
 {
     struct session *h = s->op.session;
     const struct wire_weights_info_response *w = &s->weights;
@@ -260,8 +273,8 @@ static void create(struct state_op *s)
     };
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
-    request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
-            create_sent);
+    send_request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
+                 state_create_sent);
 }
 
 /* ---- weights_info --------------------------------------------------------------------------------- */
@@ -269,15 +282,16 @@ static void create(struct state_op *s)
 /* The credential under which the weights were looked up goes along with the load. */
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, auth);
+    struct from_state_op *s = container_of(w, struct from_state_op, auth);
     if (!err && token)
         s->load_token = strdup(token);
-    create(s);
+    create_model(s);
 }
 
+/* The answer says what the weights are; only LoRA weights of a known rank can be continued from. */
 static void info_done(struct call *c)
 {
-    struct state_op *s = container_of(c, struct state_op, call);
+    struct from_state_op *s = container_of(c, struct from_state_op, call);
     const struct buf *body = &c->http.resp.body;
     tinker_status status = TINKER_OK;
     if (c->outcome == CALL_OK)
@@ -294,23 +308,24 @@ static void info_done(struct call *c)
         s->auth.ready = on_token;
         auth_token(s->info->auth, &s->auth, AUTH_NORMAL);
     } else
-        create(s);
+        create_model(s);
 }
 
 static void info_ready(struct session_wait *w, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, wait);
+    struct from_state_op *s = container_of(w, struct from_state_op, wait);
     struct wire_weights_info_request req = { s->path };
     if (err) {
         operation_fail(&s->op, err);
         return;
     }
-    request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
-            info_done);
+    send_request(s, s->info, &info_spec, &wire_weights_info_request, &req, "api/v1/weights_info",
+                 info_done);
 }
 
-/* A session-less session for the account that owns the weights. */
-static bool use_foreign(struct state_op *s, tinker_error *err)
+/* Weights of another account: ask about them with its credential, through a session object
+ * without a session. It shares the configuration but for the key. */
+static bool use_foreign(struct from_state_op *s, tinker_error *err)
 {
     struct session *h = s->op.session;
     struct config *cfg = malloc(sizeof(*cfg));
@@ -332,9 +347,11 @@ static bool use_foreign(struct state_op *s, tinker_error *err)
     return s->foreign;
 }
 
+/* Our session is open. A service that can create the model while loading needs one request
+ * instead of three. */
 static void session_ready(struct session_wait *w, const tinker_error *err)
 {
-    struct state_op *s = container_of(w, struct state_op, wait);
+    struct from_state_op *s = container_of(w, struct from_state_op, wait);
     tinker_error failed;
     if (err) {
         operation_fail(&s->op, err);
@@ -352,32 +369,33 @@ static void session_ready(struct session_wait *w, const tinker_error *err)
     session_when_ready(s->info, &s->wait);
 }
 
-static void state_start(struct operation *op)
+static void from_state_start(struct operation *op)
 {
-    struct state_op *s = (struct state_op *)op;
+    struct from_state_op *s = (struct from_state_op *)op;
     s->wait.ready = session_ready;
     session_when_ready(op->session, &s->wait);
 }
 
-static const struct operation_class state_class = { "create_from_state", state_start, state_abandon,
-                                                    state_destroy };
+static const struct operation_class from_state_class = { "create_from_state", from_state_start,
+                                                         from_state_abandon, from_state_destroy };
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------------- */
 
-static bool copy(char **out, const char *text)
+static bool copy_string(char **out, const char *text)
 {
     *out = text ? strdup(text) : NULL;
     return !text || *out;
 }
 
-static bool fill(struct state_op *s, const char *path, const tinker_from_state *o,
-                 tinker_error *err)
+/* Keep what the caller gave. The token is a secret from now on: the log never shows it. */
+static bool copy_options(struct from_state_op *s, const char *path,
+                         const tinker_from_state_options *o, tinker_error *err)
 {
     arena_init(&s->arena, 16 << 20);
     buf_init(&s->body, 16 << 20);
     s->optimizer = o->optimizer != 0;
-    if (!copy(&s->path, path) || !copy(&s->base_model, o->base_model) ||
-        !copy(&s->token, o->access_token)) {
+    if (!copy_string(&s->path, path) || !copy_string(&s->base_model, o->base_model) ||
+        !copy_string(&s->token, o->access_token)) {
         err_nomem(err, "create_from_state");
         return false;
     }
@@ -393,15 +411,16 @@ static bool fill(struct state_op *s, const char *path, const tinker_from_state *
 }
 
 tinker_future *tinker_service_request_from_state(tinker_service *service, const char *path,
-                                                 const tinker_from_state *opts, tinker_error *err)
+                                                 const tinker_from_state_options *opts,
+                                                 tinker_error *err)
 {
-    tinker_from_state o = TINKER_FROM_STATE_INIT;
-    if (opts_copy(&o, sizeof(o), opts, "tinker_from_state", err) != TINKER_OK ||
-        trainer_check_path(path, err) != TINKER_OK)
+    tinker_from_state_options o = TINKER_FROM_STATE_OPTIONS_INIT;
+    if (opts_copy(&o, sizeof(o), opts, "tinker_from_state_options", err) != TINKER_OK ||
+        training_client_check_path(path, err) != TINKER_OK)
         return NULL;
     struct session *h = service_session(service, err),
                    *rest = h ? service_rest(service, err) : NULL;
-    struct state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
+    struct from_state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;
     if (!s) {
         if (rest)
             err_nomem(err, "create_from_state");
@@ -409,16 +428,16 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     }
     s->info = rest;
     tinker_future *f = NULL;
-    if (fill(s, path, &o, err))
-        f = operation_submit(&s->op, &state_class, h, RESULT_TRAINING, service->options, err);
+    if (copy_options(s, path, &o, err))
+        f = operation_submit(&s->op, &from_state_class, h, RESULT_TRAINING, service->options, err);
     if (!f)
-        state_destroy(&s->op);
+        from_state_destroy(&s->op);
     return f;
 }
 
 tinker_training *tinker_service_create_from_state(tinker_service *s, const char *path,
-                                                  const tinker_from_state *opts, int64_t timeout_ms,
-                                                  tinker_error *err)
+                                                  const tinker_from_state_options *opts,
+                                                  int64_t timeout_ms, tinker_error *err)
 {
     if (runtime_may_block("tinker_service_create_from_state", err) != TINKER_OK)
         return NULL;

@@ -6,6 +6,7 @@
 #ifndef SERVER_OPENAI_H
 #define SERVER_OPENAI_H
 
+#include <tinker/sampling.h>
 #include <tinker/chat.h>
 #include "server/work/sampler_table.h"
 #include "server/work/stream.h"
@@ -19,9 +20,9 @@ struct openai {
     bool chat, stream, stream_usage, logprobs, no_tools;
     const char *model;
     struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
-    int64_t max_tokens, n, seed, top_k, top_logprobs;
-    bool has_seed;
-    double temperature, top_p;
+    int64_t n, top_logprobs;
+    tinker_sampling_params params;      /* without stops, which are below */
+    tinker_sample_options options;      /* n and top_logprobs go into it on submission */
     const char *stop[OPENAI_STOPS_ALL]; /* strings */
     size_t n_stop;
     int32_t *stop_tokens;

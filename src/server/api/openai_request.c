@@ -81,18 +81,18 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         json_raw(r, &o->messages);
     else if (json_str_is(key, "max_tokens") || json_str_is(key, "max_completion_tokens")) {
         /* 0 would mean "no limit" below, which only leaving it out says. */
-        if (json_int64(r, &o->max_tokens) && o->max_tokens <= 0)
+        if (json_int64(r, &o->params.max_tokens) && o->params.max_tokens <= 0)
             json_fail(r, "max_tokens must be a positive number");
     } else if (json_str_is(key, "n"))
         json_int64(r, &o->n);
     else if (json_str_is(key, "seed"))
-        o->has_seed = json_int64(r, &o->seed);
+        o->params.has_seed = json_int64(r, &o->params.seed);
     else if (json_str_is(key, "temperature"))
-        json_double(r, &o->temperature);
+        json_double(r, &o->params.temperature);
     else if (json_str_is(key, "top_p"))
-        json_double(r, &o->top_p);
+        json_double(r, &o->params.top_p);
     else if (json_str_is(key, "top_k"))
-        json_int64(r, &o->top_k);
+        json_int64(r, &o->params.top_k);
     else if (json_str_is(key, "stop")) {
         /* A string, or an array of strings. */
         if (json_peek(r) == JSON_STRING) {
@@ -151,7 +151,7 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, o->chat ? "messages is missing" : "prompt is missing");
     if (o->n < 1 || o->n > 128)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
-    if (o->max_tokens < 0)
+    if (o->params.max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
     if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
         return err_set(err, TINKER_EINVAL, "%s must be from 0 to %d",
@@ -167,9 +167,9 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
     struct json_reader r;
     struct json_str key;
     o->n = 1;
-    o->temperature = o->top_p = 1;
-    o->top_k = -1;
-    o->max_tokens = o->chat ? 0 : 16; /* the API's defaults; 0: to the end of the context */
+    o->params = (tinker_sampling_params)TINKER_SAMPLING_PARAMS_INIT;
+    o->options = (tinker_sample_options)TINKER_SAMPLE_OPTIONS_INIT;
+    o->params.max_tokens = o->chat ? 0 : 16; /* the API's defaults; 0: to the end of the context */
     json_reader_init(&r, body, n, &o->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))

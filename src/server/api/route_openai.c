@@ -14,6 +14,7 @@
 #include "server/work/submit.h"
 #include "wire/proto.h"
 #include "wire/wire.h"
+#include "wire/sample_options.h"
 
 /* Base models first, then the user's checkpoints that can be sampled from. */
 void route_openai_models(struct server *s, struct request *req, struct response *res)
@@ -78,17 +79,13 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
     }
     /* Without any stop the model's own end tokens end it: see sample.c. */
     *chunk = (tinker_chunk){ .tokens = tokens, .n_tokens = n };
-    r->prompt = (tinker_model_input){ .chunks = chunk, .n_chunks = 1 };
-    r->num_samples = o->n;
-    if (o->logprobs) /* the log probability of the token itself always comes */
-        r->topk_sample_logprobs = (struct wire_opt_int){ 1, o->top_logprobs };
+    r->prompt = (tinker_model_input){ chunk, 1 };
+    tinker_sample_options options = o->options;
+    options.num_samples = (size_t)o->n;
+    options.topk_sample_logprobs = o->logprobs ? (size_t)o->top_logprobs : 0;
+    wire_sample_set_options(r, &options, NULL); /* both were checked when the request was read */
     tinker_sampling_params *p = &r->sampling_params;
-    p->max_tokens = o->max_tokens;
-    p->has_seed = o->has_seed;
-    p->seed = o->seed;
-    p->temperature = o->temperature;
-    p->top_p = o->top_p;
-    p->top_k = o->top_k;
+    *p = o->params;
     for (size_t i = 0; i < o->n_stop; i++)
         stop[i] = arena_strdup(&w->arena, o->stop[i]);
     if (o->n_stop_tokens)

@@ -9,6 +9,7 @@
 #include "server/work/sampler_table.h"
 #include "server/work/submit.h"
 #include "wire/check.h"
+#include "wire/sample_options.h"
 
 enum { SAMPLES_MAX = 4096 }; /* sequences of one request */
 
@@ -81,16 +82,6 @@ static const char *find_problem(const struct wire_sample_request *r)
         return "num_samples is too large";
     if (r->sampling_params.max_tokens < 0)
         return "max_tokens must be a positive number";
-    if (r->topk_prompt_logprobs < 0)
-        return "topk_prompt_logprobs must not be negative";
-    if (r->topk_sample_logprobs.has && r->topk_sample_logprobs.value < 0)
-        return "topk_sample_logprobs must not be negative";
-    if (r->prompt_logprobs_last_n.has && r->prompt_logprobs_last_n.value < 1)
-        return "prompt_logprobs_last_n must be a positive number";
-    if (r->prompt_logprobs_last_n.has && !(r->prompt_logprobs.has && r->prompt_logprobs.value))
-        return "prompt_logprobs_last_n needs prompt_logprobs";
-    if (r->prompt_alt_tokens_k.has && r->prompt_alt_tokens_k.value < 0)
-        return "prompt_alt_tokens_k must not be negative";
     /* An option that changes the result must not be ignored. */
     if (r->record_stability_info.has && r->record_stability_info.value)
         return "record_stability_info is not supported here";
@@ -154,6 +145,8 @@ bool route_read_sample(struct server *s, struct request *req, struct response *r
         return false;
     }
     const char *problem = find_problem(&w->sample);
+    if (!problem && wire_sample_check_options(&w->sample, &err) != TINKER_OK)
+        problem = err.message;
     *out = (struct sample_submission){ .job = w };
     if (problem)
         response_error(res, 400, "%s", problem);

@@ -173,7 +173,7 @@ static void finish_pass(struct server *s, struct train_task *t)
     atomic_fetch_add(&s->counters.passes, 1);
     if (changes) {
         /* The mean loss per token, for the curve on the status page. */
-        double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum", 0);
+        double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
         double mean = outcome.tokens ? sum / (double)outcome.tokens : 0;
         pthread_mutex_lock(&s->lock);
         m->losses[m->n_losses++ % MODEL_LOSSES] = (float)mean; /* a ring of the last passes */

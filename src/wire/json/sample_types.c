@@ -1,4 +1,8 @@
-/* sample_types.c - sampling requests in JSON. */
+/* sample_types.c - sampling requests in JSON, and their options: see sample_options.h. */
+#include "wire/sample_options.h"
+
+#include "base/array.h"
+#include "base/err.h"
 #include "wire/json/collection.h"
 #include "wire/json/data_types.h"
 
@@ -142,3 +146,89 @@ const struct wire_type wire_sample_request = { .name = "SampleRequest",
                                                WIRE_TABLE(T, sample_request),
                                                .defaults = &request_defaults };
 #undef T
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+/* Options that are numbers.  The two sides keep them apart: the API as a size_t where 0 says
+ * nothing, the request as a number that may be absent.  topk_prompt_logprobs is older than
+ * absence and always there. */
+static const struct option {
+    const char *name;
+    size_t in_options; /* offset of the size_t in tinker_sample_options */
+    size_t in_request; /* offset of the struct wire_opt_int, or of an int64_t when `plain` */
+    int64_t min;
+    bool plain;
+    bool of_prompt; /* its answer is about the prompt */
+} options[] = {
+#define OPTION(field)                                                     \
+    .name = #field, .in_options = offsetof(tinker_sample_options, field), \
+    .in_request = offsetof(struct wire_sample_request, field)
+    { OPTION(topk_prompt_logprobs), .plain = true, .of_prompt = true },
+    { OPTION(topk_sample_logprobs) },
+    /* narrows down prompt_logprobs, which says itself that it is about the prompt */
+    { OPTION(prompt_logprobs_last_n), .min = 1 },
+    { OPTION(prompt_alt_tokens_k), .of_prompt = true },
+#undef OPTION
+};
+
+static struct wire_opt_int option_value(const struct wire_sample_request *req,
+                                        const struct option *o)
+{
+    const char *at = (const char *)req + o->in_request;
+    return o->plain ? (struct wire_opt_int){ true, *(const int64_t *)(const void *)at }
+                    : *(const struct wire_opt_int *)(const void *)at;
+}
+
+tinker_status wire_sample_set_options(struct wire_sample_request *req,
+                                      const tinker_sample_options *opts, tinker_error *err)
+{
+    if (opts->num_samples == 0 || opts->num_samples > INT32_MAX)
+        return err_set(err, TINKER_EINVAL, "num_samples is %zu, expected at least 1",
+                       opts->num_samples);
+    req->num_samples = (int64_t)opts->num_samples;
+    req->prompt_logprobs = (struct wire_opt_bool){ 1, opts->prompt_logprobs != 0 };
+    req->target_prompt_logprobs = opts->target_prompt_logprobs;
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        const struct option *o = &options[i];
+        size_t n = *(const size_t *)(const void *)((const char *)opts + o->in_options);
+        char *to = (char *)req + o->in_request;
+        if (n > INT32_MAX)
+            return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", o->name, n,
+                           INT32_MAX);
+        if (o->plain)
+            *(int64_t *)(void *)to = (int64_t)n;
+        else
+            *(struct wire_opt_int *)(void *)to = (struct wire_opt_int){ n > 0, (int64_t)n };
+    }
+    return TINKER_OK;
+}
+
+tinker_status wire_sample_check_options(const struct wire_sample_request *req, tinker_error *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        struct wire_opt_int v = option_value(req, &options[i]);
+        if (v.has && v.value < options[i].min)
+            return err_set(err, TINKER_EINVAL,
+                           options[i].min ? "%s must be a positive number"
+                                          : "%s must not be negative",
+                           options[i].name);
+    }
+    if (req->prompt_logprobs_last_n.has &&
+        !(req->prompt_logprobs.has && req->prompt_logprobs.value))
+        return err_set(err, TINKER_EINVAL, "prompt_logprobs_last_n needs prompt_logprobs");
+    return TINKER_OK;
+}
+
+const char *wire_sample_prompt_option(const struct wire_sample_request *req)
+{
+    if (req->prompt_logprobs.has && req->prompt_logprobs.value)
+        return "prompt_logprobs";
+    if (req->target_prompt_logprobs)
+        return "target_prompt_logprobs";
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        struct wire_opt_int v = option_value(req, &options[i]);
+        if (options[i].of_prompt && v.has && v.value > 0)
+            return options[i].name;
+    }
+    return NULL;
+}

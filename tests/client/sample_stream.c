@@ -25,7 +25,7 @@ struct listener {
     tinker_future *_Atomic future;
 };
 
-static int hear(void *state, const tinker_stream_event *e)
+static int hear(const tinker_stream_event *e, void *state)
 {
     struct listener *l = state;
     size_t at = strlen(l->text);
