@@ -69,12 +69,12 @@ struct place {
     char path[96];
 };
 
-static bool refuse(struct place *at, const char *what)
+static bool fail_at_place(struct place *at, const char *what)
 {
     return jx_fail(at->x, "%s: %s", at->path, what);
 }
 
-static void *array_of(struct jx *x, size_t n, size_t size)
+static void *alloc_array(struct jx *x, size_t n, size_t size)
 {
     void *p = x->failed ? NULL : arena_array(x->arena, n ? n : 1, size);
     if (!p)
@@ -102,7 +102,7 @@ static const char *read_json_text(struct place *at, struct jv v)
     struct buf b;
     if (v.kind == JV_STRING)
         return v.str.n && memchr(v.str.s, 0, v.str.n)
-                   ? (refuse(at, "arguments hold a NUL byte"), "")
+                   ? (fail_at_place(at, "arguments hold a NUL byte"), "")
                    : jv_str_copy(at->x, v.str.s, v.str.n).str.s;
     if (v.kind == JV_UNDEFINED || v.kind == JV_NONE)
         return "{}";
@@ -130,11 +130,11 @@ static void read_part(struct place *at, struct jv v, tinker_part *out)
         if (tokens.kind == JV_INT && tokens.i > 0)
             out->expected_tokens = tokens.i;
     } else {
-        refuse(at, "unknown type of content part (text, thinking and image are known)");
+        fail_at_place(at, "unknown type of content part (text, thinking and image are known)");
         return;
     }
     if (text.kind != JV_STRING) {
-        refuse(at, "content part has no text");
+        fail_at_place(at, "content part has no text");
         return;
     }
     struct jv copy = jv_str_copy(at->x, text.str.s, text.str.n);
@@ -153,10 +153,10 @@ static void read_parts(struct place *at, struct jv content, struct jv reasoning,
             jv_push(at->x, list, content);
     }
     if (!jv_is_seq(list)) {
-        refuse(at, "content is neither a string nor a list");
+        fail_at_place(at, "content is neither a string nor a list");
         return;
     }
-    tinker_part *parts = array_of(at->x, list.list->n + extra, sizeof(*parts));
+    tinker_part *parts = alloc_array(at->x, list.list->n + extra, sizeof(*parts));
     if (!parts)
         return;
     if (extra)
@@ -194,10 +194,10 @@ static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
     if (list.kind == JV_UNDEFINED || list.kind == JV_NONE)
         return;
     if (!jv_is_seq(list)) {
-        refuse(at, "tool_calls is not a list");
+        fail_at_place(at, "tool_calls is not a list");
         return;
     }
-    tinker_tool_call *calls = array_of(at->x, list.list->n, sizeof(*calls));
+    tinker_tool_call *calls = alloc_array(at->x, list.list->n, sizeof(*calls));
     size_t root = strlen(at->path);
     for (size_t i = 0; calls && i < list.list->n && !at->x->failed; i++) {
         struct jv call = list.list->items[i], f = jv_get(call, "function");
@@ -208,7 +208,7 @@ static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
         calls[i].name = read_name(at, f, "name");
         calls[i].arguments = read_json_text(at, jv_get(f, "arguments"));
         if (!calls[i].name)
-            refuse(at, "tool call has no name");
+            fail_at_place(at, "tool call has no name");
     }
     at->path[root] = 0;
     m->tool_calls = calls;
@@ -219,7 +219,7 @@ static void read_unparsed(struct place *at, struct jv list, tinker_message *m)
 {
     if (!jv_is_seq(list))
         return;
-    tinker_unparsed_tool_call *calls = array_of(at->x, list.list->n, sizeof(*calls));
+    tinker_unparsed_tool_call *calls = alloc_array(at->x, list.list->n, sizeof(*calls));
     for (size_t i = 0; calls && i < list.list->n; i++) {
         const char *raw = read_name(at, list.list->items[i], "raw_text");
         const char *error = read_name(at, list.list->items[i], "error");
@@ -232,12 +232,12 @@ static void read_unparsed(struct place *at, struct jv list, tinker_message *m)
 static void read_message(struct place *at, struct jv v, tinker_message *m)
 {
     if (v.kind != JV_DICT) {
-        refuse(at, "message is not an object");
+        fail_at_place(at, "message is not an object");
         return;
     }
     m->role = read_name(at, v, "role");
     if (!m->role || !*m->role) {
-        refuse(at, "message has no role");
+        fail_at_place(at, "message has no role");
         return;
     }
     read_content(at, v, m);
@@ -248,14 +248,14 @@ static void read_message(struct place *at, struct jv v, tinker_message *m)
     struct jv trainable = jv_get(v, "trainable");
     if (trainable.kind != JV_UNDEFINED) {
         if (trainable.kind != JV_BOOL)
-            refuse(at, "trainable is neither true nor false");
+            fail_at_place(at, "trainable is neither true nor false");
         m->has_trainable = 1;
         m->trainable = jv_truth(trainable);
     }
     /* A slip of whoever wrote the data; an empty turn in its place would be trained on. */
     if (jv_get(v, "content").kind == JV_UNDEFINED && !m->n_parts && !m->n_tool_calls &&
         !m->n_unparsed_tool_calls)
-        refuse(at, "message has no content");
+        fail_at_place(at, "message has no content");
 }
 
 tinker_message *chat_read_messages(struct jx *x, struct jv list, const char *place, size_t *n)
@@ -264,7 +264,7 @@ tinker_message *chat_read_messages(struct jx *x, struct jv list, const char *pla
         jx_fail(x, "%s: expected a list", place);
         return NULL;
     }
-    tinker_message *messages = array_of(x, list.list->n, sizeof(*messages));
+    tinker_message *messages = alloc_array(x, list.list->n, sizeof(*messages));
     for (size_t i = 0; messages && i < list.list->n && !x->failed; i++) {
         struct place at = { .x = x };
         snprintf(at.path, sizeof(at.path), "%s[%zu]", place, i);
@@ -283,7 +283,7 @@ tinker_tool *chat_read_tools(struct jx *x, struct jv list, size_t *n)
         jx_fail(x, "tools: expected a list");
         return NULL;
     }
-    tinker_tool *tools = array_of(x, list.list->n, sizeof(*tools));
+    tinker_tool *tools = alloc_array(x, list.list->n, sizeof(*tools));
     for (size_t i = 0; tools && i < list.list->n && !x->failed; i++) {
         struct place at = { .x = x };
         struct jv spec = list.list->items[i], f = jv_get(spec, "function"), v;
@@ -296,7 +296,7 @@ tinker_tool *chat_read_tools(struct jx *x, struct jv list, size_t *n)
         tools[i].parameters = v.kind == JV_UNDEFINED ? NULL : read_json_text(&at, v);
         tools[i].spec = spec.kind == JV_DICT ? read_json_text(&at, spec) : NULL;
         if (!tools[i].name)
-            refuse(&at, "tool has no name");
+            fail_at_place(&at, "tool has no name");
     }
     *n = list.list->n;
     return x->failed ? NULL : tools;
@@ -328,57 +328,57 @@ tinker_conversation *tinker_conversation_parse(const char *json, size_t n, tinke
 
 /* ---- writing ---- */
 
-static void put_text(struct json_writer *w, const char *key, struct jv_str s)
+static void put_json_text(struct json_writer *w, const char *key, struct jv_str s)
 {
     json_put_key(w, key);
     json_put_string_n(w, s.s, s.n);
 }
 
-static void put_optional(struct json_writer *w, const char *key, const char *s)
+static void put_json_optional(struct json_writer *w, const char *key, const char *s)
 {
     if (s)
-        put_text(w, key, chat_text(s, 0));
+        put_json_text(w, key, chat_text(s, 0));
 }
 
-static void put_parts(struct json_writer *w, const tinker_message *m)
+static void put_json_parts(struct json_writer *w, const tinker_message *m)
 {
     static const char *const types[] = { "text", "thinking", "image" };
     json_put_begin_array(w);
     for (size_t i = 0; i < m->n_parts; i++) {
         const char *type = types[m->parts[i].kind];
         json_put_begin_object(w);
-        put_optional(w, "type", type);
+        put_json_optional(w, "type", type);
         if (m->parts[i].text)
-            put_text(w, type, chat_part_text(&m->parts[i]));
+            put_json_text(w, type, chat_part_text(&m->parts[i]));
         json_put_end_object(w);
     }
     json_put_end_array(w);
 }
 
-static void put_calls(struct json_writer *w, const tinker_message *m)
+static void put_json_calls(struct json_writer *w, const tinker_message *m)
 {
     json_put_begin_array(w);
     for (size_t i = 0; i < m->n_tool_calls; i++) {
         json_put_begin_object(w);
-        put_optional(w, "type", "function");
-        put_optional(w, "id", m->tool_calls[i].id);
+        put_json_optional(w, "type", "function");
+        put_json_optional(w, "id", m->tool_calls[i].id);
         json_put_key(w, "function");
         json_put_begin_object(w);
-        put_optional(w, "name", m->tool_calls[i].name);
-        put_optional(w, "arguments", m->tool_calls[i].arguments);
+        put_json_optional(w, "name", m->tool_calls[i].name);
+        put_json_optional(w, "arguments", m->tool_calls[i].arguments);
         json_put_end_object(w);
         json_put_end_object(w);
     }
     json_put_end_array(w);
 }
 
-static void put_unparsed(struct json_writer *w, const tinker_message *m)
+static void put_json_unparsed(struct json_writer *w, const tinker_message *m)
 {
     json_put_begin_array(w);
     for (size_t i = 0; i < m->n_unparsed_tool_calls; i++) {
         json_put_begin_object(w);
-        put_optional(w, "raw_text", m->unparsed_tool_calls[i].raw_text);
-        put_optional(w, "error", m->unparsed_tool_calls[i].error);
+        put_json_optional(w, "raw_text", m->unparsed_tool_calls[i].raw_text);
+        put_json_optional(w, "error", m->unparsed_tool_calls[i].error);
         json_put_end_object(w);
     }
     json_put_end_array(w);
@@ -391,26 +391,26 @@ char *tinker_message_to_json(const tinker_message *m, size_t *len, tinker_error 
     buf_init(&b, MAX_CONVERSATION);
     json_writer_init(&w, &b);
     json_put_begin_object(&w);
-    put_optional(&w, "role", m->role);
+    put_json_optional(&w, "role", m->role);
     json_put_key(&w, "content");
     if (m->parts)
-        put_parts(&w, m);
+        put_json_parts(&w, m);
     else
         json_put_string_n(&w, chat_content(m).s, chat_content(m).n);
     if (m->n_tool_calls) {
         json_put_key(&w, "tool_calls");
-        put_calls(&w, m);
+        put_json_calls(&w, m);
     }
     if (m->n_unparsed_tool_calls) {
         json_put_key(&w, "unparsed_tool_calls");
-        put_unparsed(&w, m);
+        put_json_unparsed(&w, m);
     }
     if (m->has_trainable) {
         json_put_key(&w, "trainable");
         json_put_bool(&w, m->trainable != 0);
     }
-    put_optional(&w, "tool_call_id", m->tool_call_id);
-    put_optional(&w, "name", m->name);
+    put_json_optional(&w, "tool_call_id", m->tool_call_id);
+    put_json_optional(&w, "name", m->name);
     json_put_end_object(&w);
     char *text = buf_detach(&b, len);
     if (!text)

@@ -115,7 +115,7 @@ tinker_template *tinker_template_open(const char *model_dir, tinker_error *err)
 
 /* ---- values for the template ---- */
 
-static struct jv calls_value(struct jx *x, const tinker_message *m, bool as_text)
+static struct jv make_calls_value(struct jx *x, const tinker_message *m, bool as_text)
 {
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < m->n_tool_calls && !x->failed; i++) {
@@ -138,7 +138,7 @@ static struct jv calls_value(struct jx *x, const tinker_message *m, bool as_text
 }
 
 /* Text and thinking parts joined by kind. */
-static struct jv joined(struct jx *x, const tinker_message *m, tinker_part_kind kind)
+static struct jv join_parts_of_kind(struct jx *x, const tinker_message *m, tinker_part_kind kind)
 {
     struct buf b;
     buf_init(&b, x->arena->max);
@@ -148,7 +148,7 @@ static struct jv joined(struct jx *x, const tinker_message *m, tinker_part_kind 
     return jv_from_buf(x, &b);
 }
 
-static struct jv parts_value(struct jx *x, const tinker_message *m)
+static struct jv make_parts_value(struct jx *x, const tinker_message *m)
 {
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < m->n_parts && !x->failed; i++) {
@@ -174,12 +174,12 @@ struct jv chat_message_value(struct jx *x, const tinker_message *m, bool argumen
     jv_set(x, d, "role", jv_str(m->role));
     jv_set(x, d, "content",
            !m->parts ? jv_strn(chat_content(m).s, chat_content(m).n)
-           : images  ? parts_value(x, m)
-                     : joined(x, m, TINKER_PART_TEXT));
+           : images  ? make_parts_value(x, m)
+                     : join_parts_of_kind(x, m, TINKER_PART_TEXT));
     if (thinking)
-        jv_set(x, d, "reasoning_content", joined(x, m, TINKER_PART_THINKING));
+        jv_set(x, d, "reasoning_content", join_parts_of_kind(x, m, TINKER_PART_THINKING));
     if (m->n_tool_calls)
-        jv_set(x, d, "tool_calls", calls_value(x, m, arguments_as_text));
+        jv_set(x, d, "tool_calls", make_calls_value(x, m, arguments_as_text));
     if (m->tool_call_id)
         jv_set(x, d, "tool_call_id", jv_str(m->tool_call_id));
     if (m->name)
@@ -207,7 +207,7 @@ struct jv chat_tool_value(struct jx *x, const tinker_tool *tool)
     return d;
 }
 
-static struct jv tools_value(struct jx *x, const tinker_tool *tools, size_t n)
+static struct jv make_tools_value(struct jx *x, const tinker_tool *tools, size_t n)
 {
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < n && !x->failed; i++) {
@@ -222,14 +222,15 @@ static struct jv tools_value(struct jx *x, const tinker_tool *tools, size_t n)
 /* ---- rendering ---- */
 
 /* One rendering: options, arena, and the template's variables. */
-struct job {
+struct template_run {
     tinker_template_options opts;
     struct arena arena;
     struct jx x;
     struct jv globals;
 };
 
-static bool job_begin(struct job *j, const tinker_template_options *opts, tinker_error *err)
+static bool begin_template_run(struct template_run *j, const tinker_template_options *opts,
+                               tinker_error *err)
 {
     static const tinker_template_options defaults = TINKER_TEMPLATE_OPTIONS_INIT;
     j->opts = defaults;
@@ -252,7 +253,7 @@ static bool job_begin(struct job *j, const tinker_template_options *opts, tinker
     return true;
 }
 
-static char *job_end(struct job *j, const tinker_template *t, size_t *len)
+static char *end_template_run(struct template_run *j, const tinker_template *t, size_t *len)
 {
     struct buf out;
     buf_init(&out, j->arena.max);
@@ -274,25 +275,25 @@ char *tinker_template_render(const tinker_template *t, const tinker_message *mes
                              const tinker_tool *tools, size_t n_tools,
                              const tinker_template_options *opts, size_t *len, tinker_error *err)
 {
-    struct job j;
-    if (!job_begin(&j, opts, err))
+    struct template_run j;
+    if (!begin_template_run(&j, opts, err))
         return NULL;
     struct jv list = jv_list_new(&j.x);
     chat_check(&j.x, messages, n);
     for (size_t i = 0; i < n && !j.x.failed; i++)
         jv_push(&j.x, list, chat_message_value(&j.x, &messages[i], j.opts.arguments_as_text));
     jv_set(&j.x, j.globals, "messages", list);
-    jv_set(&j.x, j.globals, "tools", n_tools ? tools_value(&j.x, tools, n_tools) : jv_none());
-    return job_end(&j, t, len);
+    jv_set(&j.x, j.globals, "tools", n_tools ? make_tools_value(&j.x, tools, n_tools) : jv_none());
+    return end_template_run(&j, t, len);
 }
 
 char *tinker_template_render_json(const tinker_template *t, const char *messages, const char *tools,
                                   const tinker_template_options *opts, size_t *len,
                                   tinker_error *err)
 {
-    struct job j;
+    struct template_run j;
     const char *why = NULL;
-    if (!job_begin(&j, opts, err))
+    if (!begin_template_run(&j, opts, err))
         return NULL;
     jv_set(&j.x, j.globals, "messages", jv_loads(&j.x, messages, strlen(messages), &why));
     if (why)
@@ -301,5 +302,5 @@ char *tinker_template_render_json(const tinker_template *t, const char *messages
            tools ? jv_loads(&j.x, tools, strlen(tools), &why) : jv_none());
     if (why)
         jx_fail(&j.x, "tools: %s", why);
-    return job_end(&j, t, len);
+    return end_template_run(&j, t, len);
 }

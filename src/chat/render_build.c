@@ -12,7 +12,7 @@
 enum { MAX_RENDERING = 1 << 30 };
 
 /* A result and the memory behind it. */
-struct box {
+struct rendered_box {
     tinker_rendered pub; /* first */
     struct arena arena;
     tinker_example *examples;
@@ -20,16 +20,17 @@ struct box {
 
 void tinker_rendered_free(tinker_rendered *x)
 {
-    struct box *box = (struct box *)x;
+    struct rendered_box *box = (struct rendered_box *)x;
     if (!box)
         return;
     arena_clear(&box->arena);
     free(box);
 }
 
-static struct box *begin(struct render_call *c, const tinker_renderer *r, tinker_error *err)
+static struct rendered_box *begin_rendering(struct render_call *c, const tinker_renderer *r,
+                                            tinker_error *err)
 {
-    struct box *box = calloc(1, sizeof(*box));
+    struct rendered_box *box = calloc(1, sizeof(*box));
     if (!box) {
         err_nomem(err, "a rendering");
         return NULL;
@@ -40,7 +41,7 @@ static struct box *begin(struct render_call *c, const tinker_renderer *r, tinker
     return box;
 }
 
-static tinker_rendered *finish(struct render_call *c, struct box *box)
+static tinker_rendered *finish_rendering(struct render_call *c, struct rendered_box *box)
 {
     if (!c->x.failed) {
         box->pub.examples = box->examples;
@@ -54,7 +55,7 @@ static tinker_rendered *finish(struct render_call *c, struct box *box)
 
 /* ---- where things are in a conversation ---- */
 
-static int64_t last_user(const tinker_message *messages, size_t n)
+static int64_t find_last_user(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
         if (role_is(&messages[i], "user"))
@@ -62,15 +63,15 @@ static int64_t last_user(const tinker_message *messages, size_t n)
     return -1;
 }
 
-static size_t turn_start(const tinker_renderer *r, const tinker_message *messages, size_t n)
+static size_t find_turn_start(const tinker_renderer *r, const tinker_message *messages, size_t n)
 {
     if (r->format->turn_start)
         return r->format->turn_start(messages, n);
-    return (size_t)(last_user(messages, n) + 1);
+    return (size_t)(find_last_user(messages, n) + 1);
 }
 
-static struct render_at place(const tinker_message *messages, size_t n, size_t i, size_t start,
-                              int64_t user)
+static struct render_at locate_message(const tinker_message *messages, size_t n, size_t i,
+                                       size_t start, int64_t user)
 {
     return (struct render_at){ .message = i < n ? &messages[i] : NULL,
                                .prev = i > 0 ? &messages[i - 1] : NULL,
@@ -81,8 +82,8 @@ static struct render_at place(const tinker_message *messages, size_t n, size_t i
                                .in_last_turn = i >= start };
 }
 
-static void append(struct render_call *c, struct render_out *to, const struct render_chunk *k,
-                   float weight)
+static void append_chunk(struct render_call *c, struct render_out *to, const struct render_chunk *k,
+                         float weight)
 {
     if (k->chunk.kind == TINKER_CHUNK_TEXT) {
         render_push_ids(c, to, (struct render_ids){ k->chunk.tokens, k->chunk.n_tokens });
@@ -100,7 +101,7 @@ static void append_ids(struct render_call *c, struct render_out *to, struct rend
 {
     struct render_chunk k = { .chunk = { .tokens = ids.ids, .n_tokens = ids.n } };
     if (ids.n > 0)
-        append(c, to, &k, weight);
+        append_chunk(c, to, &k, weight);
 }
 
 static void append_bos(struct render_call *c, struct render_out *to)
@@ -113,7 +114,8 @@ static void append_bos(struct render_call *c, struct render_out *to)
 
 /* ---- prompts ---- */
 
-static struct render_ids suffix_of(struct render_call *c, const char *role, struct render_at *at)
+static struct render_ids encode_suffix(struct render_call *c, const char *role,
+                                       struct render_at *at)
 {
     struct render_ids ids = { NULL, 0 };
     tinker_message empty = { .role = role, .content = "" };
@@ -131,21 +133,21 @@ static struct render_ids suffix_of(struct render_call *c, const char *role, stru
 static void build_prompt(struct render_call *c, const tinker_message *messages, size_t n,
                          const char *role, const char *prefill, struct render_out *to)
 {
-    int64_t user = last_user(messages, n);
-    size_t start = turn_start(c->r, messages, n);
+    int64_t user = find_last_user(messages, n);
+    size_t start = find_turn_start(c->r, messages, n);
     append_bos(c, to);
     for (size_t i = 0; i < n && !c->x.failed; i++) {
-        struct render_at at = place(messages, n, i, start, user);
+        struct render_at at = locate_message(messages, n, i, start, user);
         struct render_out out = { .n = 0 };
         c->r->format->render(c, &at, &out);
         append_ids(c, to, out.header, 0);
         for (size_t k = 0; k < out.n && !c->x.failed; k++)
-            append(c, to, &out.chunks[k], 0);
+            append_chunk(c, to, &out.chunks[k], 0);
     }
-    struct render_at at = place(messages, n, n, 0, user);
+    struct render_at at = locate_message(messages, n, n, 0, user);
     at.is_last = at.in_last_turn = true;
     if (!c->x.failed)
-        append_ids(c, to, suffix_of(c, role, &at), 0);
+        append_ids(c, to, encode_suffix(c, role, &at), 0);
     const char *own = c->r->format->prefill ? c->r->format->prefill(c, messages, n) : "";
     struct render_text t;
     text_init(&t, c);
@@ -154,15 +156,15 @@ static void build_prompt(struct render_call *c, const tinker_message *messages, 
     append_ids(c, to, text_encode(&t, false), 0);
 }
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+static void prepare_messages(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     if (chat_check(&c->x, *messages, *n) && c->r->format->prepare)
         c->r->format->prepare(c, messages, n);
 }
 
 /* Chunks and weights of `from` become a public example. */
-static void publish(struct render_call *c, const struct render_out *from, bool weighted,
-                    tinker_example *out)
+static void publish_example(struct render_call *c, const struct render_out *from, bool weighted,
+                            tinker_example *out)
 {
     size_t total = 0;
     tinker_chunk *chunks =
@@ -191,7 +193,7 @@ static void publish(struct render_call *c, const struct render_out *from, bool w
     *out = (tinker_example){ { chunks, from->n }, weights, total };
 }
 
-static tinker_example *new_examples(struct render_call *c, struct box *box, size_t n)
+static tinker_example *alloc_examples(struct render_call *c, struct rendered_box *box, size_t n)
 {
     box->examples = c->x.failed ? NULL : arena_array(c->x.arena, n + 1, sizeof(*box->examples));
     if (!box->examples)
@@ -204,17 +206,17 @@ tinker_rendered *tinker_renderer_prompt(const tinker_renderer *r, const tinker_m
                                         tinker_error *err)
 {
     struct render_call c;
-    struct box *box = begin(&c, r, err);
+    struct rendered_box *box = begin_rendering(&c, r, err);
     struct render_out all = { .n = 0 };
     if (!box)
         return NULL;
-    prepare(&c, &messages, &n);
+    prepare_messages(&c, &messages, &n);
     if (!c.x.failed)
         build_prompt(&c, messages, n, role ? role : "assistant", prefill, &all);
-    if (new_examples(&c, box, 1))
-        publish(&c, &all, false, box->examples);
+    if (alloc_examples(&c, box, 1))
+        publish_example(&c, &all, false, box->examples);
     box->pub.n_examples = 1;
-    return finish(&c, box);
+    return finish_rendering(&c, box);
 }
 
 /* ---- supervised examples ---- */
@@ -254,19 +256,19 @@ static bool check_trainable(struct render_call *c, const tinker_message *message
 }
 
 /* Index of the message before which the generation prompt ends; -1: there is none. */
-static int64_t prompt_boundary(const tinker_message *messages, size_t n, tinker_train_on mode)
+static int64_t find_prompt_boundary(const tinker_message *messages, size_t n, tinker_train_on mode)
 {
     int64_t at = -1;
     if (mode == TINKER_TRAIN_LAST_ASSISTANT_MESSAGE)
         at = (int64_t)n - 1;
     else if (mode == TINKER_TRAIN_LAST_ASSISTANT_TURN)
-        at = last_user(messages, n) + 1;
+        at = find_last_user(messages, n) + 1;
     else
         return -1;
     return at >= 0 && (size_t)at < n && role_is(&messages[at], "assistant") ? at : -1;
 }
 
-static bool all_text(const tinker_example *e)
+static bool has_only_text(const tinker_example *e)
 {
     for (size_t i = 0; i < e->input.n_chunks; i++)
         if (e->input.chunks[i].kind != TINKER_CHUNK_TEXT)
@@ -275,7 +277,8 @@ static bool all_text(const tinker_example *e)
 }
 
 /* Compares token by token, across different chunking. */
-static bool starts_with(const tinker_example *e, const struct render_out *prompt, size_t *len)
+static bool example_starts_with(const tinker_example *e, const struct render_out *prompt,
+                                size_t *len)
 {
     size_t chunk = 0, at = 0;
     *len = 0;
@@ -299,21 +302,21 @@ static bool starts_with(const tinker_example *e, const struct render_out *prompt
 static void mask_prompt(struct render_call *c, const tinker_message *messages, size_t n,
                         tinker_train_on mode, tinker_example *e)
 {
-    int64_t boundary = prompt_boundary(messages, n, mode);
+    int64_t boundary = find_prompt_boundary(messages, n, mode);
     struct render_out prompt = { .n = 0 };
     size_t len = 0;
-    if (boundary < 0 || !all_text(e))
+    if (boundary < 0 || !has_only_text(e))
         return;
     const tinker_message *before = messages;
     size_t n_before = (size_t)boundary;
     c->nested = true;
-    prepare(c, &before, &n_before);
+    prepare_messages(c, &before, &n_before);
     if (!c->x.failed)
         build_prompt(c, before, n_before, "assistant", NULL, &prompt);
     c->nested = false;
     if (c->x.failed)
         return;
-    if (!starts_with(e, &prompt, &len)) {
+    if (!example_starts_with(e, &prompt, &len)) {
         if (c->r->flags & RENDER_NO_THINK)
             jx_fail(&c->x, "thinking is off, so its prompt closes the think block, but the "
                            "trained turn contains reasoning; use the thinking renderer or "
@@ -329,28 +332,28 @@ static void build_example(struct render_call *c, const tinker_message *messages,
                           tinker_train_on mode, tinker_example *out)
 {
     struct render_out all = { .n = 0 };
-    prepare(c, &messages, &n);
+    prepare_messages(c, &messages, &n);
     if (c->x.failed || !check_trainable(c, messages, n, mode))
         return;
     if (n == 0) {
         jx_fail(&c->x, "no messages");
         return;
     }
-    int64_t user = last_user(messages, n);
-    size_t start = turn_start(c->r, messages, n - 1);
+    int64_t user = find_last_user(messages, n);
+    size_t start = find_turn_start(c->r, messages, n - 1);
     append_bos(c, &all);
     for (size_t i = 0; i < n && !c->x.failed; i++) {
-        struct render_at at = place(messages, n, i, start, user);
+        struct render_at at = locate_message(messages, n, i, start, user);
         struct render_out one = { .n = 0 };
         c->r->format->render(c, &at, &one);
         float weight = is_trained(&at, mode) ? 1 : 0;
         append_ids(c, &all, one.header, mode == TINKER_TRAIN_ALL_TOKENS ? 1 : 0);
         for (size_t k = 0; k < one.n && !c->x.failed; k++)
-            append(c, &all, &one.chunks[k], weight);
+            append_chunk(c, &all, &one.chunks[k], weight);
         if (at.is_last && one.has_overlap)
             append_ids(c, &all, one.overlap, weight);
     }
-    publish(c, &all, true, out);
+    publish_example(c, &all, true, out);
     if (!c->x.failed)
         mask_prompt(c, messages, n, mode, out);
 }
@@ -359,25 +362,25 @@ tinker_rendered *tinker_renderer_example(const tinker_renderer *r, const tinker_
                                          size_t n, tinker_train_on mode, tinker_error *err)
 {
     struct render_call c;
-    struct box *box = begin(&c, r, err);
+    struct rendered_box *box = begin_rendering(&c, r, err);
     if (!box)
         return NULL;
     if (mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES && !tinker_renderer_has_extension(r))
         render_warn(&c, "all_assistant_messages with a renderer whose history differs from what "
                         "was sampled: earlier turns are trained in a context they never had; "
                         "use tinker_renderer_examples()");
-    if (new_examples(&c, box, 1))
+    if (alloc_examples(&c, box, 1))
         build_example(&c, messages, n, mode, box->examples);
     box->pub.n_examples = 1;
-    return finish(&c, box);
+    return finish_rendering(&c, box);
 }
 
 /* ---- several examples ---- */
 
-static void split_by_message(struct render_call *c, struct box *box, const tinker_message *messages,
-                             size_t n, size_t from)
+static void split_by_message(struct render_call *c, struct rendered_box *box,
+                             const tinker_message *messages, size_t n, size_t from)
 {
-    if (!new_examples(c, box, n))
+    if (!alloc_examples(c, box, n))
         return;
     for (size_t i = from; i < n && !c->x.failed; i++)
         if (role_is(&messages[i], "assistant"))
@@ -386,13 +389,13 @@ static void split_by_message(struct render_call *c, struct box *box, const tinke
 }
 
 /* Kimi: one example up to each user message but the first, and one over everything. */
-static void split_by_user(struct render_call *c, struct box *box, const tinker_message *messages,
-                          size_t n, tinker_train_on mode)
+static void split_by_user(struct render_call *c, struct rendered_box *box,
+                          const tinker_message *messages, size_t n, tinker_train_on mode)
 {
     bool seen = false;
     tinker_train_on each =
         mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES ? TINKER_TRAIN_LAST_ASSISTANT_TURN : mode;
-    if (!new_examples(c, box, n + 1))
+    if (!alloc_examples(c, box, n + 1))
         return;
     if (mode != each)
         mode = each;
@@ -415,17 +418,17 @@ tinker_rendered *tinker_renderer_examples(const tinker_renderer *r, const tinker
         (!r->format->split_by_user && tinker_renderer_has_extension(r)))
         return tinker_renderer_example(r, messages, n, mode, err);
     struct render_call c;
-    struct box *box = begin(&c, r, err);
+    struct rendered_box *box = begin_rendering(&c, r, err);
     if (!box)
         return NULL;
     if (!chat_check(&c.x, messages, n))
-        return finish(&c, box);
+        return finish_rendering(&c, box);
     if (r->format->split_by_user)
         split_by_user(&c, box, messages, n, mode);
     else if (mode == TINKER_TRAIN_LAST_ASSISTANT_MESSAGE)
         split_by_message(&c, box, messages, n, n ? n - 1 : 0);
     else if (mode == TINKER_TRAIN_LAST_ASSISTANT_TURN)
-        split_by_message(&c, box, messages, n, turn_start(r, messages, n));
+        split_by_message(&c, box, messages, n, find_turn_start(r, messages, n));
     else if (mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES)
         split_by_message(&c, box, messages, n, 0);
     else
@@ -433,7 +436,7 @@ tinker_rendered *tinker_renderer_examples(const tinker_renderer *r, const tinker
                 "%s cannot be split into examples: its history differs from what was "
                 "sampled and the mode trains more than assistant turns",
                 tinker_train_on_name(mode));
-    return finish(&c, box);
+    return finish_rendering(&c, box);
 }
 
 tinker_conversation *tinker_renderer_tool_prefix(const tinker_renderer *r, const tinker_tool *tools,

@@ -50,7 +50,7 @@ static struct jv_str as_str(const tinker_text *t)
     return (struct jv_str){ t->s ? t->s : "", t->n };
 }
 
-static void put_markup(struct render_text *t, const tinker_text *text)
+static void append_markup(struct render_text *t, const tinker_text *text)
 {
     buf_append(&t->buf, text->s ? text->s : "", text->n);
 }
@@ -65,10 +65,10 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
         custom->render(custom->state, at->message, at->is_last, &header, &body, &tail, &err);
     if (status == TINKER_OK) {
         text_init(&t, c);
-        put_markup(&t, &header);
+        append_markup(&t, &header);
         render_set_header(out, text_encode(&t, false));
         text_content(&t, as_str(&body));
-        put_markup(&t, &tail);
+        append_markup(&t, &tail);
         render_push_text(&t, out, false);
     } else {
         jx_fail(&c->x, "%s", *err.message ? err.message : tinker_status_name(status));
@@ -87,7 +87,7 @@ static void parse_custom(struct render_call *c, struct render_parse *p, bool str
 
 /* ---- the registry ----------------------------------------------------------------------- */
 
-static struct custom **find(const char *name)
+static struct custom **find_custom(const char *name)
 {
     struct custom **at = &customs;
     while (*at && strcmp((*at)->name, name) != 0)
@@ -95,7 +95,7 @@ static struct custom **find(const char *name)
     return at;
 }
 
-static void drop(struct custom *c)
+static void drop_custom_ref(struct custom *c)
 {
     if (--c->refs == 0)
         custom_free(c);
@@ -104,7 +104,7 @@ static void drop(struct custom *c)
 const struct render_variant *render_custom_find(const char *name)
 {
     pthread_mutex_lock(&lock);
-    struct custom *c = *find(name);
+    struct custom *c = *find_custom(name);
     if (c)
         c->refs++;
     pthread_mutex_unlock(&lock);
@@ -117,7 +117,7 @@ void render_custom_release(const struct render_variant *v)
     if (!c)
         return;
     pthread_mutex_lock(&lock);
-    drop(c);
+    drop_custom_ref(c);
     pthread_mutex_unlock(&lock);
 }
 
@@ -161,11 +161,11 @@ tinker_status tinker_renderer_register(const char *name, const tinker_format *fo
     if (!c)
         return err_nomem(err, "a chat format");
     pthread_mutex_lock(&lock);
-    struct custom **at = find(name), *old = *at;
+    struct custom **at = find_custom(name), *old = *at;
     c->next = old ? old->next : NULL;
     *at = c;
     if (old)
-        drop(old);
+        drop_custom_ref(old);
     pthread_mutex_unlock(&lock);
     return TINKER_OK;
 }
@@ -173,10 +173,10 @@ tinker_status tinker_renderer_register(const char *name, const tinker_format *fo
 int tinker_renderer_unregister(const char *name)
 {
     pthread_mutex_lock(&lock);
-    struct custom **at = find(name), *c = *at;
+    struct custom **at = find_custom(name), *c = *at;
     if (c) {
         *at = c->next;
-        drop(c);
+        drop_custom_ref(c);
     }
     pthread_mutex_unlock(&lock);
     return c != NULL;

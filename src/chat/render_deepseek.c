@@ -14,7 +14,7 @@
 #define CALL_END    "<｜tool▁call▁end｜>"
 #define CALL_SEP    "<｜tool▁sep｜>"
 
-static bool thinks(const struct render_call *c)
+static bool deepseek_thinks(const struct render_call *c)
 {
     return (c->r->flags & RENDER_THINKING) != 0;
 }
@@ -31,7 +31,7 @@ static void put_without_thinking(struct render_text *t, struct jv_str s)
     text_content(t, (struct jv_str){ s.s + pos, s.n - pos });
 }
 
-static void put_parts(struct render_text *t, const tinker_message *m, bool strip)
+static void deepseek_put_parts(struct render_text *t, const tinker_message *m, bool strip)
 {
     for (size_t i = 0; i < m->n_parts; i++) {
         struct jv_str s = chat_part_text(&m->parts[i]);
@@ -47,7 +47,7 @@ static void put_parts(struct render_text *t, const tinker_message *m, bool strip
     }
 }
 
-static void put_calls(struct render_text *t, const tinker_message *m)
+static void deepseek_put_calls(struct render_text *t, const tinker_message *m)
 {
     if (m->n_tool_calls == 0)
         return;
@@ -63,27 +63,27 @@ static void put_calls(struct render_text *t, const tinker_message *m)
 }
 
 /* Body of an assistant message; whether the end token follows. */
-static bool put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at,
-                          bool follows_tool)
+static bool deepseek_put_assistant(struct render_call *c, struct render_text *t,
+                                   const struct render_at *at, bool follows_tool)
 {
     const tinker_message *m = at->message;
     bool strip = !(c->r->flags & RENDER_KEEP) && m->n_tool_calls == 0 && !at->is_last;
-    if (!thinks(c) && !follows_tool) {
+    if (!deepseek_thinks(c) && !follows_tool) {
         if (m->parts)
-            put_parts(t, m, true);
+            deepseek_put_parts(t, m, true);
         else
             put_without_thinking(t, chat_content(m));
         return t->buf.len > 0;
     }
     if (m->parts)
-        put_parts(t, m, strip);
+        deepseek_put_parts(t, m, strip);
     else
         text_content(t, chat_content(m));
     return !message_is_empty(m);
 }
 
-static bool render_assistant(struct render_call *c, const struct render_at *at,
-                             struct render_out *out)
+static bool deepseek_render_assistant(struct render_call *c, const struct render_at *at,
+                                      struct render_out *out)
 {
     const tinker_message *m = at->message;
     bool follows_tool = role_is(at->prev, "tool");
@@ -94,14 +94,14 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
     if (!follows_tool) {
         text_markup(&t, "<｜Assistant｜>");
         struct render_ids header = text_encode(&t, false);
-        if (!thinks(c) || history)
+        if (!deepseek_thinks(c) || history)
             header = render_join(c, header, render_encode(c, "</think>"));
         render_set_header(out, header);
-        if (thinks(c) && at->is_last && !message_is_empty(m) && !message_has_thinking(m))
+        if (deepseek_thinks(c) && at->is_last && !message_is_empty(m) && !message_has_thinking(m))
             block = render_encode(c, "<think></think>");
     }
-    bool end = put_assistant(c, &t, at, follows_tool);
-    put_calls(&t, m);
+    bool end = deepseek_put_assistant(c, &t, at, follows_tool);
+    deepseek_put_calls(&t, m);
     struct render_ids ids = render_join(c, block, text_encode(&t, false));
     if (end)
         ids = render_join(c, ids, (struct render_ids){ &c->r->stop[0], 1 });
@@ -109,11 +109,12 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
     return !c->x.failed;
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool deepseek_render_message(struct render_call *c, const struct render_at *at,
+                                    struct render_out *out)
 {
     const tinker_message *m = at->message;
     if (role_is(m, "assistant"))
-        return render_assistant(c, at, out);
+        return deepseek_render_assistant(c, at, out);
     bool system = role_is(m, "system"), tool = role_is(m, "tool");
     if (!system && !tool && !role_is(m, "user"))
         return jx_fail(&c->x, "role %s is not supported", m->role);
@@ -128,20 +129,21 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
         render_set_header(out, render_encode(c, "<｜User｜>"));
     text_content(&t, message_text(c, m));
     text_markup(&t, tool ? "<｜tool▁output▁end｜>" : "");
-    put_calls(&t, m);
+    deepseek_put_calls(&t, m);
     render_push_text(&t, out, false);
     return !c->x.failed;
 }
 
-static const char *prefill(const struct render_call *c, const tinker_message *messages, size_t n)
+static const char *deepseek_prefill(const struct render_call *c, const tinker_message *messages,
+                                    size_t n)
 {
     bool after_tool = n > 0 && role_is(&messages[n - 1], "tool");
-    return thinks(c) && !after_tool ? "<think>" : "";
+    return deepseek_thinks(c) && !after_tool ? "<think>" : "";
 }
 
 /* ---- responses ---- */
 
-static bool is_word(struct jv_str s)
+static bool is_word_text(struct jv_str s)
 {
     for (size_t i = 0; i < s.n;) {
         uint32_t cp;
@@ -153,7 +155,8 @@ static bool is_word(struct jv_str s)
     return s.n > 0;
 }
 
-static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
+static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
+                                struct jv_str section)
 {
     static const struct jv_str open = { CALL_BEGIN, sizeof(CALL_BEGIN) - 1 };
     struct parse_mark sep = { .what = CALL_SEP }, close = { .what = CALL_END };
@@ -164,7 +167,7 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
         if (end == SIZE_MAX)
             return; /* nor does anything behind it end */
         struct jv_str name = { section.s + name_at, mid - name_at };
-        if (!is_word(name)) {
+        if (!is_word_text(name)) {
             at = name_at;
             continue;
         }
@@ -176,7 +179,7 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
 }
 
 /* The text without its tool sections and the white space before them. */
-static struct jv_str without_sections(struct render_call *c, struct jv_str text)
+static struct jv_str remove_call_sections(struct render_call *c, struct jv_str text)
 {
     struct buf b;
     size_t at = 0, pos = 0, begin;
@@ -192,9 +195,9 @@ static struct jv_str without_sections(struct render_call *c, struct jv_str text)
     return text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
 }
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+static void deepseek_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
-    if (thinks(c) && !streaming)
+    if (deepseek_thinks(c) && !streaming)
         parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
     parse_stop(c, p);
     if (c->x.failed || (p->termination == TINKER_TERMINATION_MALFORMED && !streaming))
@@ -202,11 +205,11 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
     struct jv_str text = p->content, inner;
     size_t at = 0, begin;
     if (parse_between(text, CALLS_BEGIN, CALLS_END, &at, &begin, &inner))
-        read_calls(c, p, inner);
+        deepseek_read_calls(c, p, inner);
     if (!parse_unterminated(c, p, text, CALLS_BEGIN, CALLS_END))
         parse_unterminated(c, p, text, CALL_BEGIN, CALL_END);
     if (p->n_calls || p->n_unparsed)
-        text = without_sections(c, text);
+        text = remove_call_sections(c, text);
     parse_blocks(c, p, text, false);
 }
 
@@ -214,9 +217,9 @@ const struct render_format render_deepseek = {
     .tokens = { "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>" },
     .n_stop = 1,
     .bos = "<｜begin▁of▁sentence｜>",
-    .render = render,
-    .prefill = prefill,
-    .parse = parse,
+    .render = deepseek_render_message,
+    .prefill = deepseek_prefill,
+    .parse = deepseek_parse_response,
     .tools = deepseek_tools,
     .think_tags = true,
 };

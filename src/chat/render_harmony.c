@@ -11,7 +11,7 @@
 
 const char harmony_system_role[] = "_gptoss_internal_system";
 
-static const char *effort(const struct render_call *c)
+static const char *harmony_effort(const struct render_call *c)
 {
     return c->r->flags & RENDER_LOW      ? "low"
            : c->r->flags & RENDER_MEDIUM ? "medium"
@@ -19,7 +19,7 @@ static const char *effort(const struct render_call *c)
                                          : NULL;
 }
 
-static void today(char out[16])
+static void format_today(char out[16])
 {
     time_t now = time(NULL);
     struct tm tm;
@@ -27,12 +27,12 @@ static void today(char out[16])
         snprintf(out, 16, "1970-01-01");
 }
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+static void harmony_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
 {
-    if (!effort(c))
+    if (!harmony_effort(c))
         return;
     char date[16];
-    today(date);
+    format_today(date);
     if (*n > 0 && role_is(&(*messages)[0], "system"))
         render_warn(c, "this renderer puts its own system message before the one given");
     char *text = arena_printf(
@@ -41,7 +41,7 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
         "Knowledge cutoff: 2024-06\nCurrent date: %s\n\nReasoning: %s\n\n"
         "# Valid channels: analysis, commentary, final. Channel must be included for every "
         "message.",
-        c->r->date[0] ? c->r->date : date, effort(c));
+        c->r->date[0] ? c->r->date : date, harmony_effort(c));
     if (!text) {
         jx_nomem(&c->x);
         return;
@@ -50,7 +50,8 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
     *messages = render_insert(c, *messages, n, 0, system);
 }
 
-static void render_tool(struct render_call *c, const tinker_message *m, struct render_out *out)
+static void harmony_render_tool(struct render_call *c, const tinker_message *m,
+                                struct render_out *out)
 {
     struct render_text t;
     const char *name = m->name && *m->name ? m->name : "unknown";
@@ -68,7 +69,8 @@ static void render_tool(struct render_call *c, const tinker_message *m, struct r
     render_push_text(&t, out, false);
 }
 
-static void put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at)
+static void harmony_put_assistant(struct render_call *c, struct render_text *t,
+                                  const struct render_at *at)
 {
     const tinker_message *m = at->message;
     struct jv_str text = message_join(c, m, TINKER_PART_TEXT);
@@ -98,11 +100,12 @@ static void put_assistant(struct render_call *c, struct render_text *t, const st
     }
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool harmony_render_message(struct render_call *c, const struct render_at *at,
+                                   struct render_out *out)
 {
     const tinker_message *m = at->message;
     if (role_is(m, "tool")) {
-        render_tool(c, m, out);
+        harmony_render_tool(c, m, out);
         return !c->x.failed;
     }
     struct render_text t;
@@ -112,7 +115,7 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     text_name(&t, internal ? "system" : system ? "developer" : m->role);
     render_set_header(out, text_encode(&t, false));
     if (role_is(m, "assistant")) {
-        put_assistant(c, &t, at);
+        harmony_put_assistant(c, &t, at);
     } else {
         text_markup(&t, system ? "<|message|># Instructions\n\n" : "<|message|>");
         text_content(&t, message_text(c, m));
@@ -124,15 +127,10 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
 
 /* ---- responses ---- */
 
-static size_t find(struct jv_str s, const char *what, size_t at)
-{
-    return text_find(s, (struct jv_str){ what, strlen(what) }, at);
-}
-
 /* The word after `key` in a header, up to white space or '<'; n 0: none. */
-static struct jv_str header_word(struct jv_str header, const char *key)
+static struct jv_str find_header_word(struct jv_str header, const char *key)
 {
-    for (size_t at = 0; (at = find(header, key, at)) != SIZE_MAX;) {
+    for (size_t at = 0; (at = parse_find(header, key, at)) != SIZE_MAX;) {
         at += strlen(key);
         size_t end = at;
         while (end < header.n && header.s[end] != '<' && !strchr(" \t\n\r\v\f", header.s[end]))
@@ -146,8 +144,8 @@ static struct jv_str header_word(struct jv_str header, const char *key)
 static void add_section(struct render_call *c, struct render_parse *p, struct jv_str header,
                         struct jv_str body, struct jv_str raw)
 {
-    struct jv_str channel = header_word(header, "<|channel|>");
-    struct jv_str to = header_word(header, "to=");
+    struct jv_str channel = find_header_word(header, "<|channel|>");
+    struct jv_str to = find_header_word(header, "to=");
     struct jv_str trimmed = text_trim(body, NULL, true, true);
     if (trimmed.n == 0)
         return;
@@ -168,7 +166,7 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
                                  { .what = "<|call|>" },
                                  { .what = "<|return|>" } };
     size_t at = 0, message;
-    while (!c->x.failed && (message = find(text, "<|message|>", at)) != SIZE_MAX) {
+    while (!c->x.failed && (message = parse_find(text, "<|message|>", at)) != SIZE_MAX) {
         struct jv_str header = { text.s + at, message - at };
         size_t start = text_rfind(header, (struct jv_str){ "<|start|>", 9 });
         if (start != SIZE_MAX)
@@ -187,10 +185,10 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
     }
 }
 
-static void note_dangling(struct render_call *c, struct render_parse *p, struct jv_str text)
+static void report_dangling_call(struct render_call *c, struct render_parse *p, struct jv_str text)
 {
     size_t intents = 0;
-    for (size_t at = 0; (at = find(text, "to=functions.", at)) != SIZE_MAX; at += 13)
+    for (size_t at = 0; (at = parse_find(text, "to=functions.", at)) != SIZE_MAX; at += 13)
         intents++;
     if (intents <= p->n_calls + p->n_unparsed)
         return;
@@ -202,7 +200,7 @@ static void note_dangling(struct render_call *c, struct render_parse *p, struct 
                        "parsable arguments payload");
 }
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+static void harmony_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;
     size_t count[2] = { 0, 0 }, at = p->n_tokens;
@@ -226,14 +224,14 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
         return;
     p->termination = TINKER_TERMINATION_STOP_SEQUENCE;
     read_sections(c, p, p->content);
-    note_dangling(c, p, p->content);
+    report_dangling_call(c, p, p->content);
 }
 
 const struct render_format render_harmony = {
     .tokens = { "<|return|>", "<|call|>", "<|start|>", "<|message|>" },
     .n_stop = 2,
-    .render = render,
-    .prepare = prepare,
-    .parse = parse,
+    .render = harmony_render_message,
+    .prepare = harmony_insert_system,
+    .parse = harmony_parse_response,
     .tools = harmony_tools,
 };

@@ -10,7 +10,7 @@
 
 const char kimi_default_system[] = "You are Kimi, an AI assistant created by Moonshot AI.";
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+static void kimi_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     tinker_message system = { .role = "system", .content = kimi_default_system };
     bool declares = *n > 0 && role_is(&(*messages)[0], "tool_declare");
@@ -19,7 +19,7 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
         *messages = render_insert(c, *messages, n, at, system);
 }
 
-static size_t turn_start(const tinker_message *messages, size_t n)
+static size_t kimi_turn_start(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
         if (role_is(&messages[i], "assistant") && messages[i].n_tool_calls == 0)
@@ -27,7 +27,7 @@ static size_t turn_start(const tinker_message *messages, size_t n)
     return 0;
 }
 
-static void put_header(struct render_call *c, const tinker_message *m, struct render_out *out)
+static void kimi_put_header(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
     bool tool = role_is(m, "tool");
@@ -48,7 +48,8 @@ static void put_header(struct render_call *c, const tinker_message *m, struct re
     render_set_header(out, text_encode(&t, false));
 }
 
-static void put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at)
+static void kimi_put_assistant(struct render_call *c, struct render_text *t,
+                               const struct render_at *at)
 {
     const tinker_message *m = at->message;
     struct jv_str thinking = message_join(c, m, TINKER_PART_THINKING);
@@ -86,7 +87,7 @@ static void put_assistant(struct render_call *c, struct render_text *t, const st
     text_markup(t, "<|tool_calls_section_end|>");
 }
 
-static void put_parts(struct render_call *c, const tinker_message *m, struct render_out *out)
+static void kimi_put_parts(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -108,19 +109,20 @@ static void put_parts(struct render_call *c, const tinker_message *m, struct ren
     buf_clear(&t.buf);
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool kimi_render_message(struct render_call *c, const struct render_at *at,
+                                struct render_out *out)
 {
     const tinker_message *m = at->message;
-    put_header(c, m, out);
+    kimi_put_header(c, m, out);
     bool one_text = !m->parts || (m->n_parts == 1 && m->parts[0].kind == TINKER_PART_TEXT);
     if (!role_is(m, "assistant") && !one_text) {
-        put_parts(c, m, out);
+        kimi_put_parts(c, m, out);
         return !c->x.failed;
     }
     struct render_text t;
     text_init(&t, c);
     if (role_is(m, "assistant"))
-        put_assistant(c, &t, at);
+        kimi_put_assistant(c, &t, at);
     else
         text_content(&t, message_text(c, m));
     text_markup(&t, "<|im_end|>");
@@ -128,7 +130,8 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     return !c->x.failed;
 }
 
-static const char *prefill(const struct render_call *c, const tinker_message *messages, size_t n)
+static const char *kimi_prefill(const struct render_call *c, const tinker_message *messages,
+                                size_t n)
 {
     (void)messages;
     (void)n;
@@ -148,7 +151,7 @@ static bool is_call_id(struct jv_str id)
     return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':';
 }
 
-static struct jv_str call_name(struct jv_str id)
+static struct jv_str cut_call_name(struct jv_str id)
 {
     size_t colon = text_find(id, (struct jv_str){ ":", 1 }, 0);
     struct jv_str name = { id.s, colon == SIZE_MAX ? id.n : colon };
@@ -158,7 +161,7 @@ static struct jv_str call_name(struct jv_str id)
     return name;
 }
 
-static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
+static void kimi_read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
 {
     static const struct jv_str open = { "<|tool_call_begin|>", 19 };
     struct parse_mark mid = { .what = "<|tool_call_argument_begin|>" };
@@ -179,8 +182,8 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
         }
         struct jv_str args = { section.s + sep + mid_n, end - sep - mid_n };
         struct jv_str raw = { section.s + at, end + close_n - at };
-        parse_add_checked(c, p, parse_cstr(c, id), call_name(id), text_trim(args, NULL, true, true),
-                          raw);
+        parse_add_checked(c, p, parse_cstr(c, id), cut_call_name(id),
+                          text_trim(args, NULL, true, true), raw);
         at = end + close_n;
     }
 }
@@ -191,7 +194,7 @@ static const char *const markers[][2] = {
     { "<|tool_call_begin|>", "<|tool_call_end|>" },
 };
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+static void kimi_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     if ((c->r->flags & RENDER_K25) && !streaming)
         parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
@@ -209,7 +212,7 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
         }
     }
     if (section.s)
-        read_calls(c, p, section);
+        kimi_read_calls(c, p, section);
     for (size_t i = 0; i < 3; i++)
         if (parse_unterminated(c, p, all, markers[i][0], markers[i][1]))
             break;
@@ -219,11 +222,11 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
 const struct render_format render_kimi = {
     .tokens = { "<|im_end|>", "<|im_middle|>", "<|im_assistant|>" },
     .n_stop = 1,
-    .render = render,
-    .prepare = prepare,
-    .turn_start = turn_start,
-    .prefill = prefill,
-    .parse = parse,
+    .render = kimi_render_message,
+    .prepare = kimi_insert_system,
+    .turn_start = kimi_turn_start,
+    .prefill = kimi_prefill,
+    .parse = kimi_parse_response,
     .tools = kimi_tools,
     .split_by_user = true,
     .think_tags = true,

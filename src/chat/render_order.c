@@ -56,7 +56,7 @@ struct result {
     tinker_message message;
 };
 
-static int by_number(const void *a, const void *b)
+static int compare_results(const void *a, const void *b)
 {
     const struct result *x = a, *y = b;
     if (x->number != y->number)
@@ -78,7 +78,7 @@ void order_sort(struct render_call *c, const struct call_order *o, tinker_messag
         if (role_is(&messages[i], "tool"))
             results[k++] = (struct result){ number == SIZE_MAX ? 0 : number, i, messages[i] };
     }
-    qsort(results, k, sizeof(*results), by_number);
+    qsort(results, k, sizeof(*results), compare_results);
     for (size_t i = 0, next = 0; i < n; i++)
         if (role_is(&messages[i], "tool"))
             messages[i] = results[next++].message;

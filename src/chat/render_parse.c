@@ -14,14 +14,14 @@ enum { DETAIL_MAX = 16384, MAX_PARSED = 1 << 30 };
 
 static const char unterminated[] = "unterminated tool block";
 
-struct box {
+struct parsed_box {
     tinker_parsed pub; /* first */
     struct arena arena;
     tinker_message message;
 };
 
 /* Grown copy of an array with room for one more. */
-static void *room(struct render_call *c, void *items, size_t n, size_t *cap, size_t size)
+static void *grow_array(struct render_call *c, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return items;
@@ -95,7 +95,7 @@ void parse_stop(struct render_call *c, struct render_parse *p)
 void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_kind kind,
                     struct jv_str text)
 {
-    tinker_part *parts = room(c, p->parts, p->n_parts, &p->cap_parts, sizeof(*parts));
+    tinker_part *parts = grow_array(c, p->parts, p->n_parts, &p->cap_parts, sizeof(*parts));
     p->as_list = true;
     if (!parts)
         return;
@@ -107,7 +107,7 @@ void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_k
 void parse_add_call(struct render_call *c, struct render_parse *p, const char *id,
                     struct jv_str name, struct jv_str arguments)
 {
-    tinker_tool_call *calls = room(c, p->calls, p->n_calls, &p->cap_calls, sizeof(*calls));
+    tinker_tool_call *calls = grow_array(c, p->calls, p->n_calls, &p->cap_calls, sizeof(*calls));
     if (!calls)
         return;
     p->calls = calls;
@@ -118,7 +118,7 @@ void parse_add_unparsed(struct render_call *c, struct render_parse *p, struct jv
                         const char *error)
 {
     tinker_unparsed_tool_call *calls =
-        room(c, p->unparsed, p->n_unparsed, &p->cap_unparsed, sizeof(*calls));
+        grow_array(c, p->unparsed, p->n_unparsed, &p->cap_unparsed, sizeof(*calls));
     if (!calls)
         return;
     p->unparsed = calls;
@@ -169,6 +169,26 @@ struct jv parse_argument(struct render_call *c, struct jv_str s)
 {
     struct jv v = jv_loads(&c->x, s.s, s.n, NULL);
     return v.kind == JV_UNDEFINED ? jv_strn(s.s, s.n) : v;
+}
+
+size_t parse_find(struct jv_str text, const char *what, size_t from)
+{
+    return text_find(text, (struct jv_str){ what, strlen(what) }, from);
+}
+
+struct jv_str parse_slice(struct jv_str text, size_t begin, size_t end)
+{
+    return (struct jv_str){ text.s + begin, end - begin };
+}
+
+struct jv_str parse_from(struct jv_str text, size_t begin)
+{
+    return (struct jv_str){ text.s + begin, text.n - begin };
+}
+
+bool parse_is_blank(struct jv_str text)
+{
+    return text_trim(text, NULL, true, true).n == 0;
 }
 
 bool parse_is_word(uint32_t cp)
@@ -239,7 +259,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
         parse_add_part(c, p, TINKER_PART_TEXT, (struct jv_str){ text.s + pos, text.n - pos });
 }
 
-static size_t count_of(struct jv_str text, const char *what)
+static size_t count_occurrences(struct jv_str text, const char *what)
 {
     size_t n = 0, len = strlen(what);
     for (size_t at = 0; (at = text_find(text, (struct jv_str){ what, len }, at)) != SIZE_MAX;
@@ -251,7 +271,7 @@ static size_t count_of(struct jv_str text, const char *what)
 bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv_str text,
                         const char *open, const char *close)
 {
-    if (count_of(text, open) <= count_of(text, close))
+    if (count_occurrences(text, open) <= count_occurrences(text, close))
         return false;
     size_t at = text_rfind(text, (struct jv_str){ open, strlen(open) });
     size_t end = at;
@@ -272,7 +292,8 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
 
 /* ---- public ---- */
 
-static tinker_parsed *finish(struct render_call *c, struct render_parse *p, struct box *box)
+static tinker_parsed *finish_parsed(struct render_call *c, struct render_parse *p,
+                                    struct parsed_box *box)
 {
     if (c->x.failed) {
         if (c->x.err)
@@ -302,7 +323,7 @@ static tinker_parsed *finish(struct render_call *c, struct render_parse *p, stru
 tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *tokens, size_t n,
                                    bool streaming, tinker_error *err)
 {
-    struct box *box = calloc(1, sizeof(*box));
+    struct parsed_box *box = calloc(1, sizeof(*box));
     if (!box) {
         err_nomem(err, "a parsed response");
         return NULL;
@@ -312,7 +333,7 @@ tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *toke
     arena_init(&box->arena, MAX_PARSED);
     jx_init(&c.x, &box->arena, UINT64_MAX, err);
     r->format->parse(&c, &p, streaming);
-    return finish(&c, &p, box);
+    return finish_parsed(&c, &p, box);
 }
 
 tinker_parsed *tinker_renderer_parse(const tinker_renderer *r, const int32_t *tokens, size_t n,
@@ -323,7 +344,7 @@ tinker_parsed *tinker_renderer_parse(const tinker_renderer *r, const int32_t *to
 
 void tinker_parsed_free(tinker_parsed *p)
 {
-    struct box *box = (struct box *)p;
+    struct parsed_box *box = (struct parsed_box *)p;
     if (!box)
         return;
     arena_clear(&box->arena);

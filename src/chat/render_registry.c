@@ -235,7 +235,7 @@ int tinker_renderer_suits(const char *model, const char *name, char *warning, si
 
 /* ---- objects ---- */
 
-static int32_t token_id(const tinker_renderer *r, const char *token)
+static int32_t find_token_id(const tinker_renderer *r, const char *token)
 {
     return tinker_tokenizer_id(r->tokenizer, token, strlen(token));
 }
@@ -244,7 +244,7 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
 {
     const struct render_format *f = r->format;
     for (size_t i = 0; i < 6 && f->tokens[i]; i++) {
-        int32_t id = token_id(r, f->tokens[i]);
+        int32_t id = find_token_id(r, f->tokens[i]);
         if (id < 0)
             return err_set(err, TINKER_EINVAL,
                            "renderer %s: the tokenizer has no token %s, so it belongs to another "
@@ -253,9 +253,9 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
         if (i < f->n_stop)
             r->stop[r->n_stop++] = id;
     }
-    r->think_open = token_id(r, "<think>");
-    r->think_close = token_id(r, "</think>");
-    r->bos = f->bos ? token_id(r, f->bos) : -1;
+    r->think_open = find_token_id(r, "<think>");
+    r->think_close = find_token_id(r, "</think>");
+    r->bos = f->bos ? find_token_id(r, f->bos) : -1;
     if (f->bos && r->bos < 0)
         return err_set(err, TINKER_EINVAL, "renderer %s: the tokenizer has no token %s",
                        r->variant->name, f->bos);

@@ -9,7 +9,8 @@
 
 /* ---- role_colon ---- */
 
-static bool render_colon(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool role_colon_render_message(struct render_call *c, const struct render_at *at,
+                                      struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -25,7 +26,7 @@ static bool render_colon(struct render_call *c, const struct render_at *at, stru
     return !c->x.failed;
 }
 
-static void parse_colon(struct render_call *c, struct render_parse *p, bool streaming)
+static void role_colon_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     static const struct jv_str stop = { "\n\nUser:", 7 };
     (void)streaming;
@@ -48,11 +49,13 @@ static void parse_colon(struct render_call *c, struct render_parse *p, bool stre
                                              : TINKER_TERMINATION_MALFORMED;
 }
 
-const struct render_format render_role_colon = { .render = render_colon, .parse = parse_colon };
+const struct render_format render_role_colon = { .render = role_colon_render_message,
+                                                 .parse = role_colon_parse_response };
 
 /* ---- llama3 ---- */
 
-static bool render_llama(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool llama3_render_message(struct render_call *c, const struct render_at *at,
+                                  struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -66,7 +69,7 @@ static bool render_llama(struct render_call *c, const struct render_at *at, stru
     return !c->x.failed;
 }
 
-static void parse_llama(struct render_call *c, struct render_parse *p, bool streaming)
+static void llama3_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;
     parse_stop(c, p);
@@ -76,6 +79,6 @@ const struct render_format render_llama3 = {
     .tokens = { "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>" },
     .n_stop = 1,
     .bos = "<|begin_of_text|>",
-    .render = render_llama,
-    .parse = parse_llama,
+    .render = llama3_render_message,
+    .parse = llama3_parse_response,
 };

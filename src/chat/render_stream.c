@@ -85,7 +85,7 @@ void tinker_parse_stream_free(tinker_parse_stream *s)
 
 /* ---- deltas ---- */
 
-static bool add(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, size_t end)
+static bool add_delta(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, size_t end)
 {
     if (kind != TINKER_DELTA_HEADER && begin == end)
         return true;
@@ -103,14 +103,15 @@ static bool add(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, si
     return true;
 }
 
-static bool emit(tinker_parse_stream *s, size_t end)
+static bool emit_text(tinker_parse_stream *s, size_t end)
 {
     size_t begin = s->pos;
     s->pos = end;
-    return s->muted || add(s, s->thinking ? TINKER_DELTA_THINKING : TINKER_DELTA_TEXT, begin, end);
+    return s->muted ||
+           add_delta(s, s->thinking ? TINKER_DELTA_THINKING : TINKER_DELTA_TEXT, begin, end);
 }
 
-static void publish(tinker_parse_stream *s, const tinker_delta **deltas, size_t *n)
+static void publish_deltas(tinker_parse_stream *s, const tinker_delta **deltas, size_t *n)
 {
     for (size_t i = 0; i < s->n; i++) {
         const struct pending *p = &s->pending[i];
@@ -125,13 +126,13 @@ static void publish(tinker_parse_stream *s, const tinker_delta **deltas, size_t 
 
 /* ---- scanners: each consumes s->text from s->pos on; false: no memory ---- */
 
-static struct jv_str whole(const tinker_parse_stream *s)
+static struct jv_str stream_text(const tinker_parse_stream *s)
 {
     return (struct jv_str){ s->text.s ? s->text.s : "", s->text.n };
 }
 
 /* Length of the longest end of the unread text that could be the beginning of tag. */
-static size_t held_back(const tinker_parse_stream *s, const char *tag)
+static size_t count_held_back(const tinker_parse_stream *s, const char *tag)
 {
     size_t left = s->text.n - s->pos, n = strlen(tag) - 1;
     for (n = n < left ? n : left; n > 0; n--)
@@ -144,10 +145,10 @@ static bool scan_think(tinker_parse_stream *s, bool last)
 {
     for (;;) {
         const char *tag = s->thinking ? "</think>" : "<think>";
-        size_t at = text_find(whole(s), (struct jv_str){ tag, strlen(tag) }, s->pos);
+        size_t at = text_find(stream_text(s), (struct jv_str){ tag, strlen(tag) }, s->pos);
         if (at == SIZE_MAX)
-            return emit(s, s->text.n - (last ? 0 : held_back(s, tag)));
-        if (!emit(s, at))
+            return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, tag)));
+        if (!emit_text(s, at))
             return false;
         s->pos = at + strlen(tag);
         s->thinking = !s->thinking;
@@ -158,7 +159,7 @@ static bool scan_think(tinker_parse_stream *s, bool last)
 /* Reads one Harmony header; false while it is incomplete. */
 static bool open_body(tinker_parse_stream *s)
 {
-    size_t at = text_find(whole(s), (struct jv_str){ "<|message|>", 11 }, s->pos);
+    size_t at = text_find(stream_text(s), (struct jv_str){ "<|message|>", 11 }, s->pos);
     if (at == SIZE_MAX)
         return false;
     struct jv_str head = { s->text.s + s->pos, at - s->pos };
@@ -178,17 +179,18 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
     while (s->in_body || open_body(s)) {
         size_t end = SIZE_MAX, keep = 0, len = 0;
         for (size_t i = 0; i < 3; i++) {
-            size_t at = text_find(whole(s), (struct jv_str){ ends[i], strlen(ends[i]) }, s->pos);
+            size_t at =
+                text_find(stream_text(s), (struct jv_str){ ends[i], strlen(ends[i]) }, s->pos);
             if (at < end) {
                 end = at;
                 len = strlen(ends[i]);
             }
-            size_t h = held_back(s, ends[i]);
+            size_t h = count_held_back(s, ends[i]);
             keep = h > keep ? h : keep;
         }
         if (end == SIZE_MAX)
-            return emit(s, s->text.n - (last ? 0 : keep));
-        if (!emit(s, end))
+            return emit_text(s, s->text.n - (last ? 0 : keep));
+        if (!emit_text(s, end))
             return false;
         s->pos = end + len;
         s->in_body = false;
@@ -199,23 +201,23 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
 static bool scan_colon(tinker_parse_stream *s, bool last)
 {
     static const char stop[] = "\n\nUser:";
-    size_t at = text_find(whole(s), (struct jv_str){ stop, 7 }, s->pos);
+    size_t at = text_find(stream_text(s), (struct jv_str){ stop, 7 }, s->pos);
     if (at == SIZE_MAX)
-        return emit(s, s->text.n - (last ? 0 : held_back(s, stop)));
+        return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, stop)));
     s->finished = true;
-    bool ok = emit(s, at);
+    bool ok = emit_text(s, at);
     s->pos = s->text.n;
     return ok;
 }
 
-static bool scan(tinker_parse_stream *s, bool last)
+static bool scan_text(tinker_parse_stream *s, bool last)
 {
     const struct render_format *f = s->r->format;
     if (f == &render_harmony)
         return scan_harmony(s, last);
     if (f == &render_role_colon)
         return scan_colon(s, last);
-    return f->think_tags ? scan_think(s, last) : emit(s, s->text.n);
+    return f->think_tags ? scan_think(s, last) : emit_text(s, s->text.n);
 }
 
 /* ---- public ---- */
@@ -229,26 +231,27 @@ static bool is_stop(const tinker_parse_stream *s, int32_t token)
            token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
 }
 
-static tinker_status take(tinker_parse_stream *s, const int32_t *ids, size_t n, tinker_error *err)
+static tinker_status take_tokens(tinker_parse_stream *s, const int32_t *ids, size_t n,
+                                 tinker_error *err)
 {
     size_t before = s->text.n;
     tinker_status st = tinker_decoder_put(s->decoder, ids, n, &s->text, err);
     if (st != TINKER_OK || s->text.n == before)
         return st;
-    bool ok = s->header || add(s, TINKER_DELTA_HEADER, 0, 0);
+    bool ok = s->header || add_delta(s, TINKER_DELTA_HEADER, 0, 0);
     s->header = true;
-    return ok && scan(s, false) ? TINKER_OK : err_nomem(err, "a parse stream");
+    return ok && scan_text(s, false) ? TINKER_OK : err_nomem(err, "a parse stream");
 }
 
 static tinker_status take_token(tinker_parse_stream *s, int32_t token, tinker_error *err)
 {
     if (!is_stop(s, token))
-        return take(s, &token, 1, err);
+        return take_tokens(s, &token, 1, err);
     s->finished = true;
     return TINKER_OK;
 }
 
-static tinker_status take_all(tinker_parse_stream *s, tinker_error *err)
+static tinker_status take_all_tokens(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_status st = TINKER_OK;
     s->undecided = false;
@@ -258,17 +261,17 @@ static tinker_status take_all(tinker_parse_stream *s, tinker_error *err)
 }
 
 /* While the tokens repeat what the prompt ended with, the model may be writing it itself. */
-static tinker_status decide(tinker_parse_stream *s, tinker_error *err)
+static tinker_status decide_prefix(tinker_parse_stream *s, tinker_error *err)
 {
     size_t n = s->tokens.n;
     if (s->tokens.ids[n - 1] == s->prefix.ids[n - 1]) {
         if (n < s->prefix.n)
             return TINKER_OK;
         s->prefix.n = 0;
-        return take_all(s, err);
+        return take_all_tokens(s, err);
     }
-    tinker_status st = take(s, s->prefix.ids, s->prefix.n, err);
-    return st == TINKER_OK ? take_all(s, err) : st;
+    tinker_status st = take_tokens(s, s->prefix.ids, s->prefix.n, err);
+    return st == TINKER_OK ? take_all_tokens(s, err) : st;
 }
 
 tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
@@ -283,11 +286,11 @@ tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
         return TINKER_OK;
     tinker_status st = tinker_tokens_append(&s->tokens, &token, 1, err);
     if (st == TINKER_OK && s->undecided)
-        st = decide(s, err);
+        st = decide_prefix(s, err);
     else if (st == TINKER_OK)
         st = take_token(s, token, err);
     if (st == TINKER_OK)
-        publish(s, deltas, n);
+        publish_deltas(s, deltas, n);
     return st;
 }
 
@@ -319,15 +322,15 @@ tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_de
     tinker_status st = TINKER_OK;
     if (s->undecided) {
         s->prefix.n = 0;
-        st = take_all(s, err);
+        st = take_all_tokens(s, err);
     }
     if (st == TINKER_OK)
         st = tinker_decoder_end(s->decoder, &s->text, err);
     if (st != TINKER_OK)
         return st;
-    if ((!s->header && !add(s, TINKER_DELTA_HEADER, 0, 0)) || !scan(s, true))
+    if ((!s->header && !add_delta(s, TINKER_DELTA_HEADER, 0, 0)) || !scan_text(s, true))
         return err_nomem(err, "a parse stream");
-    publish(s, deltas, n);
+    publish_deltas(s, deltas, n);
     if (!out)
         return TINKER_OK;
     *out = parse_all(s, err);

@@ -74,7 +74,7 @@ static void encode_run(struct render_call *c, const char *s, size_t n, tinker_sp
         c->x.failed = true;
 }
 
-static struct render_ids keep(struct render_call *c, tinker_tokens *tokens)
+static struct render_ids keep_tokens(struct render_call *c, tinker_tokens *tokens)
 {
     struct render_ids out = { NULL, 0 };
     if (!c->x.failed && tokens->n > 0) {
@@ -165,14 +165,14 @@ struct render_ids text_encode(struct render_text *t, bool plain)
                    plain ? TINKER_SPECIAL_TEXT : TINKER_SPECIAL_PARSE, &tokens);
     buf_clear(&t->buf);
     t->n = 0;
-    return keep(t->c, &tokens);
+    return keep_tokens(t->c, &tokens);
 }
 
 struct render_ids render_encode(struct render_call *c, const char *text)
 {
     tinker_tokens tokens = TINKER_TOKENS_INIT;
     encode_run(c, text, strlen(text), TINKER_SPECIAL_PARSE, &tokens);
-    return keep(c, &tokens);
+    return keep_tokens(c, &tokens);
 }
 
 struct render_ids render_join(struct render_call *c, struct render_ids a, struct render_ids b)
@@ -350,7 +350,7 @@ struct jv call_arguments(struct render_call *c, const tinker_tool_call *call)
     return v;
 }
 
-static struct jv_str dumps(struct render_call *c, struct jv v, bool ascii)
+static struct jv_str dump_json(struct render_call *c, struct jv v, bool ascii)
 {
     struct jv_dumps how = JV_DUMPS_PYTHON;
     struct buf b;
@@ -362,12 +362,12 @@ static struct jv_str dumps(struct render_call *c, struct jv v, bool ascii)
 
 struct jv_str render_dumps(struct render_call *c, struct jv v)
 {
-    return dumps(c, v, true);
+    return dump_json(c, v, true);
 }
 
 struct jv_str render_dumps_utf8(struct render_call *c, struct jv v)
 {
-    return dumps(c, v, false);
+    return dump_json(c, v, false);
 }
 
 void render_warn(const struct render_call *c, const char *line)

@@ -14,7 +14,16 @@ void tools_add_message(struct render_call *c, struct jv out, const char *role, s
     jv_push(&c->x, out, m);
 }
 
-static void dump(struct render_call *c, struct buf *b, struct jv v)
+bool tools_is_required(struct jv schema, struct jv name)
+{
+    struct jv list = jv_get(schema, "required");
+    for (size_t i = 0; jv_is_seq(list) && i < list.list->n; i++)
+        if (jv_equal(list.list->items[i], name))
+            return true;
+    return false;
+}
+
+static void put_json(struct render_call *c, struct buf *b, struct jv v)
 {
     struct jv_dumps how = JV_DUMPS_PYTHON;
     jv_dump(&c->x, b, v, &how);
@@ -30,13 +39,13 @@ static struct jv wrap_tool(struct render_call *c, struct jv tool)
 
 /* ---- Qwen3 ---- */
 
-static void qwen3_text(struct render_call *c, struct buf *b, struct jv tools)
+static void put_qwen3_tools(struct render_call *c, struct buf *b, struct jv tools)
 {
     buf_puts(b, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
                 "You are provided with function signatures within <tools></tools> XML tags:\n"
                 "<tools>\n");
     for (size_t i = 0; i < tools.list->n; i++) {
-        dump(c, b, wrap_tool(c, tools.list->items[i]));
+        put_json(c, b, wrap_tool(c, tools.list->items[i]));
         buf_putc(b, '\n');
     }
     buf_puts(b, "</tools>\n\nFor each function call, return a json object with function name and "
@@ -46,7 +55,7 @@ static void qwen3_text(struct render_call *c, struct buf *b, struct jv tools)
 
 /* ---- Qwen3.5, Nemotron ---- */
 
-static void put_text(struct render_call *c, struct buf *b, struct jv v)
+static void put_value(struct render_call *c, struct buf *b, struct jv v)
 {
     jv_print(&c->x, b, v);
 }
@@ -73,14 +82,14 @@ static void put_extra(struct render_call *c, struct buf *b, struct jv d, const c
         if (is_listed(key, handled))
             continue;
         buf_puts(b, "\n<");
-        put_text(c, b, key);
+        put_value(c, b, key);
         buf_putc(b, '>');
         if (v.kind == JV_DICT || v.kind == JV_LIST)
-            dump(c, b, v);
+            put_json(c, b, v);
         else
-            put_text(c, b, v);
+            put_value(c, b, v);
         buf_puts(b, "</");
-        put_text(c, b, key);
+        put_value(c, b, key);
         buf_putc(b, '>');
     }
 }
@@ -95,46 +104,47 @@ static void put_element(struct render_call *c, struct buf *b, const char *name, 
     buf_printf(b, "</%s>", name);
 }
 
-static void nemotron_parameter(struct render_call *c, struct buf *b, struct jv name, struct jv p)
+static void put_nemotron_parameter(struct render_call *c, struct buf *b, struct jv name,
+                                   struct jv p)
 {
     static const char *const handled[] = { "name", "type", "description", "enum", NULL };
     buf_puts(b, "\n<parameter>");
-    put_element(c, b, "name", name, put_text);
-    put_element(c, b, "type", jv_get(p, "type"), put_text);
+    put_element(c, b, "name", name, put_value);
+    put_element(c, b, "type", jv_get(p, "type"), put_value);
     put_element(c, b, "description", jv_get(p, "description"), put_trimmed);
-    put_element(c, b, "enum", jv_get(p, "enum"), dump);
+    put_element(c, b, "enum", jv_get(p, "enum"), put_json);
     put_extra(c, b, p, handled);
     buf_puts(b, "\n</parameter>");
 }
 
-static void nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
+static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
 {
     static const char *const in_params[] = { "type", "properties", "required", NULL };
     static const char *const in_tool[] = { "type", "name", "description", "parameters", NULL };
     struct jv params = jv_get(tool, "parameters"), description = jv_get(tool, "description");
     struct jv props = jv_get(params, "properties");
     buf_puts(b, "<function>");
-    put_element(c, b, "name", jv_get(tool, "name"), put_text);
+    put_element(c, b, "name", jv_get(tool, "name"), put_value);
     if (description.kind == JV_STRING && text_trim(description.str, NULL, true, true).n > 0)
         put_element(c, b, "description", description, put_trimmed);
     buf_puts(b, "\n<parameters>");
     for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        nemotron_parameter(c, b, props.dict->pairs[i].key, props.dict->pairs[i].value);
+        put_nemotron_parameter(c, b, props.dict->pairs[i].key, props.dict->pairs[i].value);
     put_extra(c, b, params, in_params);
-    put_element(c, b, "required", jv_get(params, "required"), dump);
+    put_element(c, b, "required", jv_get(params, "required"), put_json);
     buf_puts(b, "\n</parameters>");
     put_extra(c, b, tool, in_tool);
     buf_puts(b, "\n</function>");
 }
 
-static void xml_text(struct render_call *c, struct buf *b, struct jv tools)
+static void put_xml_tools(struct render_call *c, struct buf *b, struct jv tools)
 {
     buf_puts(b, "# Tools\n\nYou have access to the following functions:\n\n<tools>\n");
     for (size_t i = 0; i < tools.list->n; i++) {
         if (c->r->flags & RENDER_NEMOTRON)
-            nemotron_tool(c, b, tools.list->items[i]);
+            put_nemotron_tool(c, b, tools.list->items[i]);
         else
-            dump(c, b, tools.list->items[i]);
+            put_json(c, b, tools.list->items[i]);
         buf_putc(b, '\n');
     }
     buf_puts(b, "</tools>\n\nIf you choose to call a function ONLY reply in the following format "
@@ -165,9 +175,9 @@ void qwen_tools(struct render_call *c, struct jv tools, const char *system, stru
         buf_puts(&b, any || !xml ? "\n\n" : "");
     }
     if (any && xml)
-        xml_text(c, &b, tools);
+        put_xml_tools(c, &b, tools);
     else if (any)
-        qwen3_text(c, &b, tools);
+        put_qwen3_tools(c, &b, tools);
     if (!system_first && *system) {
         buf_puts(&b, any ? "\n\n" : "");
         buf_puts(&b, system);
@@ -187,11 +197,11 @@ void deepseek_tools(struct render_call *c, struct jv tools, const char *system, 
     for (size_t i = 0; i < tools.list->n; i++) {
         struct jv tool = tools.list->items[i];
         buf_puts(&b, "\n### ");
-        put_text(c, &b, jv_get(tool, "name"));
+        put_value(c, &b, jv_get(tool, "name"));
         buf_puts(&b, "\nDescription: ");
-        put_text(c, &b, jv_get(tool, "description"));
+        put_value(c, &b, jv_get(tool, "description"));
         buf_puts(&b, "\n\nParameters: ");
-        dump(c, &b, jv_get(tool, "parameters"));
+        put_json(c, &b, jv_get(tool, "parameters"));
     }
     if (tools.list->n > 0)
         buf_puts(&b, "\n\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n"
@@ -258,14 +268,14 @@ void deepseek4_tools(struct render_call *c, struct jv tools, const char *system,
         tools_add_message(c, out, "system", &b);
     buf_init(&b, c->x.arena->max);
     if (tools.list->n > 0) {
-        dump(c, &b, wrap_tools(c, tools));
+        put_json(c, &b, wrap_tools(c, tools));
         tools_add_message(c, out, "tool_declare", &b);
     }
 }
 
 /* ---- GLM ---- */
 
-static void glm_tool(struct render_call *c, struct buf *b, struct jv tool)
+static void put_glm_tool(struct render_call *c, struct buf *b, struct jv tool)
 {
     static const char *const hidden[] = { "defer_loading", "strict", NULL };
     struct jv shown = jv_dict_new(&c->x);
@@ -289,7 +299,7 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
                 "You are provided with function signatures within <tools></tools> XML tags:\n"
                 "<tools>\n");
         for (size_t i = 0; i < tools.list->n; i++)
-            glm_tool(c, &b, tools.list->items[i]);
+            put_glm_tool(c, &b, tools.list->items[i]);
         buf_puts(
             &b, "</tools>\n\nFor each function call, output the function name and arguments within "
                 "the following XML format:\n<tool_call>{function-name}<arg_key>{arg-key-1}"

@@ -15,22 +15,22 @@ struct ts {
     bool self_ref;
 };
 
-static void put_type(struct ts *t, struct jv schema, int indent);
+static void kimi_put_type(struct ts *t, struct jv schema, int indent);
 
-static void pad(struct ts *t, int indent)
+static void put_indent(struct ts *t, int indent)
 {
     for (int i = 0; i < indent; i++)
         buf_puts(t->b, "  ");
 }
 
 /* "// line" for each line; an empty line stays empty. */
-static void put_comment(struct ts *t, struct jv_str s, int indent)
+static void kimi_put_comment(struct ts *t, struct jv_str s, int indent)
 {
     while (true) {
         size_t nl = text_find(s, (struct jv_str){ "\n", 1 }, 0);
         size_t n = nl == SIZE_MAX ? s.n : nl;
         if (n > 0) {
-            pad(t, indent);
+            put_indent(t, indent);
             buf_puts(t->b, "// ");
             buf_append(t->b, s.s, n);
         }
@@ -84,12 +84,12 @@ static const char *const *constraints_of(enum shape shape, struct jv type)
 }
 
 /* Description and constraints above an entry; whether anything was written. */
-static bool put_doc(struct ts *t, struct jv schema, int indent)
+static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
 {
     struct jv text = jv_get(schema, "description");
     bool any = jv_truth(text), first = true;
     if (any)
-        put_comment(t, jv_to_str(t->x, text).str, indent);
+        kimi_put_comment(t, jv_to_str(t->x, text).str, indent);
     if (schema.kind != JV_DICT)
         return any;
     const char *const *key = constraints_of(shape_of(t, schema), jv_get(schema, "type"));
@@ -98,7 +98,7 @@ static bool put_doc(struct ts *t, struct jv schema, int indent)
         if (v.kind == JV_UNDEFINED)
             continue;
         if (first) {
-            pad(t, indent);
+            put_indent(t, indent);
             buf_puts(t->b, "// ");
         }
         buf_printf(t->b, "%s%s: ", first ? "" : ", ", *key);
@@ -110,22 +110,13 @@ static bool put_doc(struct ts *t, struct jv schema, int indent)
     return any || !first;
 }
 
-static bool is_required(struct jv schema, struct jv name)
-{
-    struct jv list = jv_get(schema, "required");
-    for (size_t i = 0; jv_is_seq(list) && i < list.list->n; i++)
-        if (jv_equal(list.list->items[i], name))
-            return true;
-    return false;
-}
-
 static void put_property(struct ts *t, struct jv name, struct jv schema, bool required, int indent)
 {
     struct jv fallback = jv_get(schema, "default");
     struct jv_dumps how = { NULL, NULL, -1, false, false };
-    put_doc(t, schema, indent);
+    kimi_put_doc(t, schema, indent);
     if (fallback.kind != JV_UNDEFINED && fallback.kind != JV_NONE) {
-        pad(t, indent);
+        put_indent(t, indent);
         buf_puts(t->b, "// Default: ");
         if (jv_is_number(fallback))
             jv_repr(t->x, t->b, fallback);
@@ -133,10 +124,10 @@ static void put_property(struct ts *t, struct jv name, struct jv schema, bool re
             jv_dump(t->x, t->b, fallback, &how);
         buf_putc(t->b, '\n');
     }
-    pad(t, indent);
+    put_indent(t, indent);
     jv_print(t->x, t->b, name);
     buf_puts(t->b, required ? ": " : "?: ");
-    put_type(t, schema, indent);
+    kimi_put_type(t, schema, indent);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -160,7 +151,7 @@ static size_t put_properties(struct ts *t, struct jv schema, int indent, bool so
         qsort(pairs, n, sizeof(*pairs), compare_names);
     for (int pass = 0; pass < (sorted ? 2 : 1); pass++) {
         for (size_t i = 0; pairs && i < n && !t->x->failed; i++) {
-            bool required = is_required(schema, pairs[i].key);
+            bool required = tools_is_required(schema, pairs[i].key);
             if (sorted && required != (pass == 0))
                 continue;
             buf_puts(t->b, written++ > 0 ? ",\n" : "");
@@ -170,7 +161,7 @@ static size_t put_properties(struct ts *t, struct jv schema, int indent, bool so
     return written;
 }
 
-static void put_object(struct ts *t, struct jv schema, int indent)
+static void kimi_put_object(struct ts *t, struct jv schema, int indent)
 {
     struct jv more = jv_get(schema, "additionalProperties");
     size_t at = t->b->len;
@@ -178,12 +169,12 @@ static void put_object(struct ts *t, struct jv schema, int indent)
     size_t n = put_properties(t, schema, indent + 1, true);
     if (more.kind != JV_UNDEFINED && more.kind != JV_NONE) {
         buf_puts(t->b, n++ > 0 ? ",\n" : "");
-        pad(t, indent + 1);
+        put_indent(t, indent + 1);
         buf_puts(t->b, "[k: string]: ");
         if (more.kind == JV_BOOL)
             buf_puts(t->b, more.b ? "any" : "never");
         else
-            put_type(t, more, indent + 1);
+            kimi_put_type(t, more, indent + 1);
     }
     if (n == 0) {
         if (buf_ok(t->b))
@@ -192,7 +183,7 @@ static void put_object(struct ts *t, struct jv schema, int indent)
         return;
     }
     buf_putc(t->b, '\n');
-    pad(t, indent);
+    put_indent(t, indent);
     buf_putc(t->b, '}');
 }
 
@@ -205,16 +196,16 @@ static void put_array(struct ts *t, struct jv schema, int indent)
         return;
     }
     buf_puts(t->b, "Array<\n");
-    if (put_doc(t, items, indent + 1)) {
-        pad(t, indent + 1);
-        put_type(t, items, indent + 1);
+    if (kimi_put_doc(t, items, indent + 1)) {
+        put_indent(t, indent + 1);
+        kimi_put_type(t, items, indent + 1);
         buf_putc(t->b, '\n');
-        pad(t, indent);
+        put_indent(t, indent);
     } else {
         if (buf_ok(t->b))
             t->b->len = at;
         buf_puts(t->b, "Array<");
-        put_type(t, items, indent);
+        kimi_put_type(t, items, indent);
     }
     buf_putc(t->b, '>');
 }
@@ -255,7 +246,7 @@ static void put_ref(struct ts *t, struct jv ref)
         buf_append(t->b, ref.str.s + slash + 1, ref.str.n - slash - 1);
 }
 
-static void put_type(struct ts *t, struct jv schema, int indent)
+static void kimi_put_type(struct ts *t, struct jv schema, int indent)
 {
     struct jv type = jv_get(schema, "type"), list;
     if (t->x->failed)
@@ -274,7 +265,7 @@ static void put_type(struct ts *t, struct jv schema, int indent)
         list = jv_get(schema, "anyOf");
         for (size_t i = 0; i < list.list->n; i++) {
             buf_puts(t->b, i > 0 ? " | " : "");
-            put_type(t, list.list->items[i], indent);
+            kimi_put_type(t, list.list->items[i], indent);
         }
         break;
     case ENUM:
@@ -284,7 +275,7 @@ static void put_type(struct ts *t, struct jv schema, int indent)
         put_union(t, type);
         break;
     case OBJECT:
-        put_object(t, schema, indent);
+        kimi_put_object(t, schema, indent);
         break;
     case ARRAY:
         put_array(t, schema, indent);
@@ -315,7 +306,7 @@ static void scan_ref(struct ts *t, struct jv ref)
         jx_fail(t->x, "tool schema: reference to an unknown definition");
 }
 
-static void scan(struct ts *t, struct jv schema);
+static void scan_schema(struct ts *t, struct jv schema);
 
 /* Collect definitions and check references of an object, before anything is written.  Parameters
  * are one whatever they say they are. */
@@ -324,22 +315,22 @@ static void scan_object(struct ts *t, struct jv schema)
     struct jv defs = jv_get(schema, "$defs"), props = jv_get(schema, "properties");
     for (size_t i = 0; defs.kind == JV_DICT && i < defs.dict->n; i++)
         jv_put(t->x, t->defs, defs.dict->pairs[i].key, defs.dict->pairs[i].value);
-    scan(t, jv_get(schema, "additionalProperties"));
+    scan_schema(t, jv_get(schema, "additionalProperties"));
     for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        scan(t, props.dict->pairs[i].value);
+        scan_schema(t, props.dict->pairs[i].value);
 }
 
 /* The same of any schema. */
-static void scan(struct ts *t, struct jv schema)
+static void scan_schema(struct ts *t, struct jv schema)
 {
     struct jv any = jv_get(schema, "anyOf");
     if (schema.kind != JV_DICT)
         return;
     scan_object(t, schema);
     scan_ref(t, jv_get(schema, "$ref"));
-    scan(t, jv_get(schema, "items"));
+    scan_schema(t, jv_get(schema, "items"));
     for (size_t i = 0; jv_is_seq(any) && i < any.list->n; i++)
-        scan(t, any.list->items[i]);
+        scan_schema(t, any.list->items[i]);
 }
 
 static void put_interfaces(struct ts *t, struct jv parameters)
@@ -357,11 +348,11 @@ static void put_interfaces(struct ts *t, struct jv parameters)
     for (size_t i = 0; t->defs.kind == JV_DICT && i < t->defs.dict->n && !t->x->failed; i++) {
         struct jv schema = t->defs.dict->pairs[i].value, text = jv_get(schema, "description");
         if (jv_truth(text))
-            put_comment(t, jv_to_str(t->x, text).str, 0);
+            kimi_put_comment(t, jv_to_str(t->x, text).str, 0);
         buf_puts(t->b, "interface ");
         jv_print(t->x, t->b, t->defs.dict->pairs[i].key);
         buf_putc(t->b, ' ');
-        put_type(t, schema, 0);
+        kimi_put_type(t, schema, 0);
         buf_putc(t->b, '\n');
     }
 }
@@ -374,14 +365,14 @@ static void put_function(struct ts *t, struct jv tool)
     scan_object(t, parameters);
     put_interfaces(t, parameters);
     if (jv_truth(text))
-        put_comment(t, jv_to_str(t->x, text).str, 0);
+        kimi_put_comment(t, jv_to_str(t->x, text).str, 0);
     buf_puts(t->b, "type ");
     jv_print(t->x, t->b, jv_get(tool, "name"));
     buf_puts(t->b, " = (_: ");
     if (t->self_ref)
         buf_puts(t->b, "parameters");
     else
-        put_object(t, parameters, 0);
+        kimi_put_object(t, parameters, 0);
     buf_puts(t->b, ") => any;\n");
 }
 

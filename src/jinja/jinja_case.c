@@ -110,13 +110,13 @@ static bool is_ignorable(uint32_t cp)
            c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
 }
 
-static void put(struct buf *out, utf8proc_int32_t cp)
+static void put_code_point(struct buf *out, utf8proc_int32_t cp)
 {
     char bytes[4];
     buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cp, bytes));
 }
 
-static int by_cp(const void *a, const void *b)
+static int compare_code_point(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = ((const struct special *)b)->cp;
     return (x > y) - (x < y);
@@ -128,14 +128,14 @@ static void put_upper(struct buf *out, uint32_t cp, bool title)
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
     const struct special *s = NULL;
     if (cp >= 0x80)
-        s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), by_cp);
+        s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), compare_code_point);
     if (s) {
         buf_puts(out, title && s->title ? s->title : s->upper);
     } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) { /* with iota below: beside */
-        put(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
-        put(out, 0x399);
+        put_code_point(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
+        put_code_point(out, 0x399);
     } else {
-        put(out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
+        put_code_point(out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
     }
 }
 
@@ -166,9 +166,9 @@ static void put_lower(struct buf *out, uint32_t cp, const struct around *a)
     if (cp == DOTTED_I)
         buf_puts(out, "i\xcc\x87");
     else if (cp == SIGMA)
-        put(out, ends_word(a) ? FINAL_SIGMA : SMALL_SIGMA);
+        put_code_point(out, ends_word(a) ? FINAL_SIGMA : SMALL_SIGMA);
     else
-        put(out, utf8proc_tolower((utf8proc_int32_t)cp));
+        put_code_point(out, utf8proc_tolower((utf8proc_int32_t)cp));
 }
 
 /* What the title filter takes for the space between words. */

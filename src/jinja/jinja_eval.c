@@ -24,8 +24,8 @@ struct jinja_frame {
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
-static struct jv eval(struct jinja_run *r, const struct jinja_node *e);
-static enum flow exec(struct jinja_run *r, const struct jinja_node *s);
+static struct jv eval_expr(struct jinja_run *r, const struct jinja_node *e);
+static enum flow exec_body(struct jinja_run *r, const struct jinja_node *s);
 
 /* ---- variables ---- */
 
@@ -88,7 +88,7 @@ static struct jv get_var(struct jinja_run *r, struct jv_str name)
 }
 
 /* Bind names to a value; several names unpack a sequence. */
-static void bind(struct jinja_run *r, const struct jinja_node *target, struct jv value)
+static void bind_targets(struct jinja_run *r, const struct jinja_node *target, struct jv value)
 {
     if (target->n_keys == 1) {
         set_var(r, r->frame, target->keys[0], value);
@@ -113,11 +113,11 @@ static void eval_args(struct jinja_run *r, const struct jinja_node *e, struct ji
     if (e->n_list > 0)
         out->items = jx_alloc(r->x, e->n_list * sizeof(*out->items));
     for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
-        out->items[out->n++] = eval(r, e->list[i]);
+        out->items[out->n++] = eval_expr(r, e->list[i]);
     if (e->n_keys > 0)
         out->kwargs = jv_dict_new(r->x);
     for (size_t i = 0; i < e->n_keys && !r->x->failed; i++)
-        jv_put(r->x, out->kwargs, jv_strn(e->keys[i].s, e->keys[i].n), eval(r, e->kwargs[i]));
+        jv_put(r->x, out->kwargs, jv_strn(e->keys[i].s, e->keys[i].n), eval_expr(r, e->kwargs[i]));
 }
 
 struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
@@ -153,7 +153,7 @@ static size_t offset_of(struct jv_str s, size_t i)
     return at;
 }
 
-static struct jv index_of(struct jinja_run *r, struct jv v, int64_t i)
+static struct jv get_at_index(struct jinja_run *r, struct jv v, int64_t i)
 {
     if (v.kind == JV_STRING && !jx_step(r->x, 1 + v.str.n / 64))
         return jv_undefined(NULL);
@@ -171,7 +171,7 @@ static struct jv index_of(struct jinja_run *r, struct jv v, int64_t i)
 
 static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
 {
-    struct jv v = eval(r, e->a), key = eval(r, e->b);
+    struct jv v = eval_expr(r, e->a), key = eval_expr(r, e->b);
     if (r->x->failed)
         return jv_undefined(NULL);
     if (jv_is_map(v)) {
@@ -180,7 +180,7 @@ static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
             return *found;
     } else if ((jv_is_seq(v) || v.kind == JV_STRING) && !jv_is_view(v) &&
                (key.kind == JV_INT || key.kind == JV_BOOL)) {
-        return index_of(r, v, key.kind == JV_INT ? key.i : key.b);
+        return get_at_index(r, v, key.kind == JV_INT ? key.i : key.b);
     }
     if (key.kind == JV_STRING)
         return jinja_attr(r, v, key.str);
@@ -189,7 +189,7 @@ static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
     return jv_undefined("item");
 }
 
-static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
+static int64_t clamp_slice_bound(int64_t i, int64_t n, int64_t low, int64_t high)
 {
     if (i < 0)
         i = i < -n ? low : i + n;
@@ -198,7 +198,7 @@ static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
 
 static bool slice_bound(struct jinja_run *r, const struct jinja_node *e, int64_t *out)
 {
-    struct jv v = e ? eval(r, e) : jv_none();
+    struct jv v = e ? eval_expr(r, e) : jv_none();
     if (v.kind == JV_NONE)
         return false;
     if (v.kind == JV_INT || v.kind == JV_BOOL)
@@ -210,7 +210,7 @@ static bool slice_bound(struct jinja_run *r, const struct jinja_node *e, int64_t
 
 static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
 {
-    struct jv v = eval(r, e->a);
+    struct jv v = eval_expr(r, e->a);
     int64_t from = 0, to = 0, step = 1;
     slice_bound(r, e->d, &step);
     bool text = v.kind == JV_STRING;
@@ -224,8 +224,9 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
     if (r->x->failed)
         return jv_undefined(NULL);
     int64_t n = (int64_t)items.list->n, low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
-    from = slice_bound(r, e->b, &from) ? clamp(from, n, low, high) : (step > 0 ? 0 : n - 1);
-    to = slice_bound(r, e->c, &to) ? clamp(to, n, low, high) : (step > 0 ? n : -1);
+    from = slice_bound(r, e->b, &from) ? clamp_slice_bound(from, n, low, high)
+                                       : (step > 0 ? 0 : n - 1);
+    to = slice_bound(r, e->c, &to) ? clamp_slice_bound(to, n, low, high) : (step > 0 ? n : -1);
     struct jv out = jv_list_new(r->x);
     while ((step > 0 ? from < to : from > to) && jx_step(r->x, 1)) {
         jv_push(r->x, out, items.list->items[from]);
@@ -244,7 +245,7 @@ static struct jv eval_list(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv out = jv_list_new(r->x);
     for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
-        jv_push(r->x, out, eval(r, e->list[i]));
+        jv_push(r->x, out, eval_expr(r, e->list[i]));
     if (e->kind == EX_TUPLE && out.kind == JV_LIST)
         out.kind = JV_TUPLE;
     return out;
@@ -254,19 +255,19 @@ static struct jv eval_dict(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv out = jv_dict_new(r->x);
     for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
-        struct jv key = eval(r, e->list[i]);
+        struct jv key = eval_expr(r, e->list[i]);
         if (jv_is_map(key) || jv_is_seq(key))
             jx_fail(r->x, "unhashable key of type %s", jv_type_name(key));
-        jv_put(r->x, out, key, eval(r, e->list[i + 1]));
+        jv_put(r->x, out, key, eval_expr(r, e->list[i + 1]));
     }
     return out;
 }
 
 static struct jv eval_compare(struct jinja_run *r, const struct jinja_node *e)
 {
-    struct jv left = eval(r, e->a);
+    struct jv left = eval_expr(r, e->a);
     for (size_t i = 0; i < e->n_list && !r->x->failed; i++) {
-        struct jv right = eval(r, e->list[i]->a);
+        struct jv right = eval_expr(r, e->list[i]->a);
         if (!jinja_compare(r->x, e->list[i]->op, left, right))
             return jv_bool(false);
         left = right;
@@ -289,7 +290,7 @@ static struct jv eval_negate(struct jinja_run *r, struct jv v, bool negative)
 static struct jv eval_call(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jinja_args args;
-    struct jv f = eval(r, e->a);
+    struct jv f = eval_expr(r, e->a);
     eval_args(r, e, &args);
     return r->x->failed ? jv_undefined(NULL) : jinja_call(r, f, &args);
 }
@@ -304,7 +305,7 @@ static struct jv eval_filter(struct jinja_run *r, const struct jinja_node *e, st
 static struct jv eval_test(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jinja_args args;
-    struct jv v = eval(r, e->a);
+    struct jv v = eval_expr(r, e->a);
     eval_args(r, e, &args);
     return jv_bool(!r->x->failed && jinja_test(r, e->name, v, &args) != e->flag);
 }
@@ -323,7 +324,7 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     case EX_DICT:
         return eval_dict(r, e);
     case EX_ATTR:
-        v = eval(r, e->a);
+        v = eval_expr(r, e->a);
         return r->x->failed ? v : jinja_attr(r, v, e->name);
     case EX_ITEM:
         return eval_item(r, e);
@@ -332,36 +333,36 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     case EX_CALL:
         return eval_call(r, e);
     case EX_FILTER:
-        v = eval(r, e->a);
+        v = eval_expr(r, e->a);
         return eval_filter(r, e, v);
     case EX_TEST:
         return eval_test(r, e);
     case EX_NOT:
-        return jv_bool(!jv_truth(eval(r, e->a)));
+        return jv_bool(!jv_truth(eval_expr(r, e->a)));
     case EX_NEG:
     case EX_POS:
-        return eval_negate(r, eval(r, e->a), e->kind == EX_NEG);
+        return eval_negate(r, eval_expr(r, e->a), e->kind == EX_NEG);
     case EX_AND:
-        v = eval(r, e->a);
-        return jv_truth(v) ? eval(r, e->b) : v;
+        v = eval_expr(r, e->a);
+        return jv_truth(v) ? eval_expr(r, e->b) : v;
     case EX_OR:
-        v = eval(r, e->a);
-        return jv_truth(v) ? v : eval(r, e->b);
+        v = eval_expr(r, e->a);
+        return jv_truth(v) ? v : eval_expr(r, e->b);
     case EX_COMPARE:
         return eval_compare(r, e);
     case EX_BINARY:
-        v = eval(r, e->a);
-        return jinja_binary(r->x, e->op, v, eval(r, e->b));
+        v = eval_expr(r, e->a);
+        return jinja_binary(r->x, e->op, v, eval_expr(r, e->b));
     case EX_COND:
-        if (jv_truth(eval(r, e->b)))
-            return eval(r, e->a);
-        return e->c ? eval(r, e->c) : jv_undefined("the inline if without else");
+        if (jv_truth(eval_expr(r, e->b)))
+            return eval_expr(r, e->a);
+        return e->c ? eval_expr(r, e->c) : jv_undefined("the inline if without else");
     default:
         return jv_undefined(NULL);
     }
 }
 
-static struct jv eval(struct jinja_run *r, const struct jinja_node *e)
+static struct jv eval_expr(struct jinja_run *r, const struct jinja_node *e)
 {
     if (!jx_step(r->x, 1))
         return jv_undefined(NULL);
@@ -378,12 +379,12 @@ static struct jv eval(struct jinja_run *r, const struct jinja_node *e)
 /* ---- statements ---- */
 
 /* Run statements into a string of their own. */
-static struct jv capture(struct jinja_run *r, const struct jinja_node *body)
+static struct jv capture_output(struct jinja_run *r, const struct jinja_node *body)
 {
     struct buf b, *out = r->out;
     buf_init(&b, r->x->arena->max);
     r->out = &b;
-    exec(r, body);
+    exec_body(r, body);
     r->out = out;
     return jv_from_buf(r->x, &b);
 }
@@ -409,13 +410,13 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
         else if (given)
             value = *given;
         else if (node->kwargs[i])
-            value = eval(r, node->kwargs[i]);
+            value = eval_expr(r, node->kwargs[i]);
         set_var(r, frame, name, value);
     }
     struct jv *caller = jv_find(args->kwargs, jv_str("caller"));
     if (caller)
         set_var(r, frame, (struct jv_str){ "caller", 6 }, *caller);
-    struct jv out = r->x->failed ? jv_undefined(NULL) : capture(r, node->body);
+    struct jv out = r->x->failed ? jv_undefined(NULL) : capture_output(r, node->body);
     r->frame = saved;
     return out;
 }
@@ -444,7 +445,7 @@ static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
 static void exec_call_block(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jinja_args args;
-    struct jv f = eval(r, s->a->a);
+    struct jv f = eval_expr(r, s->a->a);
     eval_args(r, s->a, &args);
     if (r->x->failed)
         return;
@@ -481,7 +482,7 @@ static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, si
 /* The items that pass the loop's own "if". */
 static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
 {
-    struct jv all = jv_iterate(r->x, eval(r, s->a));
+    struct jv all = jv_iterate(r->x, eval_expr(r, s->a));
     if (!s->b || r->x->failed)
         return all;
     struct jv kept = jv_list_new(r->x);
@@ -489,8 +490,8 @@ static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
     for (size_t i = 0; i < all.list->n && !r->x->failed; i++) {
         r->frame = push_frame(r, saved);
         if (r->frame)
-            bind(r, s, all.list->items[i]);
-        if (!r->x->failed && jv_truth(eval(r, s->b)))
+            bind_targets(r, s, all.list->items[i]);
+        if (!r->x->failed && jv_truth(eval_expr(r, s->b)))
             jv_push(r->x, kept, all.list->items[i]);
         r->frame = saved;
     }
@@ -509,12 +510,12 @@ static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
         if (!r->frame)
             break;
         set_var(r, r->frame, (struct jv_str){ "loop", 4 }, loop_value(r, items.list, i));
-        bind(r, s, items.list->items[i]);
-        if (exec(r, s->body) == FLOW_BREAK)
+        bind_targets(r, s, items.list->items[i]);
+        if (exec_body(r, s->body) == FLOW_BREAK)
             break;
     }
     r->frame = saved;
-    return items.list->n == 0 && s->other ? exec(r, s->other) : FLOW_NEXT;
+    return items.list->n == 0 && s->other ? exec_body(r, s->other) : FLOW_NEXT;
 }
 
 /* Filters of a set block: the chain f(g(text)), g being the innermost node. */
@@ -533,13 +534,13 @@ static struct jv apply_chain(struct jinja_run *r, const struct jinja_node *f, st
 
 static void exec_set(struct jinja_run *r, const struct jinja_node *s)
 {
-    struct jv v = s->kind == ST_SET ? eval(r, s->a) : capture(r, s->body);
+    struct jv v = s->kind == ST_SET ? eval_expr(r, s->a) : capture_output(r, s->body);
     if (s->kind == ST_SET_BLOCK)
         v = apply_chain(r, s->a, v);
     if (r->x->failed)
         return;
     if (!s->attrs) {
-        bind(r, s, v);
+        bind_targets(r, s, v);
         return;
     }
     struct jv ns = get_var(r, s->keys[0]);
@@ -553,10 +554,10 @@ static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
     enum flow flow = FLOW_NEXT;
     struct jinja_frame *saved = r->frame, *frame = push_frame(r, saved);
     for (size_t i = 0; i < s->n_keys && !r->x->failed; i++)
-        set_var(r, frame, s->keys[i], eval(r, s->kwargs[i]));
+        set_var(r, frame, s->keys[i], eval_expr(r, s->kwargs[i]));
     r->frame = frame;
     if (!r->x->failed)
-        flow = exec(r, s->body);
+        flow = exec_body(r, s->body);
     r->frame = saved;
     return flow;
 }
@@ -564,12 +565,12 @@ static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
 static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
 {
     for (;;) {
-        if (jv_truth(eval(r, s->a)))
-            return exec(r, s->body);
+        if (jv_truth(eval_expr(r, s->a)))
+            return exec_body(r, s->body);
         if (!s->other || r->x->failed)
             return FLOW_NEXT;
         if (s->other->kind != ST_IF || s->other->next)
-            return exec(r, s->other);
+            return exec_body(r, s->other);
         s = s->other;
     }
 }
@@ -582,7 +583,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
         jv_print(r->x, r->out, s->value);
         break;
     case ST_PRINT:
-        v = eval(r, s->a);
+        v = eval_expr(r, s->a);
         if (!r->x->failed)
             jv_print(r->x, r->out, v);
         break;
@@ -601,14 +602,14 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
         exec_call_block(r, s);
         break;
     case ST_FILTER:
-        v = eval_filter(r, s, capture(r, s->body));
+        v = eval_filter(r, s, capture_output(r, s->body));
         if (!r->x->failed)
             jv_print(r->x, r->out, v);
         break;
     case ST_WITH:
         return exec_with(r, s);
     case ST_GROUP:
-        return exec(r, s->body);
+        return exec_body(r, s->body);
     case ST_BREAK:
         return FLOW_BREAK;
     case ST_CONTINUE:
@@ -619,7 +620,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
     return FLOW_NEXT;
 }
 
-static enum flow exec(struct jinja_run *r, const struct jinja_node *s)
+static enum flow exec_body(struct jinja_run *r, const struct jinja_node *s)
 {
     if (++r->x->depth > EVAL_DEPTH_MAX)
         jx_fail(r->x, "nested too deeply");
@@ -641,7 +642,7 @@ void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, i
     for (size_t i = 0; r.frame && jv_is_map(globals) && i < globals.dict->n; i++)
         set_var(&r, r.frame, globals.dict->pairs[i].key.str, globals.dict->pairs[i].value);
     if (!x->failed)
-        exec(&r, tree);
+        exec_body(&r, tree);
     if (!buf_ok(out))
         jx_nomem(x);
 }

@@ -12,8 +12,8 @@
 typedef struct jv filter_fn(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a);
 
-static struct jv f_tojson(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     (void)name;
     struct jv_dumps how = { NULL, NULL, -1, false, false };
@@ -36,8 +36,8 @@ static struct jv f_tojson(struct jinja_run *r, struct jv_str name, struct jv v,
     return jv_from_buf(r->x, &b);
 }
 
-static struct jv f_string(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_string(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     (void)name;
     (void)a;
@@ -45,8 +45,8 @@ static struct jv f_string(struct jinja_run *r, struct jv_str name, struct jv v,
 }
 
 /* Filters that are a method of the text: trim, lower, upper, capitalize. */
-static struct jv f_text(struct jinja_run *r, struct jv_str name, struct jv v,
-                        const struct jinja_args *a)
+static struct jv filter_text(struct jinja_run *r, struct jv_str name, struct jv v,
+                             const struct jinja_args *a)
 {
     struct jv text = jv_to_str(r->x, v);
     if (jinja_same(name, "trim"))
@@ -55,8 +55,8 @@ static struct jv f_text(struct jinja_run *r, struct jv_str name, struct jv v,
 }
 
 /* Unlike the method it begins words only after spaces, dashes and opening brackets. */
-static struct jv f_title(struct jinja_run *r, struct jv_str name, struct jv v,
-                         const struct jinja_args *a)
+static struct jv filter_title(struct jinja_run *r, struct jv_str name, struct jv v,
+                              const struct jinja_args *a)
 {
     (void)name;
     (void)a;
@@ -68,8 +68,8 @@ static struct jv f_title(struct jinja_run *r, struct jv_str name, struct jv v,
     return jv_from_buf(r->x, &b);
 }
 
-static struct jv f_length(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_length(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     (void)name;
     (void)a;
@@ -84,8 +84,8 @@ static struct jv f_length(struct jinja_run *r, struct jv_str name, struct jv v,
     return jv_int(0);
 }
 
-static struct jv f_default(struct jinja_run *r, struct jv_str name, struct jv v,
-                           const struct jinja_args *a)
+static struct jv filter_default(struct jinja_run *r, struct jv_str name, struct jv v,
+                                const struct jinja_args *a)
 {
     (void)r;
     (void)name;
@@ -118,8 +118,8 @@ static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str pa
     return v;
 }
 
-static struct jv f_join(struct jinja_run *r, struct jv_str name, struct jv v,
-                        const struct jinja_args *a)
+static struct jv filter_join(struct jinja_run *r, struct jv_str name, struct jv v,
+                             const struct jinja_args *a)
 {
     (void)name;
     struct jv sep = jv_to_str(r->x, jinja_arg(a, 0, "d", jv_str("")));
@@ -130,8 +130,8 @@ static struct jv f_join(struct jinja_run *r, struct jv_str name, struct jv v,
     return r->x->failed ? jv_undefined(NULL) : jinja_join(r->x, sep.str, list);
 }
 
-static struct jv f_edge(struct jinja_run *r, struct jv_str name, struct jv v,
-                        const struct jinja_args *a)
+static struct jv filter_edge(struct jinja_run *r, struct jv_str name, struct jv v,
+                             const struct jinja_args *a)
 {
     (void)a;
     struct jv list = jv_iterate(r->x, v);
@@ -140,8 +140,8 @@ static struct jv f_edge(struct jinja_run *r, struct jv_str name, struct jv v,
     return list.list->items[name.s[0] == 'f' ? 0 : list.list->n - 1];
 }
 
-static struct jv f_list(struct jinja_run *r, struct jv_str name, struct jv v,
-                        const struct jinja_args *a)
+static struct jv filter_list(struct jinja_run *r, struct jv_str name, struct jv v,
+                             const struct jinja_args *a)
 {
     (void)a;
     struct jv list = jv_iterate(r->x, v);
@@ -153,8 +153,8 @@ static struct jv f_list(struct jinja_run *r, struct jv_str name, struct jv v,
     return v.kind == JV_STRING ? jinja_join(r->x, (struct jv_str){ "", 0 }, out) : out;
 }
 
-static struct jv f_replace(struct jinja_run *r, struct jv_str name, struct jv v,
-                           const struct jinja_args *a)
+static struct jv filter_replace(struct jinja_run *r, struct jv_str name, struct jv v,
+                                const struct jinja_args *a)
 {
     (void)name;
     struct jv s = jv_to_str(r->x, v), count = jinja_arg(a, 2, "count", jv_int(-1));
@@ -165,8 +165,8 @@ static struct jv f_replace(struct jinja_run *r, struct jv_str name, struct jv v,
     return jinja_replace(r->x, s.str, from.str, to.str, count.kind == JV_INT ? count.i : -1);
 }
 
-static struct jv f_items(struct jinja_run *r, struct jv_str name, struct jv v,
-                         const struct jinja_args *a)
+static struct jv filter_items(struct jinja_run *r, struct jv_str name, struct jv v,
+                              const struct jinja_args *a)
 {
     if (v.kind == JV_UNDEFINED)
         return jv_list_new(r->x);
@@ -194,8 +194,8 @@ static struct jv to_int(struct jinja_run *r, struct jv v, struct jv missing)
     return missing;
 }
 
-static struct jv f_number(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     bool real = name.s[0] == 'f';
     struct jv missing = jinja_arg(a, 0, "default", real ? jv_float(0) : jv_int(0));
@@ -211,8 +211,8 @@ static struct jv f_number(struct jinja_run *r, struct jv_str name, struct jv v,
     return jv_is_number(v) ? jv_float(jv_number(v)) : missing;
 }
 
-static struct jv f_round(struct jinja_run *r, struct jv_str name, struct jv v,
-                         const struct jinja_args *a)
+static struct jv filter_round(struct jinja_run *r, struct jv_str name, struct jv v,
+                              const struct jinja_args *a)
 {
     (void)name;
     struct jv digits = jinja_arg(a, 0, "precision", jv_int(0));
@@ -220,8 +220,8 @@ static struct jv f_round(struct jinja_run *r, struct jv_str name, struct jv v,
     return jinja_round(r->x, v, digits.kind == JV_INT ? digits.i : 99, method);
 }
 
-static struct jv f_abs(struct jinja_run *r, struct jv_str name, struct jv v,
-                       const struct jinja_args *a)
+static struct jv filter_abs(struct jinja_run *r, struct jv_str name, struct jv v,
+                            const struct jinja_args *a)
 {
     (void)name;
     (void)a;
@@ -233,7 +233,7 @@ static struct jv f_abs(struct jinja_run *r, struct jv_str name, struct jv v,
     return v;
 }
 
-static struct jv_str padding(struct jx *x, struct jv width)
+static struct jv_str make_padding(struct jx *x, struct jv width)
 {
     enum { WIDTH_MAX = 4096 };
     if (width.kind == JV_STRING)
@@ -249,11 +249,11 @@ static struct jv_str padding(struct jx *x, struct jv width)
 
 /* indent(width=4, first=false, blank=false).  Like the reference it looks at the lines of the
  * text and a newline, so that a newline at the end stays and begins a blank line. */
-static struct jv f_indent(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     (void)name;
-    struct jv_str pad = padding(r->x, jinja_arg(a, 0, "width", jv_int(4)));
+    struct jv_str pad = make_padding(r->x, jinja_arg(a, 0, "width", jv_int(4)));
     struct jv text = jinja_binary(r->x, OP_CONCAT, v, jv_str("\n"));
     bool first = jv_truth(jinja_arg(a, 1, "first", jv_bool(false)));
     bool blank = jv_truth(jinja_arg(a, 2, "blank", jv_bool(false)));
@@ -283,8 +283,8 @@ static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args
     out->n = a->n > from ? a->n - from : 0;
 }
 
-static struct jv f_map(struct jinja_run *r, struct jv_str name, struct jv v,
-                       const struct jinja_args *a)
+static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v,
+                            const struct jinja_args *a)
 {
     (void)name;
     struct jv attr = jinja_arg(a, 99, "attribute", jv_none());
@@ -308,8 +308,8 @@ static struct jv f_map(struct jinja_run *r, struct jv_str name, struct jv v,
 }
 
 /* select, reject, selectattr, rejectattr: the test's name comes after the attribute. */
-static struct jv f_select(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_select(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     bool reject = name.s[0] == 'r', by_attr = name.n > 6;
     size_t skip = by_attr ? 1 : 0;
@@ -361,8 +361,8 @@ static struct jv fold_case(struct jx *x, struct jv key, bool sensitive)
     return jinja_call_method(x, key, (struct jv_str){ "lower", 5 }, &none);
 }
 
-static struct jv sorted(struct jinja_run *r, struct jv list, struct jv attr, bool sensitive,
-                        bool reverse, int pair_index)
+static struct jv sort_values(struct jinja_run *r, struct jv list, struct jv attr, bool sensitive,
+                             bool reverse, int pair_index)
 {
     size_t n = r->x->failed ? 0 : list.list->n;
     struct jv out = jv_list_new(r->x);
@@ -384,18 +384,18 @@ static struct jv sorted(struct jinja_run *r, struct jv list, struct jv attr, boo
     return out;
 }
 
-static struct jv f_sort(struct jinja_run *r, struct jv_str name, struct jv v,
-                        const struct jinja_args *a)
+static struct jv filter_sort(struct jinja_run *r, struct jv_str name, struct jv v,
+                             const struct jinja_args *a)
 {
     (void)name;
     bool reverse = jv_truth(jinja_arg(a, 0, "reverse", jv_bool(false)));
     bool sensitive = jv_truth(jinja_arg(a, 1, "case_sensitive", jv_bool(false)));
-    return sorted(r, jv_iterate(r->x, v), jinja_arg(a, 2, "attribute", jv_none()), sensitive,
-                  reverse, -1);
+    return sort_values(r, jv_iterate(r->x, v), jinja_arg(a, 2, "attribute", jv_none()), sensitive,
+                       reverse, -1);
 }
 
-static struct jv f_dictsort(struct jinja_run *r, struct jv_str name, struct jv v,
-                            const struct jinja_args *a)
+static struct jv filter_dictsort(struct jinja_run *r, struct jv_str name, struct jv v,
+                                 const struct jinja_args *a)
 {
     bool sensitive = jv_truth(jinja_arg(a, 0, "case_sensitive", jv_bool(false)));
     bool by_value = jv_is(jinja_arg(a, 1, "by", jv_str("key")), "value");
@@ -403,21 +403,22 @@ static struct jv f_dictsort(struct jinja_run *r, struct jv_str name, struct jv v
     struct jinja_args none = { .kwargs = jv_undefined(NULL) };
     if (v.kind == JV_UNDEFINED)
         return jinja_fail_undefined(r->x, v);
-    return sorted(r, f_items(r, name, v, &none), jv_none(), sensitive, reverse, by_value ? 1 : 0);
+    return sort_values(r, filter_items(r, name, v, &none), jv_none(), sensitive, reverse,
+                       by_value ? 1 : 0);
 }
 
-static struct jv f_extreme(struct jinja_run *r, struct jv_str name, struct jv v,
-                           const struct jinja_args *a)
+static struct jv filter_extreme(struct jinja_run *r, struct jv_str name, struct jv v,
+                                const struct jinja_args *a)
 {
     bool max = jinja_same(name, "max");
     struct jv attr = jinja_arg(a, 1, "attribute", jv_none());
-    struct jv list = sorted(r, jv_iterate(r->x, v), attr, false, max, -1);
+    struct jv list = sort_values(r, jv_iterate(r->x, v), attr, false, max, -1);
     return r->x->failed || list.list->n == 0 ? jv_undefined("item of an empty sequence")
                                              : list.list->items[0];
 }
 
-static struct jv f_sum(struct jinja_run *r, struct jv_str name, struct jv v,
-                       const struct jinja_args *a)
+static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v,
+                            const struct jinja_args *a)
 {
     (void)name;
     struct jv attr = jinja_arg(a, 0, "attribute", jv_none());
@@ -431,8 +432,8 @@ static struct jv f_sum(struct jinja_run *r, struct jv_str name, struct jv v,
     return total;
 }
 
-static struct jv f_unique(struct jinja_run *r, struct jv_str name, struct jv v,
-                          const struct jinja_args *a)
+static struct jv filter_unique(struct jinja_run *r, struct jv_str name, struct jv v,
+                               const struct jinja_args *a)
 {
     (void)name;
     bool sensitive = jv_truth(jinja_arg(a, 0, "case_sensitive", jv_bool(false)));
@@ -453,18 +454,18 @@ static const struct {
     const char *name;
     filter_fn *fn;
 } filters[] = {
-    { "tojson", f_tojson },     { "string", f_string },     { "safe", f_string },
-    { "trim", f_text },         { "lower", f_text },        { "upper", f_text },
-    { "title", f_title },       { "capitalize", f_text },   { "length", f_length },
-    { "count", f_length },      { "default", f_default },   { "d", f_default },
-    { "join", f_join },         { "first", f_edge },        { "last", f_edge },
-    { "list", f_list },         { "reverse", f_list },      { "replace", f_replace },
-    { "items", f_items },       { "int", f_number },        { "float", f_number },
-    { "round", f_round },       { "abs", f_abs },           { "indent", f_indent },
-    { "map", f_map },           { "select", f_select },     { "reject", f_select },
-    { "selectattr", f_select }, { "rejectattr", f_select }, { "sort", f_sort },
-    { "dictsort", f_dictsort }, { "max", f_extreme },       { "min", f_extreme },
-    { "sum", f_sum },           { "unique", f_unique },
+    { "tojson", filter_tojson },     { "string", filter_string },     { "safe", filter_string },
+    { "trim", filter_text },         { "lower", filter_text },        { "upper", filter_text },
+    { "title", filter_title },       { "capitalize", filter_text },   { "length", filter_length },
+    { "count", filter_length },      { "default", filter_default },   { "d", filter_default },
+    { "join", filter_join },         { "first", filter_edge },        { "last", filter_edge },
+    { "list", filter_list },         { "reverse", filter_list },      { "replace", filter_replace },
+    { "items", filter_items },       { "int", filter_number },        { "float", filter_number },
+    { "round", filter_round },       { "abs", filter_abs },           { "indent", filter_indent },
+    { "map", filter_map },           { "select", filter_select },     { "reject", filter_select },
+    { "selectattr", filter_select }, { "rejectattr", filter_select }, { "sort", filter_sort },
+    { "dictsort", filter_dictsort }, { "max", filter_extreme },       { "min", filter_extreme },
+    { "sum", filter_sum },           { "unique", filter_unique },
 };
 
 struct jv jinja_filter(struct jinja_run *r, struct jv_str name, struct jv v,

@@ -160,7 +160,7 @@ struct dumper {
 
 static void dump_value(struct dumper *d, struct jv v, int level);
 
-static void newline(struct dumper *d, int level)
+static void put_newline(struct dumper *d, int level)
 {
     if (d->how.indent < 0)
         return;
@@ -179,10 +179,10 @@ static void dump_list(struct dumper *d, struct jv v, int level)
     for (size_t i = 0; i < v.list->n && !d->x->failed; i++) {
         if (i > 0)
             buf_puts(d->out, d->item_sep);
-        newline(d, level + 1);
+        put_newline(d, level + 1);
         dump_value(d, v.list->items[i], level + 1);
     }
-    newline(d, level);
+    put_newline(d, level);
     buf_putc(d->out, ']');
 }
 
@@ -227,12 +227,12 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
     for (size_t i = 0; i < n && !d->x->failed; i++) {
         if (i > 0)
             buf_puts(d->out, d->item_sep);
-        newline(d, level + 1);
+        put_newline(d, level + 1);
         dump_key(d, pairs[i].key);
         buf_puts(d->out, d->key_sep);
         dump_value(d, pairs[i].value, level + 1);
     }
-    newline(d, level);
+    put_newline(d, level);
     buf_putc(d->out, '}');
 }
 

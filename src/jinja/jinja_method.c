@@ -40,7 +40,7 @@ struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
 }
 
 /* `to` before each character and at the end, max times. */
-static struct jv spread(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
+static struct jv replace_empty(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
 {
     struct buf b;
     size_t at = 0;
@@ -65,7 +65,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     size_t at = 0;
     buf_init(&b, x->arena->max);
     if (from.n == 0)
-        return spread(x, s, to, max);
+        return replace_empty(x, s, to, max);
     jx_step(x, text_find_steps(s, from));
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);
@@ -80,7 +80,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
 }
 
 /* Bytes at the front of s that are all white space, or all not. */
-static size_t span(struct jv_str s, bool space)
+static size_t measure_run(struct jv_str s, bool space)
 {
     size_t n = 0;
     while (n < s.n) {
@@ -101,7 +101,7 @@ static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
         s = text_trim(s, NULL, true, false);
         if (s.n == 0 || !jx_step(x, 1))
             break;
-        size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : span(s, false);
+        size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : measure_run(s, false);
         jv_push(x, out, jv_strn(s.s, n));
         s.s += n;
         s.n -= n;
@@ -164,8 +164,8 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
     return out;
 }
 
-static struct jv m_split(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_split(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv sep = jinja_arg(args, 0, "sep", jv_none());
     return jinja_split(x, self.str, sep, int_arg(args, 1, "maxsplit", -1), name.s[0] == 'r');
@@ -197,16 +197,16 @@ struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
     return out;
 }
 
-static struct jv m_splitlines(struct jx *x, struct jv self, struct jv_str name,
-                              const struct jinja_args *args)
+static struct jv method_splitlines(struct jx *x, struct jv self, struct jv_str name,
+                                   const struct jinja_args *args)
 {
     (void)name;
     bool keep = jv_truth(jinja_arg(args, 0, "keepends", jv_bool(false)));
     return jinja_splitlines(x, self.str, keep);
 }
 
-static struct jv m_strip(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_strip(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv chars = jinja_arg(args, 0, "chars", jv_none());
     char *set = chars.kind == JV_STRING ? arena_strndup(x->arena, chars.str.s, chars.str.n) : NULL;
@@ -217,8 +217,8 @@ static struct jv m_strip(struct jx *x, struct jv self, struct jv_str name,
 }
 
 /* startswith and endswith take one string or a tuple of them. */
-static struct jv m_edge(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     struct jv what = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     struct jv one[1] = { what };
@@ -237,8 +237,8 @@ static struct jv m_edge(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(false);
 }
 
-static struct jv m_case(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_case(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)args;
     struct buf b;
@@ -251,8 +251,8 @@ static struct jv m_case(struct jx *x, struct jv self, struct jv_str name,
     return jv_from_buf(x, &b);
 }
 
-static struct jv m_replace(struct jx *x, struct jv self, struct jv_str name,
-                           const struct jinja_args *args)
+static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name,
+                                const struct jinja_args *args)
 {
     (void)name;
     struct jv_str from = want_text(x, args, 0), to = want_text(x, args, 1);
@@ -261,8 +261,8 @@ static struct jv m_replace(struct jx *x, struct jv self, struct jv_str name,
     return jinja_replace(x, self.str, from, to, int_arg(args, 2, "count", -1));
 }
 
-static struct jv m_find(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_find(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     struct jv_str what = want_text(x, args, 0);
     if (!jx_step(x, text_find_steps(self.str, what)))
@@ -273,8 +273,8 @@ static struct jv m_find(struct jx *x, struct jv self, struct jv_str name,
     return jv_int((int64_t)text_length((struct jv_str){ self.str.s, at }));
 }
 
-static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)name;
     int64_t count = 0;
@@ -290,8 +290,8 @@ static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
-static struct jv m_join(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)name;
     struct jv list = jv_iterate(x, jinja_arg(args, 0, NULL, jv_undefined("argument")));
@@ -302,8 +302,8 @@ static struct jv m_join(struct jx *x, struct jv self, struct jv_str name,
     return x->failed ? jv_undefined(NULL) : jinja_join(x, self.str, list);
 }
 
-static struct jv m_remove(struct jx *x, struct jv self, struct jv_str name,
-                          const struct jinja_args *args)
+static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
+                               const struct jinja_args *args)
 {
     struct jv_str s = self.str, w = want_text(x, args, 0);
     bool prefix = jinja_same(name, "removeprefix");
@@ -312,8 +312,8 @@ static struct jv m_remove(struct jx *x, struct jv self, struct jv_str name,
     return jv_strn(prefix ? s.s + w.n : s.s, s.n - w.n);
 }
 
-static struct jv m_partition(struct jx *x, struct jv self, struct jv_str name,
-                             const struct jinja_args *args)
+static struct jv method_partition(struct jx *x, struct jv self, struct jv_str name,
+                                  const struct jinja_args *args)
 {
     bool right = name.s[0] == 'r';
     struct jv_str s = self.str, sep = want_text(x, args, 0);
@@ -350,8 +350,8 @@ static bool class_is(uint32_t cp, struct jv_str name)
     return digit;
 }
 
-static struct jv m_class(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)args;
     for (size_t i = 0; i < self.str.n && jx_step(x, 1);) {
@@ -364,8 +364,8 @@ static struct jv m_class(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(self.str.n > 0);
 }
 
-static struct jv m_items(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)args;
     struct jv out = jv_list_new(x);
@@ -390,8 +390,8 @@ static struct jv m_items(struct jx *x, struct jv self, struct jv_str name,
     return out;
 }
 
-static struct jv m_get(struct jx *x, struct jv self, struct jv_str name,
-                       const struct jinja_args *args)
+static struct jv method_get(struct jx *x, struct jv self, struct jv_str name,
+                            const struct jinja_args *args)
 {
     (void)name;
     (void)x;
@@ -399,8 +399,8 @@ static struct jv m_get(struct jx *x, struct jv self, struct jv_str name,
     return v ? *v : jinja_arg(args, 1, "default", jv_none());
 }
 
-static struct jv m_copy(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_copy(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)name;
     (void)args;
@@ -408,8 +408,8 @@ static struct jv m_copy(struct jx *x, struct jv self, struct jv_str name,
     return self; /* values never change, so a copy cannot be told apart */
 }
 
-static struct jv m_index(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv what = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     int64_t count = 0;
@@ -431,40 +431,42 @@ struct method {
     size_t args; /* at most */
 };
 
-static const struct method string_methods[] = { { "split", m_split, 2 },
-                                                { "rsplit", m_split, 2 },
-                                                { "splitlines", m_splitlines, 1 },
-                                                { "strip", m_strip, 1 },
-                                                { "lstrip", m_strip, 1 },
-                                                { "rstrip", m_strip, 1 },
-                                                { "startswith", m_edge, 1 },
-                                                { "endswith", m_edge, 1 },
-                                                { "lower", m_case, 0 },
-                                                { "upper", m_case, 0 },
-                                                { "title", m_case, 0 },
-                                                { "capitalize", m_case, 0 },
-                                                { "replace", m_replace, 3 },
-                                                { "find", m_find, 1 },
-                                                { "rfind", m_find, 1 },
-                                                { "count", m_count, 1 },
-                                                { "join", m_join, 1 },
-                                                { "removeprefix", m_remove, 1 },
-                                                { "removesuffix", m_remove, 1 },
-                                                { "partition", m_partition, 1 },
-                                                { "rpartition", m_partition, 1 },
-                                                { "isdigit", m_class, 0 },
-                                                { "isnumeric", m_class, 0 },
-                                                { "isdecimal", m_class, 0 },
-                                                { "isalpha", m_class, 0 },
-                                                { "isalnum", m_class, 0 },
-                                                { "isspace", m_class, 0 },
+static const struct method string_methods[] = { { "split", method_split, 2 },
+                                                { "rsplit", method_split, 2 },
+                                                { "splitlines", method_splitlines, 1 },
+                                                { "strip", method_strip, 1 },
+                                                { "lstrip", method_strip, 1 },
+                                                { "rstrip", method_strip, 1 },
+                                                { "startswith", method_edge, 1 },
+                                                { "endswith", method_edge, 1 },
+                                                { "lower", method_case, 0 },
+                                                { "upper", method_case, 0 },
+                                                { "title", method_case, 0 },
+                                                { "capitalize", method_case, 0 },
+                                                { "replace", method_replace, 3 },
+                                                { "find", method_find, 1 },
+                                                { "rfind", method_find, 1 },
+                                                { "count", method_count, 1 },
+                                                { "join", method_join, 1 },
+                                                { "removeprefix", method_remove, 1 },
+                                                { "removesuffix", method_remove, 1 },
+                                                { "partition", method_partition, 1 },
+                                                { "rpartition", method_partition, 1 },
+                                                { "isdigit", method_class, 0 },
+                                                { "isnumeric", method_class, 0 },
+                                                { "isdecimal", method_class, 0 },
+                                                { "isalpha", method_class, 0 },
+                                                { "isalnum", method_class, 0 },
+                                                { "isspace", method_class, 0 },
                                                 { NULL, NULL, 0 } };
-static const struct method dict_methods[] = { { "items", m_items, 0 },  { "keys", m_items, 0 },
-                                              { "values", m_items, 0 }, { "get", m_get, 2 },
-                                              { "copy", m_copy, 0 },    { NULL, NULL, 0 } };
-static const struct method list_methods[] = {
-    { "index", m_index, 1 }, { "count", m_index, 1 }, { "copy", m_copy, 0 }, { NULL, NULL, 0 }
+static const struct method dict_methods[] = {
+    { "items", method_items, 0 }, { "keys", method_items, 0 }, { "values", method_items, 0 },
+    { "get", method_get, 2 },     { "copy", method_copy, 0 },  { NULL, NULL, 0 }
 };
+static const struct method list_methods[] = { { "index", method_index, 1 },
+                                              { "count", method_index, 1 },
+                                              { "copy", method_copy, 0 },
+                                              { NULL, NULL, 0 } };
 
 static const struct method *find_method(struct jv v, struct jv_str name)
 {

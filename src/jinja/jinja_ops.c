@@ -35,7 +35,7 @@ static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct 
     return jv_undefined(NULL);
 }
 
-static struct jv concat(struct jx *x, struct jv_str a, struct jv_str b)
+static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
         return jv_undefined(NULL);
@@ -51,7 +51,7 @@ static struct jv concat(struct jx *x, struct jv_str a, struct jv_str b)
     return jv_strn(s, a.n + b.n);
 }
 
-static struct jv repeat(struct jx *x, struct jv v, int64_t times)
+static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
 {
     struct buf b;
     struct jv out;
@@ -82,7 +82,7 @@ static struct jv concat_lists(struct jx *x, struct jv a, struct jv b)
     return out;
 }
 
-static struct jv overflow(struct jx *x)
+static struct jv fail_overflow(struct jx *x)
 {
     jx_fail(x, "integer overflow");
     return jv_undefined(NULL);
@@ -105,7 +105,7 @@ static struct jv int_power(struct jx *x, int64_t a, int64_t b)
     int64_t out = 1;
     for (; b > 0; b--) {
         if (__builtin_mul_overflow(out, a, &out) || !jx_step(x, 1))
-            return overflow(x);
+            return fail_overflow(x);
         if (out == 0 || (out == 1 && a == 1))
             break;
     }
@@ -134,12 +134,12 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
             return jv_undefined(NULL);
         }
         if (b == -1)
-            return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? overflow(x) : jv_int(-a);
+            return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? fail_overflow(x) : jv_int(-a);
         out = op == OP_MOD ? a % b : a / b;
         if (a % b != 0 && (a < 0) != (b < 0))
             out = op == OP_MOD ? out + b : out - 1;
     }
-    return over ? overflow(x) : jv_int(out);
+    return over ? fail_overflow(x) : jv_int(out);
 }
 
 /* Python's: the remainder has the sign of b, and the quotient is the integer that fits it. */
@@ -187,7 +187,7 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return jv_undefined(NULL);
     if (op == OP_CONCAT) {
         struct jv left = jv_to_str(x, a), right = jv_to_str(x, b);
-        return x->failed ? jv_undefined(NULL) : concat(x, left.str, right.str);
+        return x->failed ? jv_undefined(NULL) : concat_text(x, left.str, right.str);
     }
     if (jv_is_number(a) && jv_is_number(b)) {
         if (a.kind == JV_FLOAT || b.kind == JV_FLOAT || op == OP_DIV)
@@ -195,19 +195,19 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return int_op(x, op, a.kind == JV_INT ? a.i : a.b, b.kind == JV_INT ? b.i : b.b);
     }
     if (op == OP_ADD && a.kind == JV_STRING && b.kind == JV_STRING)
-        return concat(x, a.str, b.str);
+        return concat_text(x, a.str, b.str);
     if (jv_is_view(a) || jv_is_view(b))
         return bad_operands(x, names[op], a, b);
     if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind)
         return concat_lists(x, a, b);
     if (op == OP_MUL && (a.kind == JV_STRING || jv_is_seq(a)) && b.kind == JV_INT)
-        return repeat(x, a, b.i);
+        return repeat_value(x, a, b.i);
     if (op == OP_MUL && (b.kind == JV_STRING || jv_is_seq(b)) && a.kind == JV_INT)
-        return repeat(x, b, a.i);
+        return repeat_value(x, b, a.i);
     return bad_operands(x, names[op], a, b);
 }
 
-static bool contains(struct jx *x, struct jv item, struct jv in)
+static bool contains_item(struct jx *x, struct jv item, struct jv in)
 {
     if (in.kind == JV_STRING) {
         if (item.kind != JV_STRING)
@@ -238,9 +238,9 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     case OP_NE:
         return !jv_equal_steps(x, a, b);
     case OP_IN:
-        return contains(x, a, b);
+        return contains_item(x, a, b);
     case OP_NOT_IN:
-        return !contains(x, a, b);
+        return !contains_item(x, a, b);
     case OP_LT:
         return jv_compare(x, a, b) < 0;
     case OP_LE:

@@ -51,7 +51,7 @@ bool jinja_accept_name(struct jinja_parser *p, const char *name)
     return true;
 }
 
-static bool unexpected(struct jinja_parser *p, const char *wanted)
+static bool fail_unexpected(struct jinja_parser *p, const char *wanted)
 {
     if (p->x->failed) /* p->at may be past the end by now */
         return false;
@@ -65,7 +65,7 @@ static bool unexpected(struct jinja_parser *p, const char *wanted)
 
 bool jinja_expect_op(struct jinja_parser *p, const char *op)
 {
-    return jinja_accept_op(p, op) || unexpected(p, op);
+    return jinja_accept_op(p, op) || fail_unexpected(p, op);
 }
 
 bool jinja_expect_name(struct jinja_parser *p, struct jv_str *out)
@@ -73,7 +73,7 @@ bool jinja_expect_name(struct jinja_parser *p, struct jv_str *out)
     if (p->x->failed)
         return false;
     if (p->at->kind != TOK_NAME)
-        return unexpected(p, "a name");
+        return fail_unexpected(p, "a name");
     *out = p->at->text;
     p->at++;
     return true;
@@ -118,8 +118,8 @@ bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str
     return true;
 }
 
-static struct jinja_node *binary(struct jinja_parser *p, enum jinja_kind kind, enum jinja_op op,
-                                 struct jinja_node *a, struct jinja_node *b)
+static struct jinja_node *make_node(struct jinja_parser *p, enum jinja_kind kind, enum jinja_op op,
+                                    struct jinja_node *a, struct jinja_node *b)
 {
     struct jinja_node *node = jinja_node_new(p, kind);
     if (!node)
@@ -132,7 +132,7 @@ static struct jinja_node *binary(struct jinja_parser *p, enum jinja_kind kind, e
 
 /* ---- primary ---- */
 
-static struct jinja_node *constant(struct jinja_parser *p, struct jv v)
+static struct jinja_node *take_constant(struct jinja_parser *p, struct jv v)
 {
     struct jinja_node *node = jinja_node_new(p, EX_CONST);
     if (node)
@@ -195,11 +195,11 @@ static struct jinja_node *parse_name(struct jinja_parser *p)
 {
     struct jv_str name = p->at->text;
     if (jinja_same(name, "true") || jinja_same(name, "True"))
-        return constant(p, jv_bool(true));
+        return take_constant(p, jv_bool(true));
     if (jinja_same(name, "false") || jinja_same(name, "False"))
-        return constant(p, jv_bool(false));
+        return take_constant(p, jv_bool(false));
     if (jinja_same(name, "none") || jinja_same(name, "None"))
-        return constant(p, jv_none());
+        return take_constant(p, jv_none());
     struct jinja_node *node = jinja_node_new(p, EX_NAME);
     if (node)
         node->name = name;
@@ -218,7 +218,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
         return parse_strings(p);
     case TOK_INT:
     case TOK_FLOAT:
-        return constant(p, p->at->value);
+        return take_constant(p, p->at->value);
     default:
         if (jinja_is_op(p, "("))
             return parse_parens(p);
@@ -226,7 +226,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
             return parse_list(p);
         if (jinja_is_op(p, "{"))
             return parse_dict(p);
-        unexpected(p, "an expression");
+        fail_unexpected(p, "an expression");
         return NULL;
     }
 }
@@ -244,7 +244,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
         else if (!parts[colons])
             parts[colons] = jinja_parse_expr(p);
         else
-            unexpected(p, "']'");
+            fail_unexpected(p, "']'");
     }
     if (!jinja_expect_op(p, "]") || !node)
         return NULL;
@@ -264,8 +264,8 @@ static struct jinja_node *parse_attribute(struct jinja_parser *p, struct jinja_n
 {
     p->at++;
     if (p->at->kind == TOK_INT) {
-        struct jinja_node *index = constant(p, p->at->value);
-        return binary(p, EX_ITEM, OP_ADD, on, index);
+        struct jinja_node *index = take_constant(p, p->at->value);
+        return make_node(p, EX_ITEM, OP_ADD, on, index);
     }
     struct jinja_node *node = jinja_node_new(p, EX_ATTR);
     struct jv_str name = { "", 0 };
@@ -392,9 +392,9 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
     }
     struct jinja_node *node;
     if (jinja_accept_op(p, "-"))
-        node = binary(p, EX_NEG, OP_SUB, parse_unary(p, false), NULL);
+        node = make_node(p, EX_NEG, OP_SUB, parse_unary(p, false), NULL);
     else if (jinja_accept_op(p, "+"))
-        node = binary(p, EX_POS, OP_ADD, parse_unary(p, false), NULL);
+        node = make_node(p, EX_POS, OP_ADD, parse_unary(p, false), NULL);
     else
         node = parse_primary(p);
     node = parse_postfix(p, node);
@@ -417,7 +417,7 @@ static struct jinja_node *parse_level(struct jinja_parser *p, const struct level
     for (size_t i = 0; i < n && !p->x->failed; i++) {
         if (!jinja_accept_op(p, ops[i].text))
             continue;
-        left = binary(p, EX_BINARY, ops[i].op, left, next(p));
+        left = make_node(p, EX_BINARY, ops[i].op, left, next(p));
         i = (size_t)-1; /* look at all operators again */
     }
     return left;
@@ -487,7 +487,7 @@ static struct jinja_node *parse_compare(struct jinja_parser *p)
                 return NULL;
             node->a = left;
         }
-        struct jinja_node *right = binary(p, EX_COMPARE, op, parse_add(p), NULL);
+        struct jinja_node *right = make_node(p, EX_COMPARE, op, parse_add(p), NULL);
         jinja_push_node(p, node, right);
     }
     return node ? node : left;
@@ -501,7 +501,7 @@ static struct jinja_node *parse_not(struct jinja_parser *p)
         jx_fail(p->x, "expression nested too deeply");
         return NULL;
     }
-    struct jinja_node *node = binary(p, EX_NOT, OP_EQ, parse_not(p), NULL);
+    struct jinja_node *node = make_node(p, EX_NOT, OP_EQ, parse_not(p), NULL);
     p->x->depth--;
     return node;
 }
@@ -510,7 +510,7 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_not(p);
     while (jinja_accept_name(p, "and"))
-        left = binary(p, EX_AND, OP_EQ, left, parse_not(p));
+        left = make_node(p, EX_AND, OP_EQ, left, parse_not(p));
     return left;
 }
 
@@ -518,7 +518,7 @@ static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_and(p);
     while (jinja_accept_name(p, "or"))
-        left = binary(p, EX_OR, OP_EQ, left, parse_and(p));
+        left = make_node(p, EX_OR, OP_EQ, left, parse_and(p));
     return left;
 }
 
@@ -531,7 +531,7 @@ struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
     }
     struct jinja_node *node = parse_or(p);
     while (jinja_accept_name(p, "if")) {
-        struct jinja_node *cond = binary(p, EX_COND, OP_EQ, node, parse_or(p));
+        struct jinja_node *cond = make_node(p, EX_COND, OP_EQ, node, parse_or(p));
         if (cond && jinja_accept_name(p, "else"))
             cond->c = jinja_parse_expr(p);
         node = cond;

@@ -147,7 +147,7 @@ struct jv jv_dict_new(struct jx *x)
 }
 
 /* Room for one more element; the old array stays behind in the arena. */
-static void *grow(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
+static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return items;
@@ -163,7 +163,7 @@ static void *grow(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
     return bigger;
 }
 
-static void nest(struct jx *x, int *depth, struct jv child)
+static void note_nesting(struct jx *x, int *depth, struct jv child)
 {
     int below = jv_is_seq(child)        ? child.list->depth
                 : child.kind == JV_DICT ? child.dict->depth
@@ -179,8 +179,8 @@ void jv_push(struct jx *x, struct jv list, struct jv item)
     if (!jv_is_seq(list))
         return;
     struct jv_list *l = list.list;
-    nest(x, &l->depth, item);
-    struct jv *items = grow(x, l->items, l->n, &l->cap, sizeof(*items));
+    note_nesting(x, &l->depth, item);
+    struct jv *items = grow_items(x, l->items, l->n, &l->cap, sizeof(*items));
     if (!items)
         return;
     l->items = items;
@@ -249,14 +249,14 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
     if (!jv_is_map(dict))
         return;
     if (dict.kind == JV_DICT)
-        nest(x, &dict.dict->depth, value);
+        note_nesting(x, &dict.dict->depth, value);
     struct jv *old = jv_find(dict, key);
     if (old) {
         *old = value;
         return;
     }
     struct jv_dict *d = dict.dict;
-    struct jv_pair *pairs = grow(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
+    struct jv_pair *pairs = grow_items(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
     if (!pairs)
         return;
     d->pairs = pairs;
