@@ -384,7 +384,7 @@ static void put_json_unparsed(struct json_writer *w, const tinker_message *m)
     json_put_end_array(w);
 }
 
-char *tinker_message_to_json(const tinker_message *m, size_t *len, tinker_error *err)
+tinker_status tinker_message_to_json(const tinker_message *m, tinker_text *out, tinker_error *err)
 {
     struct buf b;
     struct json_writer w;
@@ -412,8 +412,27 @@ char *tinker_message_to_json(const tinker_message *m, size_t *len, tinker_error 
     put_json_optional(&w, "tool_call_id", m->tool_call_id);
     put_json_optional(&w, "name", m->name);
     json_put_end_object(&w);
-    char *text = buf_detach(&b, len);
-    if (!text)
-        err_nomem(err, "a message");
-    return text;
+    tinker_status status =
+        buf_ok(&b) ? tinker_text_append(out, b.data, b.len, err) : err_nomem(err, "a message");
+    buf_clear(&b);
+    return status;
+}
+
+tinker_status tinker_message_text(const tinker_message *m, tinker_text *out, tinker_error *err)
+{
+    size_t before = out->n;
+    if (!m->parts)
+        return tinker_text_append(out, chat_content(m).s, chat_content(m).n, err);
+    /* Appending nothing makes the text of a message without text parts a string, too. */
+    tinker_status status = tinker_text_append(out, "", 0, err);
+    for (size_t i = 0; status == TINKER_OK && i < m->n_parts; i++) {
+        struct jv_str s = chat_part_text(&m->parts[i]);
+        if (m->parts[i].kind == TINKER_PART_TEXT)
+            status = tinker_text_append(out, s.s, s.n, err);
+    }
+    if (status != TINKER_OK && out->s) {
+        out->n = before; /* a failed call leaves what was there before */
+        out->s[before] = 0;
+    }
+    return status;
 }

@@ -227,18 +227,21 @@ struct template_run {
     struct arena arena;
     struct jx x;
     struct jv globals;
+    tinker_error err;
 };
 
-static bool begin_template_run(struct template_run *j, const tinker_template_options *opts,
-                               tinker_error *err)
+static tinker_status begin_template_run(struct template_run *j, const tinker_template_options *opts,
+                                        tinker_error *err)
 {
     static const tinker_template_options defaults = TINKER_TEMPLATE_OPTIONS_INIT;
     j->opts = defaults;
     if (opts &&
         opts_copy(&j->opts, sizeof(j->opts), opts, "tinker_template_options", err) != TINKER_OK)
-        return false;
+        return TINKER_EINVAL;
     arena_init(&j->arena, j->opts.max_memory ? j->opts.max_memory : DEFAULT_MEMORY);
-    jx_init(&j->x, &j->arena, j->opts.max_steps ? j->opts.max_steps : DEFAULT_STEPS, err);
+    /* The status of a failure is in the error only, so a caller without one gets ours. */
+    jx_init(&j->x, &j->arena, j->opts.max_steps ? j->opts.max_steps : DEFAULT_STEPS,
+            err ? err : &j->err);
     j->globals = jv_dict_new(&j->x);
     if (j->opts.variables) {
         j->globals = jv_loads(&j->x, j->opts.variables, strlen(j->opts.variables), NULL);
@@ -250,51 +253,53 @@ static bool begin_template_run(struct template_run *j, const tinker_template_opt
         jv_set(&j->x, j->globals, "bos_token", jv_str(j->opts.bos_token));
     if (j->opts.eos_token)
         jv_set(&j->x, j->globals, "eos_token", jv_str(j->opts.eos_token));
-    return true;
+    return TINKER_OK;
 }
 
-static char *end_template_run(struct template_run *j, const tinker_template *t, size_t *len)
+/* Run the template, append what it wrote to *out, free what the run held. */
+static tinker_status end_template_run(struct template_run *j, const tinker_template *t,
+                                      tinker_text *out)
 {
-    struct buf out;
-    buf_init(&out, j->arena.max);
-    buf_puts(&out, "");
+    struct buf b;
+    buf_init(&b, j->arena.max);
     int64_t now = j->opts.now ? j->opts.now : (int64_t)time(NULL);
     if (!j->x.failed)
-        jinja_run(&j->x, t->tree, j->globals, now, &out);
-    char *text = j->x.failed ? NULL : buf_detach(&out, len);
-    if (!j->x.failed && !text)
-        jx_nomem(&j->x);
-    if (!text)
+        jinja_run(&j->x, t->tree, j->globals, now, &b);
+    tinker_status status = j->x.failed
+                               ? j->x.err->status
+                               : tinker_text_append(out, b.len ? b.data : "", b.len, j->x.err);
+    if (status != TINKER_OK)
         err_prefix(j->x.err, "chat template");
-    buf_clear(&out);
+    buf_clear(&b);
     arena_clear(&j->arena);
-    return text;
+    return status;
 }
 
-char *tinker_template_render(const tinker_template *t, const tinker_message *messages, size_t n,
-                             const tinker_tool *tools, size_t n_tools,
-                             const tinker_template_options *opts, size_t *len, tinker_error *err)
+tinker_status tinker_template_render(const tinker_template *t, const tinker_message *messages,
+                                     size_t n, const tinker_tool *tools, size_t n_tools,
+                                     const tinker_template_options *opts, tinker_text *out,
+                                     tinker_error *err)
 {
     struct template_run j;
-    if (!begin_template_run(&j, opts, err))
-        return NULL;
+    if (begin_template_run(&j, opts, err) != TINKER_OK)
+        return TINKER_EINVAL;
     struct jv list = jv_list_new(&j.x);
     chat_check(&j.x, messages, n);
     for (size_t i = 0; i < n && !j.x.failed; i++)
         jv_push(&j.x, list, chat_message_value(&j.x, &messages[i], j.opts.arguments_as_text));
     jv_set(&j.x, j.globals, "messages", list);
     jv_set(&j.x, j.globals, "tools", n_tools ? make_tools_value(&j.x, tools, n_tools) : jv_none());
-    return end_template_run(&j, t, len);
+    return end_template_run(&j, t, out);
 }
 
-char *tinker_template_render_json(const tinker_template *t, const char *messages, const char *tools,
-                                  const tinker_template_options *opts, size_t *len,
-                                  tinker_error *err)
+tinker_status tinker_template_render_json(const tinker_template *t, const char *messages,
+                                          const char *tools, const tinker_template_options *opts,
+                                          tinker_text *out, tinker_error *err)
 {
     struct template_run j;
     const char *why = NULL;
-    if (!begin_template_run(&j, opts, err))
-        return NULL;
+    if (begin_template_run(&j, opts, err) != TINKER_OK)
+        return TINKER_EINVAL;
     jv_set(&j.x, j.globals, "messages", jv_loads(&j.x, messages, strlen(messages), &why));
     if (why)
         jx_fail(&j.x, "messages: %s", why);
@@ -302,5 +307,5 @@ char *tinker_template_render_json(const tinker_template *t, const char *messages
            tools ? jv_loads(&j.x, tools, strlen(tools), &why) : jv_none());
     if (why)
         jx_fail(&j.x, "tools: %s", why);
-    return end_template_run(&j, t, len);
+    return end_template_run(&j, t, out);
 }

@@ -14,7 +14,7 @@
 struct custom {
     struct render_variant variant; /* first: renderers point here */
     struct render_format format;
-    tinker_render_message *render;
+    tinker_render_message_fn *render;
     void *state;
     char *name, *bos, *stop;
     size_t refs; /* the registry's and one per renderer; under the lock */
@@ -62,7 +62,7 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
     tinker_error err = { .message = "" };
     struct render_text t;
     tinker_status status =
-        custom->render(custom->state, at->message, at->is_last, &header, &body, &tail, &err);
+        custom->render(at->message, at->is_last, &header, &body, &tail, &err, custom->state);
     if (status == TINKER_OK) {
         text_init(&t, c);
         append_markup(&t, &header);
@@ -121,7 +121,7 @@ void render_custom_release(const struct render_variant *v)
     pthread_mutex_unlock(&lock);
 }
 
-static struct custom *custom_new(const char *name, const tinker_format *f)
+static struct custom *custom_new(const char *name, const tinker_format_options *f)
 {
     struct custom *c = calloc(1, sizeof(*c));
     if (!c)
@@ -146,13 +146,13 @@ static struct custom *custom_new(const char *name, const tinker_format *f)
     return c;
 }
 
-tinker_status tinker_renderer_register(const char *name, const tinker_format *format,
+tinker_status tinker_renderer_register(const char *name, const tinker_format_options *format,
                                        tinker_error *err)
 {
-    tinker_format f = TINKER_FORMAT_INIT;
+    tinker_format_options f = TINKER_FORMAT_OPTIONS_INIT;
     if (!name || !*name)
         return err_set(err, TINKER_EINVAL, "a renderer needs a name");
-    if (!format || opts_copy(&f, sizeof(f), format, "tinker_format", err) != TINKER_OK)
+    if (!format || opts_copy(&f, sizeof(f), format, "tinker_format_options", err) != TINKER_OK)
         return format ? TINKER_EINVAL : err_set(err, TINKER_EINVAL, "renderer %s: no format", name);
     if (!f.render || !f.stop)
         return err_set(err, TINKER_EINVAL, "renderer %s: %s is missing", name,

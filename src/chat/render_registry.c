@@ -215,21 +215,24 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
     return "role_colon";
 }
 
-int tinker_renderer_suits(const char *model, const char *name, char *warning, size_t size)
+int tinker_renderer_suits(const char *model, const char *name, tinker_text *warning)
 {
-    const char *best = tinker_renderer_recommended(model, 0);
-    if (size > 0)
-        warning[0] = 0;
-    for (size_t i = 0; best && tinker_renderer_recommended(model, i); i++)
+    enum { WARNING_MAX = 4096 };
+    struct buf b;
+    if (!tinker_renderer_recommended(model, 0))
+        return 1;
+    for (size_t i = 0; tinker_renderer_recommended(model, i); i++)
         if (strcmp(tinker_renderer_recommended(model, i), name) == 0)
             return 1;
-    if (!best)
-        return 1;
-    int at = snprintf(warning, size, "renderer %s is not made for %s, which knows", name, model);
+    if (!warning)
+        return 0;
+    buf_init(&b, WARNING_MAX);
+    buf_printf(&b, "renderer %s is not made for %s, which knows", name, model);
     for (size_t i = 0; tinker_renderer_recommended(model, i); i++)
-        if (at > 0 && (size_t)at < size)
-            at += snprintf(warning + at, size - (size_t)at, "%s %s", i ? "," : "",
-                           tinker_renderer_recommended(model, i));
+        buf_printf(&b, "%s %s", i ? "," : "", tinker_renderer_recommended(model, i));
+    if (buf_ok(&b))
+        tinker_text_append(warning, b.data, b.len, NULL);
+    buf_clear(&b);
     return 0;
 }
 
@@ -348,4 +351,12 @@ tinker_stop_sequences tinker_renderer_stop(const tinker_renderer *r)
     if (r->format == &render_role_colon)
         return (tinker_stop_sequences){ NULL, user, 1 };
     return (tinker_stop_sequences){ r->stop, NULL, r->n_stop };
+}
+
+void tinker_renderer_set_stop(const tinker_renderer *r, tinker_sampling_params *params)
+{
+    tinker_stop_sequences stop = tinker_renderer_stop(r);
+    params->stop_tokens = stop.tokens;
+    params->stop_strings = stop.strings;
+    params->n_stop = stop.n;
 }

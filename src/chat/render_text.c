@@ -373,7 +373,7 @@ struct jv_str render_dumps_utf8(struct render_call *c, struct jv v)
 void render_warn(const struct render_call *c, const char *line)
 {
     if (c->r->opts.warn)
-        c->r->opts.warn(c->r->opts.warn_state, line);
+        c->r->opts.warn(line, c->r->opts.warn_state);
 }
 
 const tinker_message *render_insert(struct render_call *c, const tinker_message *messages,

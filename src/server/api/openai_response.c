@@ -195,19 +195,14 @@ static void put_call(const struct openai *o, struct json_writer *w, size_t i,
 /* What is said beside the calls: the text, without thinking. */
 static void put_said(struct json_writer *w, const tinker_message *m)
 {
-    struct buf b;
-    buf_init(&b, 1 << 24);
-    if (!m->parts)
-        buf_append(&b, m->content ? m->content : "", m->n_content);
-    for (size_t i = 0; m->parts && i < m->n_parts; i++)
-        if (m->parts[i].kind == TINKER_PART_TEXT)
-            buf_append(&b, m->parts[i].text, m->parts[i].n_text);
+    tinker_text text = TINKER_TEXT_INIT;
+    tinker_status status = tinker_message_text(m, &text, NULL);
     json_put_key(w, "content");
-    if (b.len)
-        json_put_string_n(w, b.data, b.len);
+    if (status == TINKER_OK && text.n > 0)
+        json_put_string_n(w, text.s, text.n);
     else
         json_put_null(w);
-    buf_clear(&b);
+    tinker_text_clear(&text);
 }
 
 /* The calls in the tokens, if tools were declared and there are any. */
