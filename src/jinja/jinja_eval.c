@@ -9,6 +9,8 @@
 #include <string.h>
 #include "base/utf8.h"
 
+/* Levels of nesting: expressions, statements and macro calls count together. A level costs a few
+ * hundred bytes of C stack, so 300 of them fit the smallest thread that a program may use. */
 enum { EVAL_DEPTH_MAX = 300 };
 
 struct var {
@@ -16,19 +18,27 @@ struct var {
     struct jv value;
 };
 
+/* One scope. Variables are few, so a scope is an array that is searched from its start; the chain
+ * of parents ends in the frame of the globals. Frames live in the arena of the run: a macro may
+ * outlive the block that defined it (closure), and nothing is freed before the end. */
 struct jinja_frame {
     struct jinja_frame *parent;
     struct var *vars;
     size_t n, cap;
 };
 
+/* How a statement ended. BREAK and CONTINUE travel up through if, with and group until a for takes
+ * them; the parser has made sure that there is one. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
+/* The two halves call each other: an expression may call a macro, which runs statements. */
 static struct jv eval_expr(struct jinja_run *r, const struct jinja_node *e);
 static enum flow exec_body(struct jinja_run *r, const struct jinja_node *s);
 
 /* ---- variables ---- */
 
+/* A scope below `parent`; NULL and failed when memory ran out. It takes effect when the caller
+ * stores it in r->frame. */
 static struct jinja_frame *push_frame(struct jinja_run *r, struct jinja_frame *parent)
 {
     struct jinja_frame *f = jx_alloc(r->x, sizeof(*f));
@@ -42,6 +52,9 @@ static bool same_name(struct jv_str a, struct jv_str b)
     return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
 }
 
+/* Set a variable of this very scope. As in Python's Jinja, assignment never reaches an outer scope:
+ * "{% set %}" inside a loop is gone after the iteration, and namespace() exists to get around that.
+ */
 static void set_var(struct jinja_run *r, struct jinja_frame *f, struct jv_str name, struct jv value)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -51,6 +64,7 @@ static void set_var(struct jinja_run *r, struct jinja_frame *f, struct jv_str na
         }
     }
     if (f->n == f->cap) {
+        /* The old array stays in the arena: growing by doubling wastes at most as much again. */
         size_t cap = f->cap ? f->cap * 2 : 4;
         struct var *vars = r->x->failed ? NULL : arena_array(r->x->arena, cap, sizeof(*vars));
         if (!vars) {
@@ -65,11 +79,15 @@ static void set_var(struct jinja_run *r, struct jinja_frame *f, struct jv_str na
     f->vars[f->n++] = (struct var){ name, value };
 }
 
+/* Look a name up from the innermost scope outward. Names of built-in functions come last, so that a
+ * template may define a variable called "range". An unknown name is not an error here: it is an
+ * undefined value, which prints as nothing and fails when it is used for more than that. */
 static struct jv get_var(struct jinja_run *r, struct jv_str name)
 {
     static const char *const functions[] = { "range", "dict", "namespace", "raise_exception",
                                              "strftime_now" };
     for (struct jinja_frame *f = r->frame; f; f = f->parent) {
+        /* The work is proportional to the number of variables, and so is the price. */
         jx_step(r->x, 1 + f->n / 16);
         for (size_t i = 0; i < f->n; i++)
             if (same_name(f->vars[i].name, name))
@@ -82,6 +100,7 @@ static struct jv get_var(struct jinja_run *r, struct jv_str name)
             return v;
         }
     }
+    /* Undefined remembers its name for the message of a later failure. */
     struct jv v = jv_strn(name.s, name.n);
     v.kind = JV_UNDEFINED;
     return v;
@@ -107,6 +126,8 @@ static void bind_targets(struct jinja_run *r, const struct jinja_node *target, s
 
 /* ---- expressions ---- */
 
+/* Evaluate the arguments of a call, filter or test: positional ones first, in order of writing,
+ * then keywords into a dict, which exists only if there are any. */
 static void eval_args(struct jinja_run *r, const struct jinja_node *e, struct jinja_args *out)
 {
     *out = (struct jinja_args){ .kwargs = jv_undefined(NULL) };
@@ -120,6 +141,9 @@ static void eval_args(struct jinja_run *r, const struct jinja_node *e, struct ji
         jv_put(r->x, out->kwargs, jv_strn(e->keys[i].s, e->keys[i].n), eval_expr(r, e->kwargs[i]));
 }
 
+/* v.name as Jinja defines it: first a method of the type, then the entry of a dict. (Python asks
+ * for an attribute first and an item second; of our types, only methods are attributes.) Something
+ * missing is undefined; an attribute of something undefined is an error. */
 struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
 {
     if (v.kind == JV_UNDEFINED) {
@@ -128,6 +152,7 @@ struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
         return v;
     }
     if (jinja_has_method(v, name)) {
+        /* A method value carries its object, so that {{ x.strip }} can be passed on. */
         struct jv m = { .kind = JV_METHOD };
         m.method = jx_alloc(r->x, sizeof(*m.method));
         if (!m.method)
@@ -141,7 +166,7 @@ struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
     return found ? *found : missing;
 }
 
-/* Byte offset of code point i of s. */
+/* Byte offset of code point i of s: skips continuation bytes (10xxxxxx). */
 static size_t offset_of(struct jv_str s, size_t i)
 {
     size_t at = 0;
@@ -153,8 +178,11 @@ static size_t offset_of(struct jv_str s, size_t i)
     return at;
 }
 
+/* Item i of a sequence, or character i of a text; a negative index counts from the end, and an
+ * index out of range is undefined, as Jinja's subscript swallows IndexError. */
 static struct jv get_at_index(struct jinja_run *r, struct jv v, int64_t i)
 {
+    /* Text has no index by code point: it is walked, at one step for 64 bytes. */
     if (v.kind == JV_STRING && !jx_step(r->x, 1 + v.str.n / 64))
         return jv_undefined(NULL);
     size_t n = v.kind == JV_STRING ? text_length(v.str) : v.list->n;
@@ -169,6 +197,8 @@ static struct jv get_at_index(struct jinja_run *r, struct jv v, int64_t i)
     return jv_strn(rest.s, offset_of(rest, 1));
 }
 
+/* a[b]: an item first, then an attribute of that name, the reverse of a.b. "loop['index']" and
+ * "message['role']" are dict entries, "text['strip']" is a method. */
 static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv v = eval_expr(r, e->a), key = eval_expr(r, e->b);
@@ -189,6 +219,8 @@ static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
     return jv_undefined("item");
 }
 
+/* A slice bound as Python reads it: negative counts from the end of n items, then it is limited to
+ * [low, high]. The comparison with -n avoids overflow in i + n. */
 static int64_t clamp_slice_bound(int64_t i, int64_t n, int64_t low, int64_t high)
 {
     if (i < 0)
@@ -196,6 +228,8 @@ static int64_t clamp_slice_bound(int64_t i, int64_t n, int64_t low, int64_t high
     return i < low ? low : i > high ? high : i;
 }
 
+/* The value of one part of a slice in *out; false when it is absent or None, so that the caller's
+ * default holds, which depends on the sign of the step. */
 static bool slice_bound(struct jinja_run *r, const struct jinja_node *e, int64_t *out)
 {
     struct jv v = e ? eval_expr(r, e) : jv_none();
@@ -208,6 +242,9 @@ static bool slice_bound(struct jinja_run *r, const struct jinja_node *e, int64_t
     return true;
 }
 
+/* a[b:c:d]. With a positive step the range is [from, to) within [0, n]; with a negative one it runs
+ * down from `from` and stops before `to`, within [-1, n - 1]. Text is cut into characters, sliced
+ * like a list, and joined again. */
 static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv v = eval_expr(r, e->a);
@@ -230,6 +267,7 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
     struct jv out = jv_list_new(r->x);
     while ((step > 0 ? from < to : from > to) && jx_step(r->x, 1)) {
         jv_push(r->x, out, items.list->items[from]);
+        /* Stop before from + step could overflow. */
         if (step > 0 ? step > to - from : step < to - from)
             break;
         from += step;
@@ -263,6 +301,8 @@ static struct jv eval_dict(struct jinja_run *r, const struct jinja_node *e)
     return out;
 }
 
+/* a < b < c means a < b and b < c, each operand evaluated once, as in Python. The first false
+ * comparison ends it. */
 static struct jv eval_compare(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv left = eval_expr(r, e->a);
@@ -275,6 +315,7 @@ static struct jv eval_compare(struct jinja_run *r, const struct jinja_node *e)
     return jv_bool(true);
 }
 
+/* -INT64_MIN has no value here, so it falls through to the error. */
 static struct jv eval_negate(struct jinja_run *r, struct jv v, bool negative)
 {
     if (v.kind == JV_FLOAT)
@@ -295,6 +336,7 @@ static struct jv eval_call(struct jinja_run *r, const struct jinja_node *e)
     return r->x->failed ? jv_undefined(NULL) : jinja_call(r, f, &args);
 }
 
+/* Apply one filter node to a value that was computed already. */
 static struct jv eval_filter(struct jinja_run *r, const struct jinja_node *e, struct jv v)
 {
     struct jinja_args args;
@@ -310,6 +352,8 @@ static struct jv eval_test(struct jinja_run *r, const struct jinja_node *e)
     return jv_bool(!r->x->failed && jinja_test(r, e->name, v, &args) != e->flag);
 }
 
+/* The evaluation of each kind of node. "and" and "or" return one of their operands, not a boolean:
+ * {{ name or "nobody" }} is the usual idiom for a default. */
 static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv v;
@@ -350,6 +394,7 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
         return jv_truth(v) ? v : eval_expr(r, e->b);
     case EX_COMPARE:
         return eval_compare(r, e);
+    /* Left before right: a call in either operand may raise an exception. */
     case EX_BINARY:
         v = eval_expr(r, e->a);
         return jinja_binary(r->x, e->op, v, eval_expr(r, e->b));
@@ -362,6 +407,9 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     }
 }
 
+/* The only way into eval_node(): pays for the node, notes its line for messages, and limits depth.
+ * After a failure every result is undefined, so callers may go on without a check until they touch
+ * the inside of a value. */
 static struct jv eval_expr(struct jinja_run *r, const struct jinja_node *e)
 {
     if (!jx_step(r->x, 1))
@@ -378,7 +426,8 @@ static struct jv eval_expr(struct jinja_run *r, const struct jinja_node *e)
 
 /* ---- statements ---- */
 
-/* Run statements into a string of their own. */
+/* Run statements into a string of their own: bodies of macros, set blocks and filter blocks. Output
+ * goes through r->out, which is switched for the duration. */
 static struct jv capture_output(struct jinja_run *r, const struct jinja_node *body)
 {
     struct buf b, *out = r->out;
@@ -389,6 +438,9 @@ static struct jv capture_output(struct jinja_run *r, const struct jinja_node *bo
     return jv_from_buf(r->x, &b);
 }
 
+/* Run the body of a macro in a scope below the one where it was defined, not where it is called.
+ * Parameters: positional arguments, then keywords, then defaults, which see the parameters before
+ * them. */
 static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
                             const struct jinja_args *args)
 {
@@ -413,6 +465,7 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
             value = eval_expr(r, node->kwargs[i]);
         set_var(r, frame, name, value);
     }
+    /* Inside "{% call %}" the block is the macro caller(). */
     struct jv *caller = jv_find(args->kwargs, jv_str("caller"));
     if (caller)
         set_var(r, frame, (struct jv_str){ "caller", 6 }, *caller);
@@ -421,6 +474,7 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
     return out;
 }
 
+/* Macros may call themselves; the depth limit ends that. */
 struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_args *args)
 {
     if (++r->x->depth > EVAL_DEPTH_MAX) {
@@ -432,6 +486,7 @@ struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_
     return v;
 }
 
+/* A macro is its node and the scope that it was defined in. */
 static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
 {
     struct jv v = { .kind = JV_MACRO };
@@ -442,6 +497,7 @@ static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
     return v;
 }
 
+/* "{% call(x) f(1) %}body{% endcall %}" calls f(1, caller=macro(x) body). */
 static void exec_call_block(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jinja_args args;
@@ -456,6 +512,8 @@ static void exec_call_block(struct jinja_run *r, const struct jinja_node *s)
         jv_print(r->x, r->out, jinja_call(r, f, &args));
 }
 
+/* The variable `loop` for iteration i. All attributes are computed beforehand: they are cheap, and
+ * a dict needs no code of its own for lookups. */
 static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, size_t i)
 {
     struct jv loop = jv_dict_new(r->x);
@@ -479,7 +537,8 @@ static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, si
     return loop;
 }
 
-/* The items that pass the loop's own "if". */
+/* The items that pass the loop's own "if". They are filtered before the first iteration, because
+ * loop.length and loop.last count only those. */
 static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv all = jv_iterate(r->x, eval_expr(r, s->a));
@@ -498,7 +557,8 @@ static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
     return kept;
 }
 
-/* A break or continue of the other part means the loop around this one. */
+/* Each iteration has a fresh scope. A break or continue in the else part belongs to the loop around
+ * this one, so its flow is returned. */
 static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv items = loop_items(r, s);
@@ -518,7 +578,8 @@ static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
     return items.list->n == 0 && s->other ? exec_body(r, s->other) : FLOW_NEXT;
 }
 
-/* Filters of a set block: the chain f(g(text)), g being the innermost node. */
+/* Filters of a set block: "{% set x | f | g %}" parses to g(f(NULL)), where NULL stands for the
+ * text of the block. Recursion reaches the innermost filter first. */
 static struct jv apply_chain(struct jinja_run *r, const struct jinja_node *f, struct jv v)
 {
     if (!f || r->x->failed)
@@ -532,6 +593,8 @@ static struct jv apply_chain(struct jinja_run *r, const struct jinja_node *f, st
     return eval_filter(r, f, v);
 }
 
+/* "{% set a, b = expr %}", "{% set ns.attr = expr %}", and the block form. Only a namespace has
+ * attributes that can be set; it is changed in place, which is how a value leaves a loop. */
 static void exec_set(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv v = s->kind == ST_SET ? eval_expr(r, s->a) : capture_output(r, s->body);
@@ -549,6 +612,7 @@ static void exec_set(struct jinja_run *r, const struct jinja_node *s)
     jv_put(r->x, ns, jv_strn(s->attrs->s, s->attrs->n), v);
 }
 
+/* "{% with a = 1, b = a %}": the values are evaluated in the outer scope. */
 static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
 {
     enum flow flow = FLOW_NEXT;
@@ -562,6 +626,8 @@ static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
     return flow;
 }
 
+/* An elif is an ST_IF as the only statement of `other`; walking down the chain in a loop keeps a
+ * long one from using up the depth. */
 static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
 {
     for (;;) {
@@ -575,6 +641,7 @@ static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
     }
 }
 
+/* One statement. What it prints goes to r->out. */
 static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv v;
@@ -620,6 +687,8 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
     return FLOW_NEXT;
 }
 
+/* Statements one after the other until one of them breaks, continues or fails. The depth is taken
+ * back even after a failure: the counter is compared, never trusted to be exact. */
 static enum flow exec_body(struct jinja_run *r, const struct jinja_node *s)
 {
     if (++r->x->depth > EVAL_DEPTH_MAX)
@@ -639,6 +708,7 @@ void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, i
     struct jinja_run r = { .x = x, .out = out, .now = now };
     r.frame = push_frame(&r, NULL);
     x->depth = 0;
+    /* Globals become the outermost scope; their keys come from JSON, so they are strings. */
     for (size_t i = 0; r.frame && jv_is_map(globals) && i < globals.dict->n; i++)
         set_var(&r, r.frame, globals.dict->pairs[i].key.str, globals.dict->pairs[i].value);
     if (!x->failed)

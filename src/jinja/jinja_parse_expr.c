@@ -15,6 +15,8 @@ bool jinja_same(struct jv_str a, const char *b)
     return a.n == strlen(b) && memcmp(a.s, b, a.n) == 0;
 }
 
+/* Zeroed, with the line of the current token. NULL once the parse has failed; callers check where
+ * they write to it and otherwise pass NULL on. */
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind)
 {
     struct jinja_node *node = jx_alloc(p->x, sizeof(*node));
@@ -35,6 +37,8 @@ bool jinja_is_name(const struct jinja_parser *p, const char *name)
     return p->at->kind == TOK_NAME && jinja_same(p->at->text, name);
 }
 
+/* accept: consume if it is there. expect: consume or fail. After a failure none of them moves, so
+ * loops end. */
 bool jinja_accept_op(struct jinja_parser *p, const char *op)
 {
     if (p->x->failed || !jinja_is_op(p, op))
@@ -56,6 +60,7 @@ static bool fail_unexpected(struct jinja_parser *p, const char *wanted)
     if (p->x->failed) /* p->at may be past the end by now */
         return false;
     p->x->line = p->at->line;
+    /* Indexed by token kind: these kinds have no text of their own. */
     static const char *const ends[] = { "end of template", "text", "'{{'", "'}}'", "'{%'", "'%}'" };
     if (p->at->kind <= TOK_BLOCK_END)
         return jx_fail(p->x, "expected %s, found %s", wanted, ends[p->at->kind]);
@@ -79,6 +84,7 @@ bool jinja_expect_name(struct jinja_parser *p, struct jv_str *out)
     return true;
 }
 
+/* Lists have no capacity: it is the next power of two, so they are full at 0, 1, 2, 4, 8 ... */
 bool jinja_push_node(struct jinja_parser *p, struct jinja_node *to, struct jinja_node *item)
 {
     if (p->x->failed || !item)
@@ -96,6 +102,8 @@ bool jinja_push_node(struct jinja_parser *p, struct jinja_node *to, struct jinja
     return true;
 }
 
+/* Keys are few (arguments, parameters, targets): a copy per push is cheaper than a capacity in
+ * every node. */
 bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str key,
                     struct jinja_node *value)
 {
@@ -118,6 +126,7 @@ bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str
     return true;
 }
 
+/* A node over operands; op matters for EX_BINARY and comparisons only. */
 static struct jinja_node *make_node(struct jinja_parser *p, enum jinja_kind kind, enum jinja_op op,
                                     struct jinja_node *a, struct jinja_node *b)
 {
@@ -132,6 +141,7 @@ static struct jinja_node *make_node(struct jinja_parser *p, enum jinja_kind kind
 
 /* ---- primary ---- */
 
+/* A constant in place of the current token, which is consumed. */
 static struct jinja_node *take_constant(struct jinja_parser *p, struct jv v)
 {
     struct jinja_node *node = jinja_node_new(p, EX_CONST);
@@ -141,6 +151,7 @@ static struct jinja_node *take_constant(struct jinja_parser *p, struct jv v)
     return node;
 }
 
+/* Adjacent strings are one: "a" "b" is "ab", as in Python. */
 static struct jinja_node *parse_strings(struct jinja_parser *p)
 {
     struct buf b;
@@ -154,6 +165,7 @@ static struct jinja_node *parse_strings(struct jinja_parser *p)
     return node;
 }
 
+/* list = "[" [ expr { "," expr } [ "," ] ] "]" */
 static struct jinja_node *parse_list(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node_new(p, EX_LIST);
@@ -166,6 +178,8 @@ static struct jinja_node *parse_list(struct jinja_parser *p)
     return jinja_expect_op(p, "]") ? node : NULL;
 }
 
+/* dict = "{" [ expr ":" expr { "," expr ":" expr } [ "," ] ] "}", stored as key, value, key, value.
+ */
 static struct jinja_node *parse_dict(struct jinja_parser *p)
 {
     struct jinja_node *node = jinja_node_new(p, EX_DICT);
@@ -180,6 +194,7 @@ static struct jinja_node *parse_dict(struct jinja_parser *p)
     return jinja_expect_op(p, "}") ? node : NULL;
 }
 
+/* "(" ")" is the empty tuple, "(a)" is a, "(a,)" and "(a, b)" are tuples. */
 static struct jinja_node *parse_parens(struct jinja_parser *p)
 {
     p->at++;
@@ -191,6 +206,7 @@ static struct jinja_node *parse_parens(struct jinja_parser *p)
     return jinja_expect_op(p, ")") ? node : NULL;
 }
 
+/* Both spellings of constants are in use: Jinja's true and Python's True. */
 static struct jinja_node *parse_name(struct jinja_parser *p)
 {
     struct jv_str name = p->at->text;
@@ -207,6 +223,7 @@ static struct jinja_node *parse_name(struct jinja_parser *p)
     return node;
 }
 
+/* primary = NAME | STRING+ | INT | FLOAT | "(" tuple ")" | list | dict */
 static struct jinja_node *parse_primary(struct jinja_parser *p)
 {
     if (p->x->failed)
@@ -233,6 +250,9 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
 
 /* ---- postfix: attributes, subscripts, calls ---- */
 
+/* subscript = "[" expr "]" | "[" [ expr ] ":" [ expr ] [ ":" [ expr ] ] "]"
+ *
+ * parts[k] is what stands after k colons; a slice is an item with colons. */
 static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_node *on)
 {
     struct jinja_node *node = jinja_node_new(p, EX_ITEM), *parts[3] = { NULL, NULL, NULL };
@@ -260,6 +280,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
     return node;
 }
 
+/* "." NAME, or "." INT, which is Django's way to write a subscript and which Jinja accepts. */
 static struct jinja_node *parse_attribute(struct jinja_parser *p, struct jinja_node *on)
 {
     p->at++;
@@ -276,6 +297,8 @@ static struct jinja_node *parse_attribute(struct jinja_parser *p, struct jinja_n
     return node;
 }
 
+/* args = "(" [ arg { "," arg } [ "," ] ] ")"; arg = expr | NAME "=" expr. One token of lookahead
+ * tells a keyword from a variable; *list and **dict are refused. */
 void jinja_parse_args(struct jinja_parser *p, struct jinja_node *call)
 {
     jinja_expect_op(p, "(");
@@ -309,8 +332,11 @@ static struct jinja_node *parse_call(struct jinja_parser *p, struct jinja_node *
     return node;
 }
 
+/* postfix = primary { "." NAME | subscript | args } */
 static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node)
 {
+    /* A step per round bounds the parse of a.a.a.a...: the chain nests the tree without recursing.
+     */
     while (!p->x->failed && node && jx_step(p->x, 1)) {
         if (jinja_is_op(p, "."))
             node = parse_attribute(p, node);
@@ -326,6 +352,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
 
 /* ---- filters and tests ---- */
 
+/* filter = "|" NAME [ args ] */
 static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node *on)
 {
     struct jinja_node *node = jinja_node_new(p, EX_FILTER);
@@ -339,6 +366,8 @@ static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node
     return node;
 }
 
+/* Whether the token can begin the argument of a test without parentheses: "x is divisibleby 3".
+ * Words that continue the expression around it cannot. */
 static bool starts_test_argument(const struct jinja_parser *p)
 {
     if (p->at->kind == TOK_NAME)
@@ -349,6 +378,7 @@ static bool starts_test_argument(const struct jinja_parser *p)
            jinja_is_op(p, "[") || jinja_is_op(p, "{");
 }
 
+/* test = "is" [ "not" ] NAME [ args | argument ] */
 static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *on)
 {
     struct jinja_node *node = jinja_node_new(p, EX_TEST);
@@ -366,6 +396,8 @@ static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *
     return node;
 }
 
+/* Filters and tests bind tighter than any operator: -x|abs is (-x)|abs, a + b|length is a +
+ * (b|length). A call may follow a filter that returned a macro. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *node)
 {
     while (!p->x->failed && jx_step(p->x, 1)) {
@@ -383,6 +415,9 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node
 
 /* ---- operators ---- */
 
+/* unary = ( "-" | "+" ) unary | postfix { filter | test }
+ *
+ * The operand of a sign takes no filters: those after it apply to the signed value. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
 {
     if (++p->x->depth > JV_DEPTH_MAX) {
@@ -404,6 +439,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
     return node;
 }
 
+/* An operator of one level of precedence. */
 struct level {
     const char *text;
     enum jinja_op op;
