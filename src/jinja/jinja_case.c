@@ -161,22 +161,6 @@ static bool ends_word(const struct around *a)
     return true;
 }
 
-static void put_lower(struct buf *out, uint32_t cp, const struct around *a)
-{
-    if (cp == DOTTED_I)
-        buf_puts(out, "i\xcc\x87");
-    else if (cp == SIGMA)
-        put_code_point(out, ends_word(a) ? FINAL_SIGMA : SMALL_SIGMA);
-    else
-        put_code_point(out, utf8proc_tolower((utf8proc_int32_t)cp));
-}
-
-/* What the title filter takes for the space between words. */
-static bool is_gap(uint32_t cp)
-{
-    return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
-}
-
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     struct around around = { .after_letter = false };
@@ -194,9 +178,16 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
         around.rest = (struct jv_str){ s.s + i, s.n - i };
         if (up)
             put_upper(out, cp, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
+        else if (cp == DOTTED_I)
+            buf_puts(out, "i\xcc\x87");
+        else if (cp == SIGMA)
+            put_code_point(out, ends_word(&around) ? FINAL_SIGMA : SMALL_SIGMA);
         else
-            put_lower(out, cp, &around);
-        word_start = how == TEXT_WORDS ? is_gap(cp) : !is_cased(cp);
+            put_code_point(out, utf8proc_tolower((utf8proc_int32_t)cp));
+        /* The title filter begins words after spaces, dashes and opening brackets only. */
+        bool gap =
+            text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+        word_start = how == TEXT_WORDS ? gap : !is_cased(cp);
         if (up && how == TEXT_WORDS)
             around.after_letter = false; /* the filter lowers the rest of a word on its own */
         else if (!is_ignorable(cp))

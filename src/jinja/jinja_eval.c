@@ -279,28 +279,6 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
     return out;
 }
 
-static struct jv eval_list(struct jinja_run *r, const struct jinja_node *e)
-{
-    struct jv out = jv_list_new(r->x);
-    for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
-        jv_push(r->x, out, eval_expr(r, e->list[i]));
-    if (e->kind == EX_TUPLE && out.kind == JV_LIST)
-        out.kind = JV_TUPLE;
-    return out;
-}
-
-static struct jv eval_dict(struct jinja_run *r, const struct jinja_node *e)
-{
-    struct jv out = jv_dict_new(r->x);
-    for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
-        struct jv key = eval_expr(r, e->list[i]);
-        if (jv_is_map(key) || jv_is_seq(key))
-            jx_fail(r->x, "unhashable key of type %s", jv_type_name(key));
-        jv_put(r->x, out, key, eval_expr(r, e->list[i + 1]));
-    }
-    return out;
-}
-
 /* a < b < c means a < b and b < c, each operand evaluated once, as in Python. The first false
  * comparison ends it. */
 static struct jv eval_compare(struct jinja_run *r, const struct jinja_node *e)
@@ -328,14 +306,6 @@ static struct jv eval_negate(struct jinja_run *r, struct jv v, bool negative)
     return jv_undefined(NULL);
 }
 
-static struct jv eval_call(struct jinja_run *r, const struct jinja_node *e)
-{
-    struct jinja_args args;
-    struct jv f = eval_expr(r, e->a);
-    eval_args(r, e, &args);
-    return r->x->failed ? jv_undefined(NULL) : jinja_call(r, f, &args);
-}
-
 /* Apply one filter node to a value that was computed already. */
 static struct jv eval_filter(struct jinja_run *r, const struct jinja_node *e, struct jv v)
 {
@@ -344,19 +314,12 @@ static struct jv eval_filter(struct jinja_run *r, const struct jinja_node *e, st
     return r->x->failed ? jv_undefined(NULL) : jinja_filter(r, e->name, v, &args);
 }
 
-static struct jv eval_test(struct jinja_run *r, const struct jinja_node *e)
-{
-    struct jinja_args args;
-    struct jv v = eval_expr(r, e->a);
-    eval_args(r, e, &args);
-    return jv_bool(!r->x->failed && jinja_test(r, e->name, v, &args) != e->flag);
-}
-
 /* The evaluation of each kind of node. "and" and "or" return one of their operands, not a boolean:
  * {{ name or "nobody" }} is the usual idiom for a default. */
 static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
 {
-    struct jv v;
+    struct jv v, out;
+    struct jinja_args args;
     switch (e->kind) {
     case EX_CONST:
         return e->value;
@@ -364,9 +327,21 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
         return get_var(r, e->name);
     case EX_LIST:
     case EX_TUPLE:
-        return eval_list(r, e);
+        out = jv_list_new(r->x);
+        for (size_t i = 0; i < e->n_list && !r->x->failed; i++)
+            jv_push(r->x, out, eval_expr(r, e->list[i]));
+        if (e->kind == EX_TUPLE && out.kind == JV_LIST)
+            out.kind = JV_TUPLE;
+        return out;
     case EX_DICT:
-        return eval_dict(r, e);
+        out = jv_dict_new(r->x);
+        for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
+            v = eval_expr(r, e->list[i]);
+            if (jv_is_map(v) || jv_is_seq(v))
+                jx_fail(r->x, "unhashable key of type %s", jv_type_name(v));
+            jv_put(r->x, out, v, eval_expr(r, e->list[i + 1]));
+        }
+        return out;
     case EX_ATTR:
         v = eval_expr(r, e->a);
         return r->x->failed ? v : jinja_attr(r, v, e->name);
@@ -375,12 +350,16 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     case EX_SLICE:
         return eval_slice(r, e);
     case EX_CALL:
-        return eval_call(r, e);
+        v = eval_expr(r, e->a);
+        eval_args(r, e, &args);
+        return r->x->failed ? jv_undefined(NULL) : jinja_call(r, v, &args);
     case EX_FILTER:
         v = eval_expr(r, e->a);
         return eval_filter(r, e, v);
     case EX_TEST:
-        return eval_test(r, e);
+        v = eval_expr(r, e->a);
+        eval_args(r, e, &args);
+        return jv_bool(!r->x->failed && jinja_test(r, e->name, v, &args) != e->flag);
     case EX_NOT:
         return jv_bool(!jv_truth(eval_expr(r, e->a)));
     case EX_NEG:
@@ -497,21 +476,6 @@ static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
     return v;
 }
 
-/* "{% call(x) f(1) %}body{% endcall %}" calls f(1, caller=macro(x) body). */
-static void exec_call_block(struct jinja_run *r, const struct jinja_node *s)
-{
-    struct jinja_args args;
-    struct jv f = eval_expr(r, s->a->a);
-    eval_args(r, s->a, &args);
-    if (r->x->failed)
-        return;
-    if (args.kwargs.kind != JV_DICT)
-        args.kwargs = jv_dict_new(r->x);
-    jv_set(r->x, args.kwargs, "caller", make_macro(r, s));
-    if (!r->x->failed)
-        jv_print(r->x, r->out, jinja_call(r, f, &args));
-}
-
 /* The variable `loop` for iteration i. All attributes are computed beforehand: they are cheap, and
  * a dict needs no code of its own for lookups. */
 static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, size_t i)
@@ -626,25 +590,11 @@ static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
     return flow;
 }
 
-/* An elif is an ST_IF as the only statement of `other`; walking down the chain in a loop keeps a
- * long one from using up the depth. */
-static enum flow exec_if(struct jinja_run *r, const struct jinja_node *s)
-{
-    for (;;) {
-        if (jv_truth(eval_expr(r, s->a)))
-            return exec_body(r, s->body);
-        if (!s->other || r->x->failed)
-            return FLOW_NEXT;
-        if (s->other->kind != ST_IF || s->other->next)
-            return exec_body(r, s->other);
-        s = s->other;
-    }
-}
-
 /* One statement. What it prints goes to r->out. */
 static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv v;
+    struct jinja_args args;
     switch (s->kind) {
     case ST_TEXT:
         jv_print(r->x, r->out, s->value);
@@ -655,7 +605,16 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
             jv_print(r->x, r->out, v);
         break;
     case ST_IF:
-        return exec_if(r, s);
+        /* An elif is an ST_IF as the only statement of `other`; walking down the chain in a
+         * loop keeps a long one from using up the depth. */
+        for (;; s = s->other) {
+            if (jv_truth(eval_expr(r, s->a)))
+                return exec_body(r, s->body);
+            if (!s->other || r->x->failed)
+                return FLOW_NEXT;
+            if (s->other->kind != ST_IF || s->other->next)
+                return exec_body(r, s->other);
+        }
     case ST_FOR:
         return exec_for(r, s);
     case ST_SET:
@@ -666,7 +625,16 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
         set_var(r, r->frame, s->name, make_macro(r, s));
         break;
     case ST_CALL:
-        exec_call_block(r, s);
+        /* "{% call(x) f(1) %}body{% endcall %}" calls f(1, caller=macro(x) body). */
+        v = eval_expr(r, s->a->a);
+        eval_args(r, s->a, &args);
+        if (r->x->failed)
+            break;
+        if (args.kwargs.kind != JV_DICT)
+            args.kwargs = jv_dict_new(r->x);
+        jv_set(r->x, args.kwargs, "caller", make_macro(r, s));
+        if (!r->x->failed)
+            jv_print(r->x, r->out, jinja_call(r, v, &args));
         break;
     case ST_FILTER:
         v = eval_filter(r, s, capture_output(r, s->body));

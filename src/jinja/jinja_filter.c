@@ -178,22 +178,6 @@ static struct jv filter_items(struct jinja_run *r, struct jv_str name, struct jv
     return jv_iterate(r->x, jinja_call_method(r->x, v, (struct jv_str){ "items", 5 }, a));
 }
 
-/* A whole number where it fits; an integer beyond is an error rather than another number. */
-static struct jv to_int(struct jinja_run *r, struct jv v, struct jv missing)
-{
-    double f = jv_number(v);
-    if (v.kind == JV_BIG || v.kind == JV_INT)
-        return v;
-    if (v.kind == JV_BOOL)
-        return jv_int(v.b);
-    if (v.kind != JV_FLOAT || !isfinite(f))
-        return missing;
-    if (f > -9e18 && f < 9e18)
-        return jv_int((int64_t)f);
-    jx_fail(r->x, "integer overflow");
-    return missing;
-}
-
 static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -206,9 +190,19 @@ static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct j
         jx_fail(r->x, "only base 10 is supported");
     if (v.kind == JV_STRING || (real && v.kind == JV_BIG))
         v = jinja_parse_number(r->x, v.str, real);
-    if (!real)
-        return to_int(r, v, missing);
-    return jv_is_number(v) ? jv_float(jv_number(v)) : missing;
+    if (real)
+        return jv_is_number(v) ? jv_float(jv_number(v)) : missing;
+    double f = jv_number(v);
+    if (v.kind == JV_BIG || v.kind == JV_INT)
+        return v;
+    if (v.kind == JV_BOOL)
+        return jv_int(v.b);
+    if (v.kind != JV_FLOAT || !isfinite(f))
+        return missing;
+    if (f > -9e18 && f < 9e18)
+        return jv_int((int64_t)f);     /* toward zero, as int() does */
+    jx_fail(r->x, "integer overflow"); /* rather than another number */
+    return missing;
 }
 
 static struct jv filter_round(struct jinja_run *r, struct jv_str name, struct jv v,

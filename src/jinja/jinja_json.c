@@ -38,27 +38,6 @@ static struct jv load_number(struct jx *x, struct json_reader *r)
     return v;
 }
 
-static struct jv load_array(struct jx *x, struct json_reader *r)
-{
-    struct jv list = jv_list_new(x);
-    json_begin_array(r);
-    while (!x->failed && json_next_item(r))
-        jv_push(x, list, load_value(x, r));
-    return list;
-}
-
-static struct jv load_object(struct jx *x, struct json_reader *r)
-{
-    struct jv dict = jv_dict_new(x);
-    struct json_str key;
-    json_begin_object(r);
-    while (!x->failed && json_next_key(r, &key)) {
-        struct jv name = jv_str_copy(x, key.s, key.n);
-        jv_put(x, dict, name, load_value(x, r));
-    }
-    return dict;
-}
-
 /* The numbers that Python reads and JSON does not have. */
 static bool load_nonfinite(struct json_reader *r, struct jv *out)
 {
@@ -81,7 +60,7 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
 {
     bool b = false;
     struct json_str s = { "", 0 };
-    struct jv number;
+    struct jv number, out;
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
     enum json_kind kind = json_peek(r);
@@ -99,9 +78,19 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     case JSON_STRING:
         return json_string(r, &s) ? jv_str_copy(x, s.s, s.n) : jv_undefined(NULL);
     case JSON_ARRAY:
-        return load_array(x, r);
+        out = jv_list_new(x);
+        json_begin_array(r);
+        while (!x->failed && json_next_item(r))
+            jv_push(x, out, load_value(x, r));
+        return out;
     case JSON_OBJECT:
-        return load_object(x, r);
+        out = jv_dict_new(x);
+        json_begin_object(r);
+        while (!x->failed && json_next_key(r, &s)) {
+            struct jv key = jv_str_copy(x, s.s, s.n); /* reading the value reuses s */
+            jv_put(x, out, key, load_value(x, r));
+        }
+        return out;
     default:
         json_skip(r); /* records what is wrong */
         return jv_undefined(NULL);
@@ -194,17 +183,6 @@ static int compare_pairs(const void *a, const void *b)
     return c ? c : (p->key.str.n > q->key.str.n) - (p->key.str.n < q->key.str.n);
 }
 
-static void dump_key(struct dumper *d, struct jv key)
-{
-    if (key.kind == JV_STRING) {
-        dump_string(d->out, key.str, d->how.ascii);
-        return;
-    }
-    buf_putc(d->out, '"');
-    dump_value(d, key, 0);
-    buf_putc(d->out, '"');
-}
-
 static void dump_dict(struct dumper *d, struct jv v, int level)
 {
     struct jv_pair *pairs = v.dict->pairs;
@@ -228,22 +206,18 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
         if (i > 0)
             buf_puts(d->out, d->item_sep);
         put_newline(d, level + 1);
-        dump_key(d, pairs[i].key);
+        if (pairs[i].key.kind == JV_STRING) {
+            dump_string(d->out, pairs[i].key.str, d->how.ascii);
+        } else { /* keys of JSON are strings: 1 becomes "1", None becomes "null" */
+            buf_putc(d->out, '"');
+            dump_value(d, pairs[i].key, 0);
+            buf_putc(d->out, '"');
+        }
         buf_puts(d->out, d->key_sep);
         dump_value(d, pairs[i].value, level + 1);
     }
     put_newline(d, level);
     buf_putc(d->out, '}');
-}
-
-static void dump_float(struct dumper *d, double f)
-{
-    if (isnan(f))
-        buf_puts(d->out, "NaN");
-    else if (isinf(f))
-        buf_puts(d->out, f > 0 ? "Infinity" : "-Infinity");
-    else
-        jv_repr(d->x, d->out, jv_float(f));
 }
 
 static void dump_value(struct dumper *d, struct jv v, int level)
@@ -270,7 +244,13 @@ static void dump_value(struct dumper *d, struct jv v, int level)
         jv_repr(d->x, d->out, v);
         break;
     case JV_FLOAT:
-        dump_float(d, v.f);
+        /* What JSON has no words for is written as Python writes it. */
+        if (isnan(v.f))
+            buf_puts(d->out, "NaN");
+        else if (isinf(v.f))
+            buf_puts(d->out, v.f > 0 ? "Infinity" : "-Infinity");
+        else
+            jv_repr(d->x, d->out, v);
         break;
     case JV_STRING:
         dump_string(d->out, v.str, d->how.ascii);

@@ -118,14 +118,6 @@ static bool skip_comment(struct lexer *l)
 
 /* ---- inside tags ---- */
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. */
 static int64_t read_hex(const char *s, size_t n, size_t digits)
 {
@@ -133,10 +125,11 @@ static int64_t read_hex(const char *s, size_t n, size_t digits)
     if (n < digits)
         return -1;
     for (size_t i = 0; i < digits; i++) {
-        int h = hex_value(s[i]);
-        if (h < 0)
+        static const char hex[] = "0123456789abcdef";
+        const char *digit = s[i] ? strchr(hex, tolower((unsigned char)s[i])) : NULL;
+        if (!digit)
             return -1;
-        v = v * 16 + h;
+        v = v * 16 + (digit - hex);
     }
     return v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? -1 : v;
 }
@@ -347,9 +340,10 @@ static bool lex_raw(struct lexer *l)
     return fail_lexing(l, "raw block is not closed");
 }
 
-/* The source with LF line ends and without its last newline. */
-static struct jv normalize_source(struct jx *x, const char *source, size_t n)
+void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
 {
+    /* Line ends become LF, and the last newline of the source goes (keep_trailing_newline is off
+     * in the reference engine). */
     struct buf b;
     buf_init(&b, n + 1);
     for (size_t i = 0; i < n; i++) {
@@ -362,12 +356,7 @@ static struct jv normalize_source(struct jx *x, const char *source, size_t n)
     }
     if (b.len > 0 && b.data[b.len - 1] == '\n')
         b.len--;
-    return jv_from_buf(x, &b);
-}
-
-void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
-{
-    struct jv text = normalize_source(x, source, n);
+    struct jv text = jv_from_buf(x, &b);
     struct lexer l = { .x = x,
                        .p = text.str.s,
                        .end = text.str.s + text.str.n,

@@ -124,15 +124,6 @@ static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
     return out;
 }
 
-static void reverse_list(struct jv list)
-{
-    for (size_t i = 0, n = list.list->n; i < n / 2; i++) {
-        struct jv t = list.list->items[i];
-        list.list->items[i] = list.list->items[n - 1 - i];
-        list.list->items[n - 1 - i] = t;
-    }
-}
-
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right)
 {
     if (sep.kind != JV_STRING)
@@ -159,8 +150,11 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
             s.n -= after;
         }
     }
-    if (from_right && !x->failed)
-        reverse_list(out);
+    for (size_t i = 0, m = from_right && !x->failed ? out.list->n : 0; i < m / 2; i++) {
+        struct jv t = out.list->items[i]; /* pieces were found from the right: reverse them */
+        out.list->items[i] = out.list->items[m - 1 - i];
+        out.list->items[m - 1 - i] = t;
+    }
     return out;
 }
 
@@ -336,28 +330,21 @@ static struct jv method_partition(struct jx *x, struct jv self, struct jv_str na
     return out;
 }
 
-static bool class_is(uint32_t cp, struct jv_str name)
-{
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    bool letter = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
-    bool digit = c == UTF8PROC_CATEGORY_ND;
-    if (jinja_same(name, "isspace"))
-        return text_is_space(cp);
-    if (jinja_same(name, "isalpha"))
-        return letter;
-    if (jinja_same(name, "isalnum"))
-        return letter || digit;
-    return digit;
-}
-
 static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
     (void)args;
     for (size_t i = 0; i < self.str.n && jx_step(x, 1);) {
-        uint32_t cp;
+        uint32_t cp = 0;
         int n = utf8_decode(self.str.s + i, self.str.n - i, &cp);
-        if (n == 0 || !class_is(cp, name))
+        utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+        bool letter = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+        bool digit = c == UTF8PROC_CATEGORY_ND;
+        bool belongs = jinja_same(name, "isspace")   ? text_is_space(cp)
+                       : jinja_same(name, "isalpha") ? letter
+                       : jinja_same(name, "isalnum") ? letter || digit
+                                                     : digit;
+        if (n == 0 || !belongs)
             return jv_bool(false);
         i += (size_t)n;
     }

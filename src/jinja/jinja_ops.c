@@ -70,18 +70,6 @@ static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
     return out;
 }
 
-static struct jv concat_lists(struct jx *x, struct jv a, struct jv b)
-{
-    struct jv out = jv_list_new(x);
-    for (size_t i = 0; i < a.list->n && jx_step(x, 1); i++)
-        jv_push(x, out, a.list->items[i]);
-    for (size_t i = 0; i < b.list->n && jx_step(x, 1); i++)
-        jv_push(x, out, b.list->items[i]);
-    if (!x->failed)
-        out.kind = a.kind;
-    return out;
-}
-
 static struct jv fail_overflow(struct jx *x)
 {
     jx_fail(x, "integer overflow");
@@ -142,20 +130,6 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
     return over ? fail_overflow(x) : jv_int(out);
 }
 
-/* Python's: the remainder has the sign of b, and the quotient is the integer that fits it. */
-static double float_mod(double a, double b, double *quotient)
-{
-    double m = fmod(a, b), q = (a - m) / b;
-    if (m == 0)
-        m = copysign(0, b);
-    else if ((m < 0) != (b < 0)) {
-        m += b;
-        q -= 1;
-    }
-    *quotient = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
-    return m;
-}
-
 static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
 {
     if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD)) {
@@ -173,11 +147,20 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
         return jv_float(a / b);
     case OP_POW:
         return float_power(x, a, b);
-    default: {
-        double quotient, m = float_mod(a, b, &quotient);
-        return jv_float(op == OP_MOD ? m : quotient);
+    default:
+        break;
     }
+    /* a = q * b + m with an integer q, where m has the sign of b; fmod() gives it the sign of a.
+     * q is rounded to the integer that it must be, because (a - m) / b is not exact. */
+    double m = fmod(a, b), q = (a - m) / b;
+    if (m == 0)
+        m = copysign(0, b);
+    else if ((m < 0) != (b < 0)) {
+        m += b;
+        q -= 1;
     }
+    q = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
+    return jv_float(op == OP_MOD ? m : q);
 }
 
 struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
@@ -198,8 +181,16 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return concat_text(x, a.str, b.str);
     if (jv_is_view(a) || jv_is_view(b))
         return bad_operands(x, names[op], a, b);
-    if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind)
-        return concat_lists(x, a, b);
+    if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind) {
+        const struct jv both[2] = { a, b };
+        struct jv out = jv_list_new(x);
+        for (size_t k = 0; k < 2; k++)
+            for (size_t i = 0; i < both[k].list->n && jx_step(x, 1); i++)
+                jv_push(x, out, both[k].list->items[i]);
+        if (!x->failed)
+            out.kind = a.kind; /* a tuple plus a tuple is a tuple */
+        return out;
+    }
     if (op == OP_MUL && (a.kind == JV_STRING || jv_is_seq(a)) && b.kind == JV_INT)
         return repeat_value(x, a, b.i);
     if (op == OP_MUL && (b.kind == JV_STRING || jv_is_seq(b)) && a.kind == JV_INT)

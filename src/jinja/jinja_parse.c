@@ -294,43 +294,33 @@ static struct jinja_node *parse_tag(struct jinja_parser *p)
     return NULL;
 }
 
-/* print = "{{" expr "}}" */
-static struct jinja_node *parse_print(struct jinja_parser *p)
-{
-    p->at++;
-    struct jinja_node *node = jinja_node_new(p, ST_PRINT);
-    if (!node)
-        return NULL;
-    node->a = jinja_parse_tuple(p, true);
-    if (p->x->failed || p->at->kind != TOK_VAR_END)
-        fail_at(p, "expected '}}'");
-    else
-        p->at++;
-    return node;
-}
-
-static bool at_end(const struct jinja_parser *p, const char *const *ends)
-{
-    for (; ends && *ends; ends++)
-        if (at_tag(p, *ends))
-            return true;
-    return false;
-}
-
 /* body = { TEXT | print | tag }, up to one of the tags in `ends`, which is not consumed (NULL: the
  * end of the template). An end tag that nobody waits for is an unknown tag. */
 static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends)
 {
     struct jinja_node *first = NULL, **link = &first;
-    while (!p->x->failed && !at_end(p, ends)) {
+    while (!p->x->failed) {
         struct jinja_node *node = NULL;
+        bool at_end = false;
+        for (size_t i = 0; ends && ends[i]; i++)
+            at_end = at_end || at_tag(p, ends[i]);
+        if (at_end)
+            break;
         if (p->at->kind == TOK_TEXT) {
             node = jinja_node_new(p, ST_TEXT);
             if (node)
                 node->value = jv_strn(p->at->text.s, p->at->text.n);
             p->at++;
         } else if (p->at->kind == TOK_VAR_BEGIN) {
-            node = parse_print(p);
+            p->at++;
+            node = jinja_node_new(p, ST_PRINT);
+            if (!node)
+                break;
+            node->a = jinja_parse_tuple(p, true);
+            if (p->x->failed || p->at->kind != TOK_VAR_END)
+                fail_at(p, "expected '}}'");
+            else
+                p->at++;
         } else if (p->at->kind == TOK_BLOCK_BEGIN) {
             node = parse_tag(p);
         } else {

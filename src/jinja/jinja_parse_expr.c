@@ -151,59 +151,23 @@ static struct jinja_node *take_constant(struct jinja_parser *p, struct jv v)
     return node;
 }
 
-/* Adjacent strings are one: "a" "b" is "ab", as in Python. */
-static struct jinja_node *parse_strings(struct jinja_parser *p)
+/* list = "[" [ expr { "," expr } [ "," ] ] "]"
+ * dict = "{" [ expr ":" expr { "," expr ":" expr } [ "," ] ] "}" */
+static struct jinja_node *parse_items(struct jinja_parser *p, enum jinja_kind kind,
+                                      const char *close)
 {
-    struct buf b;
-    buf_init(&b, p->x->arena->max);
-    struct jinja_node *node = jinja_node_new(p, EX_CONST);
-    for (; p->at->kind == TOK_STRING; p->at++)
-        buf_append(&b, p->at->text.s, p->at->text.n);
-    struct jv v = jv_from_buf(p->x, &b);
-    if (node)
-        node->value = v;
-    return node;
-}
-
-/* list = "[" [ expr { "," expr } [ "," ] ] "]" */
-static struct jinja_node *parse_list(struct jinja_parser *p)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_LIST);
+    struct jinja_node *node = jinja_node_new(p, kind);
     p->at++;
-    while (!p->x->failed && !jinja_is_op(p, "]")) {
+    while (!p->x->failed && !jinja_is_op(p, close)) {
         jinja_push_node(p, node, jinja_parse_expr(p));
+        if (kind == EX_DICT) { /* stored as key, value, key, value */
+            jinja_expect_op(p, ":");
+            jinja_push_node(p, node, jinja_parse_expr(p));
+        }
         if (!jinja_accept_op(p, ","))
             break;
     }
-    return jinja_expect_op(p, "]") ? node : NULL;
-}
-
-/* dict = "{" [ expr ":" expr { "," expr ":" expr } [ "," ] ] "}", stored as key, value, key, value.
- */
-static struct jinja_node *parse_dict(struct jinja_parser *p)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_DICT);
-    p->at++;
-    while (!p->x->failed && !jinja_is_op(p, "}")) {
-        jinja_push_node(p, node, jinja_parse_expr(p));
-        jinja_expect_op(p, ":");
-        jinja_push_node(p, node, jinja_parse_expr(p));
-        if (!jinja_accept_op(p, ","))
-            break;
-    }
-    return jinja_expect_op(p, "}") ? node : NULL;
-}
-
-/* "(" ")" is the empty tuple, "(a)" is a, "(a,)" and "(a, b)" are tuples. */
-static struct jinja_node *parse_parens(struct jinja_parser *p)
-{
-    p->at++;
-    struct jinja_node *node;
-    if (jinja_is_op(p, ")"))
-        node = jinja_node_new(p, EX_TUPLE);
-    else
-        node = jinja_parse_tuple(p, true);
-    return jinja_expect_op(p, ")") ? node : NULL;
+    return jinja_expect_op(p, close) ? node : NULL;
 }
 
 /* Both spellings of constants are in use: Jinja's true and Python's True. */
@@ -226,23 +190,36 @@ static struct jinja_node *parse_name(struct jinja_parser *p)
 /* primary = NAME | STRING+ | INT | FLOAT | "(" tuple ")" | list | dict */
 static struct jinja_node *parse_primary(struct jinja_parser *p)
 {
+    struct jinja_node *node;
     if (p->x->failed)
         return NULL;
     switch (p->at->kind) {
     case TOK_NAME:
         return parse_name(p);
-    case TOK_STRING:
-        return parse_strings(p);
+    case TOK_STRING: { /* adjacent strings are one: "a" "b" is "ab", as in Python */
+        struct buf b;
+        buf_init(&b, p->x->arena->max);
+        node = jinja_node_new(p, EX_CONST);
+        for (; p->at->kind == TOK_STRING; p->at++)
+            buf_append(&b, p->at->text.s, p->at->text.n);
+        struct jv v = jv_from_buf(p->x, &b);
+        if (node)
+            node->value = v;
+        return node;
+    }
     case TOK_INT:
     case TOK_FLOAT:
         return take_constant(p, p->at->value);
     default:
-        if (jinja_is_op(p, "("))
-            return parse_parens(p);
+        if (jinja_accept_op(p, "(")) {
+            /* "()" is the empty tuple, "(a)" is a, "(a,)" and "(a, b)" are tuples. */
+            node = jinja_is_op(p, ")") ? jinja_node_new(p, EX_TUPLE) : jinja_parse_tuple(p, true);
+            return jinja_expect_op(p, ")") ? node : NULL;
+        }
         if (jinja_is_op(p, "["))
-            return parse_list(p);
+            return parse_items(p, EX_LIST, "]");
         if (jinja_is_op(p, "{"))
-            return parse_dict(p);
+            return parse_items(p, EX_DICT, "}");
         fail_unexpected(p, "an expression");
         return NULL;
     }
@@ -277,23 +254,6 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
     node->b = parts[0];
     node->c = parts[1];
     node->d = parts[2];
-    return node;
-}
-
-/* "." NAME, or "." INT, which is Django's way to write a subscript and which Jinja accepts. */
-static struct jinja_node *parse_attribute(struct jinja_parser *p, struct jinja_node *on)
-{
-    p->at++;
-    if (p->at->kind == TOK_INT) {
-        struct jinja_node *index = take_constant(p, p->at->value);
-        return make_node(p, EX_ITEM, OP_ADD, on, index);
-    }
-    struct jinja_node *node = jinja_node_new(p, EX_ATTR);
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
     return node;
 }
 
@@ -338,33 +298,32 @@ static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_nod
     /* A step per round bounds the parse of a.a.a.a...: the chain nests the tree without recursing.
      */
     while (!p->x->failed && node && jx_step(p->x, 1)) {
-        if (jinja_is_op(p, "."))
-            node = parse_attribute(p, node);
-        else if (jinja_is_op(p, "["))
+        if (jinja_is_op(p, "[")) {
             node = parse_subscript(p, node);
-        else if (jinja_is_op(p, "("))
+        } else if (jinja_is_op(p, "(")) {
             node = parse_call(p, node);
-        else
+        } else if (jinja_accept_op(p, ".")) {
+            /* a.0 is Django's way to write a[0], which Jinja accepts. */
+            if (p->at->kind == TOK_INT) {
+                struct jinja_node *index = take_constant(p, p->at->value);
+                node = make_node(p, EX_ITEM, OP_ADD, node, index);
+                continue;
+            }
+            struct jinja_node *attr = jinja_node_new(p, EX_ATTR);
+            struct jv_str name = { "", 0 };
+            if (!jinja_expect_name(p, &name) || !attr)
+                return NULL;
+            attr->a = node;
+            attr->name = name;
+            node = attr;
+        } else {
             break;
+        }
     }
     return node;
 }
 
 /* ---- filters and tests ---- */
-
-/* filter = "|" NAME [ args ] */
-static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node *on)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_FILTER);
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
-    if (jinja_is_op(p, "("))
-        jinja_parse_args(p, node);
-    return node;
-}
 
 /* Whether the token can begin the argument of a test without parentheses: "x is divisibleby 3".
  * Words that continue the expression around it cannot. */
@@ -378,37 +337,36 @@ static bool starts_test_argument(const struct jinja_parser *p)
            jinja_is_op(p, "[") || jinja_is_op(p, "{");
 }
 
-/* test = "is" [ "not" ] NAME [ args | argument ] */
-static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *on)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_TEST);
-    bool negated = jinja_accept_name(p, "not");
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
-    node->flag = negated;
-    if (jinja_is_op(p, "("))
-        jinja_parse_args(p, node);
-    else if (starts_test_argument(p))
-        jinja_push_node(p, node, parse_postfix(p, parse_primary(p)));
-    return node;
-}
-
-/* Filters and tests bind tighter than any operator: -x|abs is (-x)|abs, a + b|length is a +
- * (b|length). A call may follow a filter that returned a macro. */
+/* filters = { "|" NAME [ args ] | "is" [ "not" ] NAME [ args | argument ] | args }
+ *
+ * Filters and tests bind tighter than any binary operator: a + b|length is a + (b|length); a sign
+ * belongs to the value: -x|abs is (-x)|abs.  A call may follow a filter that returned a macro. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *node)
 {
     while (!p->x->failed && jx_step(p->x, 1)) {
-        if (jinja_accept_op(p, "|"))
-            node = parse_filter(p, node);
-        else if (jinja_accept_name(p, "is"))
-            node = parse_test(p, node);
-        else if (node && jinja_is_op(p, "("))
+        bool test = false;
+        if (node && jinja_is_op(p, "(")) {
             node = parse_call(p, node);
-        else
-            break;
+            continue;
+        }
+        if (!jinja_accept_op(p, "|")) {
+            test = jinja_accept_name(p, "is");
+            if (!test)
+                break;
+        }
+        struct jinja_node *on = node;
+        struct jv_str name = { "", 0 };
+        node = jinja_node_new(p, test ? EX_TEST : EX_FILTER);
+        bool negated = test && jinja_accept_name(p, "not");
+        if (!jinja_expect_name(p, &name) || !node)
+            return NULL;
+        node->a = on;
+        node->name = name;
+        node->flag = negated;
+        if (jinja_is_op(p, "("))
+            jinja_parse_args(p, node);
+        else if (test && starts_test_argument(p))
+            jinja_push_node(p, node, parse_postfix(p, parse_primary(p)));
     }
     return node;
 }

@@ -336,41 +336,24 @@ bool jv_truth(struct jv v)
     }
 }
 
-/* Keys and items are sets; values are equal to nothing but themselves. */
-static bool equal_views(struct jx *x, const struct jv_list *a, const struct jv_list *b)
-{
-    bool found = a->view && b->view && a->n == b->n;
-    if (!found || strcmp(a->view, "dict_values") == 0 || strcmp(b->view, "dict_values") == 0)
-        return false;
-    for (size_t i = 0; i < a->n && found; i++) {
-        found = false;
-        for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
-            found = jv_equal_steps(x, a->items[i], b->items[k]);
-    }
-    return found;
-}
-
 static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
-    if (a->view || b->view)
-        return equal_views(x, a, b);
     if (a->n != b->n)
         return false;
+    if (a->view || b->view) {
+        /* Keys and items are sets; values are equal to nothing but themselves. */
+        bool found = a->view && b->view && strcmp(a->view, "dict_values") != 0 &&
+                     strcmp(b->view, "dict_values") != 0;
+        for (size_t i = 0; i < a->n && found; i++) {
+            found = false;
+            for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
+                found = jv_equal_steps(x, a->items[i], b->items[k]);
+        }
+        return found;
+    }
     for (size_t i = 0; i < a->n; i++)
         if (!jv_equal_steps(x, a->items[i], b->items[i]))
             return false;
-    return true;
-}
-
-static bool equal_dicts(struct jx *x, struct jv a, struct jv b)
-{
-    if (a.dict->n != b.dict->n)
-        return false;
-    for (size_t i = 0; i < a.dict->n; i++) {
-        struct jv *other = jv_find(b, a.dict->pairs[i].key);
-        if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
-            return false;
-    }
     return true;
 }
 
@@ -399,7 +382,14 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
     case JV_TUPLE:
         return a.list == b.list || equal_lists(x, a.list, b.list);
     case JV_DICT:
-        return a.dict == b.dict || equal_dicts(x, a, b);
+        if (a.dict == b.dict)
+            return true;
+        for (size_t i = 0; i < a.dict->n && a.dict->n == b.dict->n; i++) {
+            struct jv *other = jv_find(b, a.dict->pairs[i].key);
+            if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
+                return false;
+        }
+        return a.dict->n == b.dict->n;
     case JV_NAMESPACE:
     case JV_LOOP:
         return a.dict == b.dict;
@@ -446,19 +436,6 @@ const char *jv_type_name(struct jv v)
 }
 
 /* ---- printing ---- */
-
-static void print_float(struct buf *out, double f)
-{
-    if (isnan(f)) {
-        buf_puts(out, "nan");
-    } else if (isinf(f)) {
-        buf_puts(out, f > 0 ? "inf" : "-inf");
-    } else {
-        struct json_writer w;
-        json_writer_init(&w, out);
-        json_put_double(&w, f);
-    }
-}
 
 /* Whether repr() shows a character as it is. */
 static bool is_printable(uint32_t cp)
@@ -523,19 +500,6 @@ static void repr_list(struct jx *x, struct buf *out, struct jv v)
     buf_puts(out, tuple ? ")" : view ? "])" : "]");
 }
 
-static void repr_dict(struct jx *x, struct buf *out, struct jv v)
-{
-    buf_putc(out, '{');
-    for (size_t i = 0; i < v.dict->n && !x->failed; i++) {
-        if (i > 0)
-            buf_puts(out, ", ");
-        jv_repr(x, out, v.dict->pairs[i].key);
-        buf_puts(out, ": ");
-        jv_repr(x, out, v.dict->pairs[i].value);
-    }
-    buf_putc(out, '}');
-}
-
 void jv_repr(struct jx *x, struct buf *out, struct jv v)
 {
     if (!jx_step(x, 1))
@@ -557,7 +521,14 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         buf_append(out, v.str.s, v.str.n);
         break;
     case JV_FLOAT:
-        print_float(out, v.f);
+        /* The shortest text that reads back, as repr() writes it. */
+        if (isnan(v.f) || isinf(v.f)) {
+            buf_puts(out, isnan(v.f) ? "nan" : v.f > 0 ? "inf" : "-inf");
+        } else {
+            struct json_writer w;
+            json_writer_init(&w, out);
+            json_put_double(&w, v.f);
+        }
         break;
     case JV_STRING:
         repr_string(out, v.str);
@@ -567,7 +538,14 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         repr_list(x, out, v);
         break;
     case JV_DICT:
-        repr_dict(x, out, v);
+        buf_putc(out, '{');
+        for (size_t i = 0; i < v.dict->n && !x->failed; i++) {
+            buf_puts(out, i > 0 ? ", " : "");
+            jv_repr(x, out, v.dict->pairs[i].key);
+            buf_puts(out, ": ");
+            jv_repr(x, out, v.dict->pairs[i].value);
+        }
+        buf_putc(out, '}');
         break;
     default:
         buf_printf(out, "<%s>", jv_type_name(v));
