@@ -9,9 +9,10 @@
 #include <string.h>
 #include "base/err.h"
 
+/* Bytes of one rendering, token ids and images included; beyond is TINKER_ENOMEM. */
 enum { MAX_RENDERING = 1 << 30 };
 
-/* A result and the memory behind it. */
+/* A result and the memory behind it: chunks, weights and token ids live in the arena. */
 struct rendered_box {
     tinker_rendered pub; /* first */
     struct arena arena;
@@ -27,6 +28,8 @@ void tinker_rendered_free(tinker_rendered *x)
     free(box);
 }
 
+/* Start a call: a result with an empty arena, where everything the formats make will live. Failures
+ * stick in c->x and are looked at by finish_rendering(). */
 static struct rendered_box *begin_rendering(struct render_call *c, const tinker_renderer *r,
                                             tinker_error *err)
 {
@@ -41,6 +44,7 @@ static struct rendered_box *begin_rendering(struct render_call *c, const tinker_
     return box;
 }
 
+/* The result, or NULL with the name of the renderer put before the message. */
 static tinker_rendered *finish_rendering(struct render_call *c, struct rendered_box *box)
 {
     if (!c->x.failed) {
@@ -63,6 +67,8 @@ static int64_t find_last_user(const tinker_message *messages, size_t n)
     return -1;
 }
 
+/* Where the turn that is being produced begins: everything after the last user message unless the
+ * format has another idea (Kimi: after the last answer without tool calls). */
 static size_t find_turn_start(const tinker_renderer *r, const tinker_message *messages, size_t n)
 {
     if (r->format->turn_start)
@@ -70,6 +76,7 @@ static size_t find_turn_start(const tinker_renderer *r, const tinker_message *me
     return (size_t)(find_last_user(messages, n) + 1);
 }
 
+/* Where message i stands. i == n describes the message that a prompt asks for. */
 static struct render_at locate_message(const tinker_message *messages, size_t n, size_t i,
                                        size_t start, int64_t user)
 {
@@ -82,6 +89,8 @@ static struct render_at locate_message(const tinker_message *messages, size_t n,
                                .in_last_turn = i >= start };
 }
 
+/* Append a chunk with a weight for all its tokens. An image is pushed as a placeholder of one
+ * token, which is then overwritten: render_push_ids() makes the room. */
 static void append_chunk(struct render_call *c, struct render_out *to, const struct render_chunk *k,
                          float weight)
 {
@@ -104,6 +113,7 @@ static void append_ids(struct render_call *c, struct render_out *to, struct rend
         append_chunk(c, to, &k, weight);
 }
 
+/* BOS, or the longer opening of GLM. It is never trained. */
 static void append_bos(struct render_call *c, struct render_out *to)
 {
     if (c->r->format->opening)
@@ -114,6 +124,8 @@ static void append_bos(struct render_call *c, struct render_out *to)
 
 /* ---- prompts ---- */
 
+/* The tokens that make the model answer: the header of an empty message, or what the format says,
+ * e.g. with an open think block. */
 static struct render_ids encode_suffix(struct render_call *c, const char *role,
                                        struct render_at *at)
 {
@@ -129,7 +141,9 @@ static struct render_ids encode_suffix(struct render_call *c, const char *role,
     return out.header;
 }
 
-/* The prompt of messages that are prepared already. */
+/* The prompt of messages that are prepared already: BOS, then header and chunks of each message,
+ * then the suffix for `role`. Stop overlaps are left out: they are text of the turn that follows.
+ */
 static void build_prompt(struct render_call *c, const tinker_message *messages, size_t n,
                          const char *role, const char *prefill, struct render_out *to)
 {
@@ -148,6 +162,8 @@ static void build_prompt(struct render_call *c, const tinker_message *messages, 
     at.is_last = at.in_last_turn = true;
     if (!c->x.failed)
         append_ids(c, to, encode_suffix(c, role, &at), 0);
+    /* Both prefills are encoded as one text, so that "<think>" and the caller's first word may
+     * share a token, as they would in a sampled answer. */
     const char *own = c->r->format->prefill ? c->r->format->prefill(c, messages, n) : "";
     struct render_text t;
     text_init(&t, c);
@@ -156,13 +172,15 @@ static void build_prompt(struct render_call *c, const tinker_message *messages, 
     append_ids(c, to, text_encode(&t, false), 0);
 }
 
+/* Check the messages, then let the format rewrite them (insert a system message, sort results). */
 static void prepare_messages(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     if (chat_check(&c->x, *messages, *n) && c->r->format->prepare)
         c->r->format->prepare(c, messages, n);
 }
 
-/* Chunks and weights of `from` become a public example. */
+/* Chunks and weights of `from` become a public example. Weights are one per token of the input, and
+ * an image counts expected_tokens tokens: without that number they could not be aligned. */
 static void publish_example(struct render_call *c, const struct render_out *from, bool weighted,
                             tinker_example *out)
 {
@@ -221,6 +239,8 @@ tinker_rendered *tinker_renderer_prompt(const tinker_renderer *r, const tinker_m
 
 /* ---- supervised examples ---- */
 
+/* Whether a message's output gets weight 1. ALL_TOKENS and ALL_MESSAGES train every message; they
+ * differ in the header only. */
 static bool is_trained(const struct render_at *at, tinker_train_on mode)
 {
     bool assistant = role_is(at->message, "assistant");
@@ -240,6 +260,8 @@ static bool is_trained(const struct render_at *at, tinker_train_on mode)
     }
 }
 
+/* The field `trainable` is all or nothing: on every message for CUSTOMIZED, on none otherwise. A
+ * half-filled conversation is a mistake in the data. */
 static bool check_trainable(struct render_call *c, const tinker_message *messages, size_t n,
                             tinker_train_on mode)
 {
@@ -255,7 +277,8 @@ static bool check_trainable(struct render_call *c, const tinker_message *message
     return true;
 }
 
-/* Index of the message before which the generation prompt ends; -1: there is none. */
+/* Index of the message before which the generation prompt ends; -1: there is none. Only the modes
+ * that train one last stretch have such a point. */
 static int64_t find_prompt_boundary(const tinker_message *messages, size_t n, tinker_train_on mode)
 {
     int64_t at = -1;
@@ -276,7 +299,8 @@ static bool has_only_text(const tinker_example *e)
     return true;
 }
 
-/* Compares token by token, across different chunking. */
+/* Whether the example begins with the tokens of the prompt, whose number goes to *len. Compares
+ * token by token, because the two are chunked differently. */
 static bool example_starts_with(const tinker_example *e, const struct render_out *prompt,
                                 size_t *len)
 {
@@ -298,7 +322,10 @@ static bool example_starts_with(const tinker_example *e, const struct render_out
     return true;
 }
 
-/* Withhold loss from what the generation prompt supplies, an open <think> for example. */
+/* Withhold loss from what the generation prompt supplies, an open <think> for example: in the
+ * example those tokens belong to the assistant message and would be trained, although the model
+ * never has to produce them. The prompt is rendered a second time to find out; where example and
+ * prompt diverge (history is rendered differently from what was sampled) nothing is masked. */
 static void mask_prompt(struct render_call *c, const tinker_message *messages, size_t n,
                         tinker_train_on mode, tinker_example *e)
 {
@@ -328,6 +355,8 @@ static void mask_prompt(struct render_call *c, const tinker_message *messages, s
         weights[i] = 0;
 }
 
+/* One supervised example: as a prompt, but with weights, and the last message closes with its stop
+ * overlap, so that the model learns to stop. */
 static void build_example(struct render_call *c, const tinker_message *messages, size_t n,
                           tinker_train_on mode, tinker_example *out)
 {
@@ -340,6 +369,7 @@ static void build_example(struct render_call *c, const tinker_message *messages,
         return;
     }
     int64_t user = find_last_user(messages, n);
+    /* The turn is that of the last message, which is why it is not looked at itself. */
     size_t start = find_turn_start(c->r, messages, n - 1);
     append_bos(c, &all);
     for (size_t i = 0; i < n && !c->x.failed; i++) {
@@ -365,6 +395,8 @@ tinker_rendered *tinker_renderer_example(const tinker_renderer *r, const tinker_
     struct rendered_box *box = begin_rendering(&c, r, err);
     if (!box)
         return NULL;
+    /* Without the extension property, earlier answers stand in the example as history, not as they
+     * were sampled (their thinking is stripped, for instance). */
     if (mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES && !tinker_renderer_has_extension(r))
         render_warn(&c, "all_assistant_messages with a renderer whose history differs from what "
                         "was sampled: earlier turns are trained in a context they never had; "
@@ -377,6 +409,8 @@ tinker_rendered *tinker_renderer_example(const tinker_renderer *r, const tinker_
 
 /* ---- several examples ---- */
 
+/* One example per assistant message from index `from` on; each ends with that message, in the
+ * context in which it will be sampled. */
 static void split_by_message(struct render_call *c, struct rendered_box *box,
                              const tinker_message *messages, size_t n, size_t from)
 {
@@ -388,7 +422,8 @@ static void split_by_message(struct render_call *c, struct rendered_box *box,
                           &box->examples[box->pub.n_examples++]);
 }
 
-/* Kimi: one example up to each user message but the first, and one over everything. */
+/* Kimi: one example up to each user message but the first, and one over everything. Its turns may
+ * contain several answers, so that a split per answer would cut a turn. */
 static void split_by_user(struct render_call *c, struct rendered_box *box,
                           const tinker_message *messages, size_t n, tinker_train_on mode)
 {
@@ -414,6 +449,7 @@ tinker_rendered *tinker_renderer_examples(const tinker_renderer *r, const tinker
 {
     bool last =
         mode == TINKER_TRAIN_LAST_ASSISTANT_MESSAGE || mode == TINKER_TRAIN_LAST_ASSISTANT_TURN;
+    /* With the extension property one example serves all turns. */
     if ((r->format->split_by_user && last) ||
         (!r->format->split_by_user && tinker_renderer_has_extension(r)))
         return tinker_renderer_example(r, messages, n, mode, err);
@@ -453,6 +489,7 @@ tinker_conversation *tinker_renderer_tool_prefix(const tinker_renderer *r, const
         jx_fail(&c.x, "this format has no tools");
     for (size_t i = 0; i < n && !c.x.failed; i++)
         jv_push(&c.x, list, chat_tool_value(&c.x, &tools[i]));
+    /* Formats write dicts, so that declarations take the same way as messages read from JSON. */
     if (!c.x.failed)
         r->format->tools(&c, list, system_prompt ? system_prompt : "", out);
     if (!c.x.failed)

@@ -14,6 +14,15 @@
 #define CALL_END    "<｜tool▁call▁end｜>"
 #define CALL_SEP    "<｜tool▁sep｜>"
 
+/* Without thinking (deepseekv3; "|" stands for the fullwidth bar, line breaks added):
+ *
+ *     <|begin_of_sentence|>Be brief.<|User|>Hi<|Assistant|></think>Hello.<|end_of_sentence|>
+ *     <|User|>Time?<|Assistant|></think>I look.<|tool_calls_begin|>
+ *     <|tool_call_begin|>clock<|tool_sep|>{}<|tool_call_end|><|tool_calls_end|><|end_of_sentence|>
+ *     <|tool_output_begin|>"12:00"<|tool_output_end|>Noon.<|end_of_sentence|>
+ *
+ * The system message has no token of its own and may only stand first. With thinking the prompt
+ * ends in "<|Assistant|><think>" and the last answer is "<think>...</think>text". */
 static bool deepseek_thinks(const struct render_call *c)
 {
     return (c->r->flags & RENDER_THINKING) != 0;
@@ -31,6 +40,7 @@ static void put_without_thinking(struct render_text *t, struct jv_str s)
     text_content(t, (struct jv_str){ s.s + pos, s.n - pos });
 }
 
+/* Parts in their order; thinking in tags unless it is stripped. */
 static void deepseek_put_parts(struct render_text *t, const tinker_message *m, bool strip)
 {
     for (size_t i = 0; i < m->n_parts; i++) {
@@ -47,6 +57,7 @@ static void deepseek_put_parts(struct render_text *t, const tinker_message *m, b
     }
 }
 
+/* Arguments are written as the caller gave them: a text, not necessarily compact JSON. */
 static void deepseek_put_calls(struct render_text *t, const tinker_message *m)
 {
     if (m->n_tool_calls == 0)
@@ -82,6 +93,9 @@ static bool deepseek_put_assistant(struct render_call *c, struct render_text *t,
     return !message_is_empty(m);
 }
 
+/* The header ends in </think> where no reasoning follows: always without thinking, in history with
+ * it. The last answer without reasoning gets an empty block instead, which is output and trained,
+ * because the prompt opens the block and the model must close it. */
 static bool deepseek_render_assistant(struct render_call *c, const struct render_at *at,
                                       struct render_out *out)
 {
@@ -134,6 +148,7 @@ static bool deepseek_render_message(struct render_call *c, const struct render_a
     return !c->x.failed;
 }
 
+/* After the result of a tool the model goes on in the same turn, whose block is closed already. */
 static const char *deepseek_prefill(const struct render_call *c, const tinker_message *messages,
                                     size_t n)
 {
@@ -143,6 +158,7 @@ static const char *deepseek_prefill(const struct render_call *c, const tinker_me
 
 /* ---- responses ---- */
 
+/* \w+ of Python: what the reference takes for the name of a function. */
 static bool is_word_text(struct jv_str s)
 {
     for (size_t i = 0; i < s.n;) {
@@ -155,6 +171,8 @@ static bool is_word_text(struct jv_str s)
     return s.n > 0;
 }
 
+/* NAME<sep>ARGUMENTS between begin and end markers, inside one section. A begin marker whose name
+ * is none is text, and the search goes on right behind it, as a regular expression's would. */
 static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
                                 struct jv_str section)
 {
@@ -195,6 +213,8 @@ static struct jv_str remove_call_sections(struct render_call *c, struct jv_str t
     return text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
 }
 
+/* Order matters: calls are read before the text is cut, and unfinished blocks are reported only
+ * where nothing finished covers them. */
 static void deepseek_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     if (deepseek_thinks(c) && !streaming)

@@ -3,13 +3,23 @@
  * Results of tools and questions that follow each other are one turn and one text: the first
  * message of a turn has all of it, the others render as nothing, so that tokens are those of the
  * model's own template.  Thinking before the last turn is left out unless tools are declared.  What
- * decides is the whole conversation, so it is looked at once, in deepseek4_prepare(), and the prompt inside an
- * example is taken as it is. */
+ * decides is the whole conversation, so it is looked at once, in deepseek4_prepare(), and the
+ * prompt inside an example is taken as it is. */
 #include "chat/render_parse.h"
 
 #include <string.h>
 #include "chat/render_order.h"
 
+/* A conversation with a tool (line breaks and bars as in render_deepseek.c; the "|DSML|" marks are
+ * text, not tokens):
+ *
+ *     <|begin_of_sentence|><|System|>Reasoning Effort: 75 (range ...)\n\nBe brief.\n\n## Tools ...
+ *     <|User|>Time?<|Assistant|><think>The clock.</think>\n\n
+ *     <|DSML| calls>\n<|DSML| invoke name="clock">\n
+ *     <|DSML| parameter name="zone" string="true">UTC</|DSML| parameter>\n
+ *     </|DSML| invoke>\n</|DSML| calls><|end_of_sentence|>
+ *     <|User|><tool_result>12:00</tool_result>
+ *     <|Assistant|><think>...</think>Noon.<|end_of_sentence|> */
 #define CALLS_OPEN   "<｜DSML｜ calls>"
 #define CALLS_CLOSE  "</｜DSML｜ calls>"
 #define INVOKE_OPEN  "<｜DSML｜ invoke name=\""
@@ -31,6 +41,7 @@ static bool in_user_turn(const tinker_message *m)
 
 /* ---- the conversation as turns ---- */
 
+/* The message's content becomes the text of b, which is cleared. */
 static void set_message_text(struct render_call *c, tinker_message *m, struct buf *b)
 {
     struct jv_str s = jv_from_buf(&c->x, b).str;
@@ -80,6 +91,9 @@ static void join_turn(struct render_call *c, const struct call_order *order,
     set_message_text(c, &messages[0], &b);
 }
 
+/* One pass over the whole conversation: fold declarations of tools into the system message, join
+ * the messages of each user turn, and find out through which message thinking is dropped
+ * (c->drop_through; -1: none). Declared tools keep all thinking. */
 static void deepseek4_prepare(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     struct call_order order;
@@ -103,6 +117,7 @@ static void deepseek4_prepare(struct render_call *c, const tinker_message **mess
             join_turn(c, &order, copy + i, end - i);
         else
             end = i + 1;
+        /* A system message in the middle counts as something the user said. */
         bool later = role_is(&copy[end - 1], "system") && end > 1;
         if (drops && (in_user_turn(&copy[end - 1]) || later))
             c->drop_through = (int64_t)end - 1;
@@ -112,6 +127,7 @@ static void deepseek4_prepare(struct render_call *c, const tinker_message **mess
         *messages = copy;
 }
 
+/* A later system message begins a turn, as a user message does. */
 static size_t deepseek4_turn_start(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
@@ -176,6 +192,7 @@ static struct jv read_call_arguments(struct render_call *c, const tinker_tool_ca
 {
     struct jv_str given = chat_text(call->arguments, 0);
     struct jv v = jv_loads(&c->x, given.s, given.n, NULL);
+    /* Some programs encode arguments twice: a JSON string that holds JSON. */
     if (v.kind == JV_STRING)
         v = jv_loads(&c->x, v.str.s, v.str.n, NULL);
     if (v.kind == JV_DICT)
@@ -185,6 +202,8 @@ static struct jv read_call_arguments(struct render_call *c, const tinker_tool_ca
     return args;
 }
 
+/* Strings are written as they are, everything else as JSON; the attribute `string` tells which, so
+ * that "3" and 3 stay different. */
 static void deepseek4_put_call(struct render_text *t, const tinker_tool_call *call)
 {
     struct jv args = read_call_arguments(t->c, call);
@@ -213,6 +232,8 @@ static void deepseek4_put_calls(struct render_text *t, const tinker_message *m)
     text_markup(t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
 }
 
+/* An answer has a header only if the turn before is the user's; otherwise (two answers in a row)
+ * its text continues. `keep`: whether its thinking is shown, else the header closes the block. */
 static bool deepseek4_render_assistant(struct render_call *c, const struct render_at *at,
                                        struct render_out *out)
 {
@@ -257,6 +278,7 @@ static bool deepseek4_render_message(struct render_call *c, const struct render_
 
 /* ---- responses ---- */
 
+/* An invocation or a parameter that was found in text. */
 struct dsml_block {
     size_t begin, end; /* of all of it */
     struct jv_str name, body;
@@ -303,6 +325,7 @@ static const char *read_dsml_parameters(struct render_call *c, struct jv_str s, 
     size_t pos = 0;
     for (struct dsml_block f; !c->x.failed && find_dsml_parameter(s, pos, marks, &f); pos = f.end) {
         struct jv value = jv_strn(f.body.s, f.body.n), key = jv_strn(f.name.s, f.name.n);
+        /* Nothing but white space may stand between parameters. */
         if (!parse_is_blank(parse_slice(s, pos, f.begin)))
             return "Invalid DSML: text outside parameters";
         if (parse_is_blank(f.name))
@@ -362,6 +385,8 @@ static struct jv_str read_dsml_calls(struct render_call *c, struct render_parse 
     return parse_slice(text, 0, begin);
 }
 
+/* A mark outside of a complete calls block means that the model tried to call something: report it
+ * instead of showing markup as an answer. */
 static void deepseek4_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     if (deepseek4_thinks(c) && !streaming)

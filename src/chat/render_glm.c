@@ -18,8 +18,18 @@
 #define VALUE_OPEN  "<arg_value>"
 #define VALUE_CLOSE "</arg_value>"
 
+/* A conversation with a tool (line breaks added, none are in the text):
+ *
+ *     [gMASK]<sop><|system|>Reasoning Effort: Max<|system|>Be brief.<|user|>Time?
+ *     <|assistant|><think>The clock.</think>
+ *     <tool_call>clock<arg_key>zone</arg_key><arg_value>UTC</arg_value></tool_call>
+ *     <|observation|><tool_response>12:00</tool_response>
+ *     <|assistant|><think>...</think>Noon.<|user|>
+ *
+ * The <|observation|> and the last <|user|> belong to the answers before them. */
 enum { STOP_EOS = 2 }; /* which of the stop tokens is <|endoftext|> */
 
+/* The opening is fixed text, and its effort is chosen by the name of the renderer. */
 static struct render_ids glm_encode_opening(struct render_call *c)
 {
     const char *effort = c->r->flags & RENDER_LOW    ? "Low"
@@ -32,6 +42,7 @@ static struct render_ids glm_encode_opening(struct render_call *c)
     return text_encode(&t, false);
 }
 
+/* NULL: the format has no such role. */
 static const char *find_role_token(const char *role)
 {
     static const char *const tokens[][2] = { { "system", "<|system|>" },
@@ -106,6 +117,8 @@ static struct render_ids glm_encode_header(struct render_call *c)
     return render_join(c, render_encode(c, "<|assistant|>"), render_encode(c, "<think>"));
 }
 
+/* In a finished example the role token that ends the turn is the stop overlap of the last message;
+ * in between it is part of the output. Either way it is trained with the answer. */
 static bool glm_render_assistant(struct render_call *c, const struct render_at *at,
                                  struct render_out *out)
 {
@@ -138,6 +151,7 @@ static bool glm_render_message(struct render_call *c, const struct render_at *at
         return glm_render_assistant(c, at, out);
     const char *token = find_role_token(m->role);
     bool tool = role_is(m, "tool");
+    /* The answer before this message ended with the message's own role token. */
     bool given = role_is(at->prev, "assistant") && choose_turn_end(at->prev, m);
     if (!token)
         return jx_fail(&c->x, "role %s is not supported", m->role);
@@ -183,6 +197,9 @@ static bool results_match_calls(struct render_call *c, const struct call_order *
     return true;
 }
 
+/* Sort each run of results by the order of the calls that they answer, if ids make that certain:
+ * every call and every result has an id of its own and they match. Otherwise the caller's order is
+ * the best there is. */
 static void glm_sort_results(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     struct call_order order;
@@ -220,7 +237,8 @@ struct pair {
     struct jv_str key, value;
 };
 
-/* The next key with a value at or after `at`; false: there is none. */
+/* The next key with a value at or after `at`; false: there is none. As with the reference's regular
+ * expression, a key may itself contain "</arg_key>" that no value follows. */
 static bool find_pair(struct jv_str s, size_t at, struct pair *out)
 {
     size_t begin = text_find(s, (struct jv_str){ KEY_OPEN, strlen(KEY_OPEN) }, at);
@@ -273,6 +291,9 @@ static const char *read_glm_call(struct render_call *c, struct render_parse *p, 
     return NULL;
 }
 
+/* parse_blocks() takes the inside of <tool_call> for JSON and records each as unparsed; these are
+ * read again in GLM's own syntax. One of the stop tokens is the end of the text, which is told
+ * apart in `termination`. */
 static void glm_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     size_t kept = 0;

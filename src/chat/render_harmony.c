@@ -9,8 +9,23 @@
 #include <string.h>
 #include <time.h>
 
+/* A conversation that calls a tool renders as follows (line breaks added, none are in the text):
+ *
+ *     <|start|>system<|message|>You are ChatGPT, ... Reasoning: medium ...<|end|>
+ *     <|start|>developer<|message|># Instructions\n\nBe brief.\n\n<|end|>
+ *     <|start|>user<|message|>What time is it?<|end|>
+ *     <|start|>assistant<|channel|>analysis<|message|>I need the clock.<|end|>
+ *     <|start|>assistant to=functions.clock<|channel|>commentary <|constrain|>json
+ *     <|message|>{}<|call|>
+ *     <|start|>functions.clock to=assistant<|channel|>commentary<|message|>"12:00"<|end|>
+ *     <|start|>assistant<|channel|>final<|message|>Noon.<|return|>
+ *
+ * A prompt ends after "<|start|>assistant": the model chooses its channel. The caller's system
+ * message is the developer's in this format; "system" is reserved for the built-in text, which has
+ * a role of its own here so that nobody's message is taken for it. */
 const char harmony_system_role[] = "_gptoss_internal_system";
 
+/* NULL: the variant without a built-in system message. */
 static const char *harmony_effort(const struct render_call *c)
 {
     return c->r->flags & RENDER_LOW      ? "low"
@@ -27,6 +42,8 @@ static void format_today(char out[16])
         snprintf(out, 16, "1970-01-01");
 }
 
+/* Put the built-in system message first. The date is part of the prompt, so a program that wants
+ * the same tokens tomorrow fixes it in the options. */
 static void harmony_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     if (!harmony_effort(c))
@@ -50,6 +67,8 @@ static void harmony_insert_system(struct render_call *c, const tinker_message **
     *messages = render_insert(c, *messages, n, 0, system);
 }
 
+/* The result of a tool: the tool is the author and addresses the assistant. "functions." is added
+ * where the caller left it out. */
 static void harmony_render_tool(struct render_call *c, const tinker_message *m,
                                 struct render_out *out)
 {
@@ -69,6 +88,9 @@ static void harmony_render_tool(struct render_call *c, const tinker_message *m,
     render_push_text(&t, out, false);
 }
 
+/* An answer is up to three kinds of sections: analysis, commentary before calls, and the calls or
+ * the final text. The header has written "<|start|>assistant" for the first of them, so each
+ * further section begins with its own, and the first call may follow the header directly. */
 static void harmony_put_assistant(struct render_call *c, struct render_text *t,
                                   const struct render_at *at)
 {
@@ -83,6 +105,8 @@ static void harmony_put_assistant(struct render_call *c, struct render_text *t,
     if (m->n_tool_calls == 0) {
         text_markup(t, "<|channel|>final<|message|>");
         text_content(t, text);
+        /* <|return|> says "sampling ends here"; in history the same answer ends in <|end|>, as any
+         * other message does. So an example's last token differs from the same turn in a prompt. */
         text_markup(t, at->is_last ? "<|return|>" : "<|end|>");
         return;
     }
@@ -127,7 +151,8 @@ static bool harmony_render_message(struct render_call *c, const struct render_at
 
 /* ---- responses ---- */
 
-/* The word after `key` in a header, up to white space or '<'; n 0: none. */
+/* The word after `key` in a header, up to white space or '<'; n 0: none. An occurrence without a
+ * word ("to= x") is passed over. */
 static struct jv_str find_header_word(struct jv_str header, const char *key)
 {
     for (size_t at = 0; (at = parse_find(header, key, at)) != SIZE_MAX;) {
@@ -141,6 +166,8 @@ static struct jv_str find_header_word(struct jv_str header, const char *key)
     return (struct jv_str){ NULL, 0 };
 }
 
+/* One section of a response by its header: a recipient makes it a call, otherwise the channel
+ * decides. Sections of unknown channels are dropped, as the reference does. */
 static void add_section(struct render_call *c, struct render_parse *p, struct jv_str header,
                         struct jv_str body, struct jv_str raw)
 {
@@ -160,6 +187,8 @@ static void add_section(struct render_call *c, struct render_parse *p, struct jv
     }
 }
 
+/* Walk over "HEADER<|message|>BODY END". END is the first of three markers, or the end of the text,
+ * since the stop token itself was cut off. */
 static void read_sections(struct render_call *c, struct render_parse *p, struct jv_str text)
 {
     struct parse_mark ends[] = { { .what = "<|end|>" },
@@ -168,6 +197,7 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
     size_t at = 0, message;
     while (!c->x.failed && (message = parse_find(text, "<|message|>", at)) != SIZE_MAX) {
         struct jv_str header = { text.s + at, message - at };
+        /* What precedes the last <|start|> belongs to no section. */
         size_t start = text_rfind(header, (struct jv_str){ "<|start|>", 9 });
         if (start != SIZE_MAX)
             header = (struct jv_str){ header.s + start, header.n - start };
@@ -185,6 +215,8 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
     }
 }
 
+/* A header that names a function, without arguments that were parsed: the model ran out of tokens
+ * in between. Counting suffices, because every parsed or unparsed call had one header. */
 static void report_dangling_call(struct render_call *c, struct render_parse *p, struct jv_str text)
 {
     size_t intents = 0;
@@ -200,6 +232,9 @@ static void report_dangling_call(struct render_call *c, struct render_parse *p, 
                        "parsable arguments payload");
 }
 
+/* Two kinds of stop tokens: <|return|> and <|call|>, at most one of each. The content before the
+ * first of them is parsed. Unlike the other formats, a response without either is not parsed
+ * further, even while streaming: the deltas have shown its text already. */
 static void harmony_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;

@@ -8,8 +8,19 @@
 #include <string.h>
 #include "base/utf8.h"
 
+/* A conversation with a tool (kimi_k25; line breaks added):
+ *
+ *     <|im_system|>tool_declare<|im_middle|># Tools ...<|im_end|>
+ *     <|im_system|>system<|im_middle|>You are Kimi, ...<|im_end|>
+ *     <|im_user|>user<|im_middle|>Time?<|im_end|>
+ *     <|im_assistant|>assistant<|im_middle|><think>The clock.</think><|tool_calls_section_begin|>
+ *     <|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>
+ *     <|tool_calls_section_end|><|im_end|>
+ *     <|im_system|>clock<|im_middle|>## Return of functions.clock:0\n12:00<|im_end|>
+ *     <|im_assistant|>assistant<|im_middle|><think></think>Noon.<|im_end|> */
 const char kimi_default_system[] = "You are Kimi, an AI assistant created by Moonshot AI.";
 
+/* The default goes behind a declaration of tools and before everything else. */
 static void kimi_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     tinker_message system = { .role = "system", .content = kimi_default_system };
@@ -19,6 +30,7 @@ static void kimi_insert_system(struct render_call *c, const tinker_message **mes
         *messages = render_insert(c, *messages, n, at, system);
 }
 
+/* A turn with tools contains several answers, and its reasoning stays visible as a whole. */
 static size_t kimi_turn_start(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
@@ -27,6 +39,8 @@ static size_t kimi_turn_start(const tinker_message *messages, size_t n)
     return 0;
 }
 
+/* Everything that is neither user nor assistant is a system message with a name: "tool" carries the
+ * name of the function and says which call it answers. */
 static void kimi_put_header(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
@@ -64,6 +78,8 @@ static void kimi_put_assistant(struct render_call *c, struct render_text *t,
     text_markup(t, "<|tool_calls_section_begin|>");
     for (size_t i = 0; i < m->n_tool_calls; i++) {
         const tinker_tool_call *call = &m->tool_calls[i];
+        /* Calls without an id get the one that the model itself would write: functions.NAME:INDEX.
+         */
         char number[24];
         size_t k = sizeof(number) - 1, v = i;
         number[k] = 0;
@@ -87,6 +103,8 @@ static void kimi_put_assistant(struct render_call *c, struct render_text *t,
     text_markup(t, "<|tool_calls_section_end|>");
 }
 
+/* Text and images are chunks of their own here; encoding them together is not what the template
+ * does. */
 static void kimi_put_parts(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
@@ -130,6 +148,7 @@ static bool kimi_render_message(struct render_call *c, const struct render_at *a
     return !c->x.failed;
 }
 
+/* Part of the prompt since 2.5; earlier models write <think> themselves. */
 static const char *kimi_prefill(const struct render_call *c, const tinker_message *messages,
                                 size_t n)
 {
@@ -151,6 +170,7 @@ static bool is_call_id(struct jv_str id)
     return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':';
 }
 
+/* functions.NAME:0 -> NAME. */
 static struct jv_str cut_call_name(struct jv_str id)
 {
     size_t colon = text_find(id, (struct jv_str){ ":", 1 }, 0);
@@ -188,6 +208,7 @@ static void kimi_read_calls(struct render_call *c, struct render_parse *p, struc
     }
 }
 
+/* The section's marker has been seen in two spellings. */
 static const char *const markers[][2] = {
     { "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>" },
     { "<|tool_call_section_begin|>", "<|tool_call_section_end|>" },

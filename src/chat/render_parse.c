@@ -10,17 +10,20 @@
 #include <utf8proc.h>
 #include "base/err.h"
 
+/* Characters of an unfinished block that are kept for the user; bytes of one parsed response. */
 enum { DETAIL_MAX = 16384, MAX_PARSED = 1 << 30 };
 
 static const char unterminated[] = "unterminated tool block";
 
+/* A parsed response and its memory. The public struct is first, so that its pointer is ours. */
 struct parsed_box {
     tinker_parsed pub; /* first */
     struct arena arena;
     tinker_message message;
 };
 
-/* Grown copy of an array with room for one more. */
+/* The array with room for one more item. It is copied within the arena: the old one stays behind,
+ * which doubling keeps below the size of the new one. */
 static void *grow_array(struct render_call *c, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
@@ -43,6 +46,7 @@ const char *parse_cstr(struct render_call *c, struct jv_str s)
     return jv_str_copy(&c->x, s.s, s.n).str.s;
 }
 
+/* Text of tokens. Special tokens are decoded, too: the markers between parts are text by now. */
 struct jv_str parse_decode(struct render_call *c, const int32_t *tokens, size_t n)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -55,6 +59,9 @@ struct jv_str parse_decode(struct render_call *c, const int32_t *tokens, size_t 
     return out;
 }
 
+/* Where the prompt opened the think block, the sampled tokens lack "<think>". It is put back before
+ * parsing, if the block is closed at all (`needed` is </think>) and the model did not write the
+ * opening itself. Then a response reads the same as the rendered message. */
 void parse_restore(struct render_call *c, struct render_parse *p, struct render_ids prefix,
                    int32_t needed)
 {
@@ -71,6 +78,9 @@ void parse_restore(struct render_call *c, struct render_parse *p, struct render_
     p->n_tokens = all.n;
 }
 
+/* Everything before the stop token is content. No stop token: the response was cut off (malformed).
+ * Several: the caller sampled with other stop sequences, so that the text goes beyond one message.
+ */
 void parse_stop(struct render_call *c, struct render_parse *p)
 {
     size_t count = 0, at = p->n_tokens;
@@ -92,6 +102,7 @@ void parse_stop(struct render_call *c, struct render_parse *p)
     p->termination = count ? TINKER_TERMINATION_STOP_SEQUENCE : TINKER_TERMINATION_MALFORMED;
 }
 
+/* Adding a part makes the content a list, even if it stays the only part. */
 void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_kind kind,
                     struct jv_str text)
 {
@@ -125,6 +136,7 @@ void parse_add_unparsed(struct render_call *c, struct render_parse *p, struct jv
     calls[p->n_unparsed++] = (tinker_unparsed_tool_call){ parse_cstr(c, raw), error };
 }
 
+/* "Invalid JSON: why", in the arena. */
 static const char *invalid_json(struct render_call *c, const char *why)
 {
     char *text = c->x.failed ? NULL : arena_printf(c->x.arena, "Invalid JSON: %s", why);
@@ -133,6 +145,8 @@ static const char *invalid_json(struct render_call *c, const char *why)
     return text ? text : "";
 }
 
+/* Arguments stay the text that the model wrote: what a later turn renders must be what was sampled.
+ */
 void parse_add_checked(struct render_call *c, struct render_parse *p, const char *id,
                        struct jv_str name, struct jv_str arguments, struct jv_str raw)
 {
@@ -144,7 +158,8 @@ void parse_add_checked(struct render_call *c, struct render_parse *p, const char
         parse_add_call(c, p, id, name, arguments);
 }
 
-/* <tool_call>{"name": ..., "arguments": {...}}</tool_call> */
+/* The call inside <tool_call>{"name": ..., "arguments": {...}}</tool_call>. The texts of errors are
+ * those of the reference, because programs show them to the model. */
 static void add_json_call(struct render_call *c, struct render_parse *p, struct jv_str body,
                           struct jv_str raw)
 {
@@ -165,6 +180,7 @@ static void add_json_call(struct render_call *c, struct render_parse *p, struct 
                        render_dumps(c, args));
 }
 
+/* 3, true and [1] are JSON; "hello" without quotes is not, and stays text. */
 struct jv parse_argument(struct render_call *c, struct jv_str s)
 {
     struct jv v = jv_loads(&c->x, s.s, s.n, NULL);
@@ -199,6 +215,8 @@ bool parse_is_word(uint32_t cp)
     return cp == '_' || letter || number;
 }
 
+/* A marker that was found at or behind `from` before is still the next one, and one that was not
+ * found will not be found later. So a scan for several markers is linear in all. */
 size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)
 {
     if (!m->known || m->at < from)
@@ -207,6 +225,7 @@ size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)
     return m->at;
 }
 
+/* The first close after the open counts: blocks do not nest in any format. */
 bool parse_between(struct jv_str text, const char *open, const char *close, size_t *at,
                    size_t *begin, struct jv_str *inner)
 {
@@ -223,6 +242,13 @@ bool parse_between(struct jv_str text, const char *open, const char *close, size
     return true;
 }
 
+/* Cut text into parts at think blocks and, if asked, at tool_call blocks, whichever comes first:
+ *
+ *     a<think>b</think>c<tool_call>{...}</tool_call>d
+ *     -> text a, thinking b, text c, call, text d
+ *
+ * An unclosed block stays text. Each kind is searched again only after its last match was used, so
+ * that the scan is linear in the text. */
 void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str text, bool tools)
 {
     bool think = text_find(text, (struct jv_str){ "<think>", 7 }, 0) != SIZE_MAX;
@@ -268,6 +294,8 @@ static size_t count_occurrences(struct jv_str text, const char *what)
     return n;
 }
 
+/* More openings than closings: the last opening is reported, with what follows it. The cut at
+ * DETAIL_MAX counts characters and leaves no half character behind. */
 bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv_str text,
                         const char *open, const char *close)
 {
@@ -292,6 +320,8 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
 
 /* ---- public ---- */
 
+/* Turn what was found into the public message. Parts that are empty and parts that do not exist
+ * differ: a list without items is still a list. */
 static tinker_parsed *finish_parsed(struct render_call *c, struct render_parse *p,
                                     struct parsed_box *box)
 {

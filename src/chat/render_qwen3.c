@@ -7,12 +7,25 @@
 
 #include <string.h>
 
+/* A conversation with thinking (qwen3):
+ *
+ *     <|im_start|>user\nHi<|im_end|>\n
+ *     <|im_start|>assistant\n<think>\nGreet.\n</think>\n\nHello.<|im_end|>
+ *
+ * History shows "Hello." only. A tool call is "<tool_call>\n{"name": ..., "arguments":
+ * ...}\n</tool_call>" after the text, its result a user message
+ * "<tool_response>\n...\n</tool_response>". Messages are separated by the newline that begins each
+ * header but the first.
+ *
+ * Framed: an answer that gets a think block, empty or not. Only answers to a user are: the template
+ * looks for the last user message, and writes no block where there is none. */
 static bool is_framed(const struct render_call *c, const struct render_at *at)
 {
     return !(c->r->flags & RENDER_INSTRUCT) && role_is(at->message, "assistant") &&
            at->last_user >= 0 && (at->is_last || (c->r->flags & RENDER_KEEP));
 }
 
+/* The frame as the template writes it, which strips newlines around the reasoning. */
 static void put_think_frame(struct render_text *t, struct jv_str reasoning)
 {
     text_markup(t, "<think>\n");
@@ -25,6 +38,7 @@ static struct jv_str skip_newlines(struct jv_str s)
     return text_trim(s, "\n", true, false);
 }
 
+/* Newlines after a frame are the frame's own: those of the content go. */
 static void qwen3_put_parts(struct render_text *t, const struct render_at *at, bool framed,
                             bool strip)
 {
@@ -112,6 +126,8 @@ static bool qwen3_render_message(struct render_call *c, const struct render_at *
                               "think block here while the prompt does; add a user message or "
                               "use the thinking renderer");
     qwen3_put_header(c, at, out);
+    /* The body is assembled first, because whether it is empty decides about the newline before
+     * calls. */
     struct render_text body, t;
     text_init(&body, c);
     text_init(&t, c);
@@ -138,6 +154,7 @@ static bool qwen3_render_message(struct render_call *c, const struct render_at *
     return !c->x.failed;
 }
 
+/* disable_thinking answers for the model with an empty block. */
 static bool qwen3_encode_suffix(struct render_call *c, const char *role, const struct render_at *at,
                                 struct render_ids *out)
 {

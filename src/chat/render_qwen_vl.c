@@ -7,6 +7,16 @@
 
 #include <string.h>
 
+/* An answer after a question, by dialect:
+ *
+ *     qwen3_vl     <|im_start|>assistant\n<think>Greet.</think>Hello.<|im_end|>
+ *     qwen3_5      <|im_start|>assistant\n<think>\nGreet.\n</think>\n\nHello.<|im_end|>
+ *     nemotron3    <|im_start|>assistant\n<think>\nGreet.\n</think>\nHello.<|im_end|>
+ *
+ * A call from 3.5 on:
+ * <tool_call>\n<function=clock>\n<parameter=zone>\nUTC\n</parameter>\n</function>\n</tool_call>,
+ * results as in render_qwen3.c, but several in one user message. An image is <|vision_start|>, the
+ * image, <|vision_end|>. Qwen3.8 states its effort in the system message. */
 static const char effort_xhigh[] =
     "Reasoning effort is set to xhigh. Please think carefully through the task, validate key "
     "assumptions, consider plausible alternatives, and prioritize correctness, consistency, and "
@@ -22,6 +32,8 @@ static bool has_flag(const struct render_call *c, unsigned flag)
 
 /* ---- headers ---- */
 
+/* Nemotron closes the block in the header of every answer without (visible) reasoning. Its smaller
+ * models leave a newline where reasoning was removed before text. */
 static const char *choose_nemotron_block(const struct render_call *c, const struct render_at *at)
 {
     const tinker_message *m = at->message;
@@ -50,6 +62,7 @@ static const char *choose_header_block(const struct render_call *c, const struct
     return message_has_thinking(at->message) ? "" : empty;
 }
 
+/* Each header but the first begins with the newline after <|im_end|>. */
 static void put_start(struct render_text *t, const struct render_at *at, const char *role)
 {
     text_markup(t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
@@ -57,6 +70,7 @@ static void put_start(struct render_text *t, const struct render_at *at, const c
     text_markup(t, "\n");
 }
 
+/* What the prompt puts after the header: an open block, or an empty one. */
 static const char *choose_prompt_block(const struct render_call *c)
 {
     return has_flag(c, RENDER_NO_THINK) && !has_flag(c, RENDER_NEMOTRON) ? "<think>\n\n</think>\n\n"
@@ -71,6 +85,7 @@ static void qwen_vl_put_header(struct render_call *c, const struct render_at *at
     const tinker_message *m = at->message;
     struct render_text t;
     text_init(&t, c);
+    /* Only the first of several results has a header. */
     if (has_flag(c, RENDER_Q35) && role_is(m, "tool") && role_is(at->prev, "tool")) {
         text_markup(&t, has_flag(c, RENDER_NEMOTRON) ? "" : "\n");
         render_set_header(out, text_encode(&t, false));
@@ -107,6 +122,7 @@ static bool qwen_vl_encode_suffix(struct render_call *c, const char *role,
 
 /* ---- bodies ---- */
 
+/* The dialects differ in the newlines around the reasoning. */
 static void put_thinking(struct render_text *t, struct jv_str s)
 {
     const struct render_call *c = t->c;
@@ -118,6 +134,7 @@ static void put_thinking(struct render_text *t, struct jv_str s)
                                                   : "</think>");
 }
 
+/* 3.8 strips what stands before the last question, the others everything but the last message. */
 static bool strips_thinking(const struct render_call *c, const struct render_at *at)
 {
     if (has_flag(c, RENDER_KEEP) || !role_is(at->message, "assistant"))
@@ -201,6 +218,7 @@ static void qwen_vl_put_content(struct render_text *t, const struct render_at *a
         text_content(t, has_flag(t->c, RENDER_Q35) ? text_trim(s, NULL, true, true) : s);
 }
 
+/* 3.8 writes numbers and booleans as JSON (true), the older templates as Python (True). */
 static void put_argument(struct render_text *t, struct jv v)
 {
     bool text = v.kind == JV_STRING ||
@@ -237,6 +255,7 @@ static bool has_visible(const tinker_message *m)
     return false;
 }
 
+/* How calls are set off from the text before them. */
 static void qwen_vl_put_calls(struct render_text *t, const tinker_message *m)
 {
     const struct render_call *c = t->c;
@@ -263,6 +282,7 @@ static void add_line(struct render_call *c, const tinker_message *m, const char 
 {
     *copy = *m;
     if (m->parts) {
+        /* Content of parts gets one more part, a string gets a longer string. */
         tinker_part *parts = arena_array(c->x.arena, m->n_parts + 1, sizeof(*parts));
         if (!parts) {
             jx_nomem(&c->x);
@@ -368,6 +388,9 @@ static tinker_message prepend_sentence(struct render_call *c, const tinker_messa
     return out;
 }
 
+/* The system message begins with the sentence about effort: a new message where there was none,
+ * prepended to its text otherwise, and not twice when it was given already. An empty system message
+ * without a sentence is dropped. */
 static void prepare_qwen38(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     const char *sentence = effort_sentence(c);
@@ -490,6 +513,8 @@ static const char *read_xml_call(struct render_call *c, struct render_parse *p, 
     return why;
 }
 
+/* parse_blocks() takes the inside of <tool_call> for JSON and records XML as unparsed; it is read
+ * again here. What stays unreadable keeps the reason that fits its syntax. */
 static void convert_xml(struct render_call *c, struct render_parse *p)
 {
     size_t kept = 0;
@@ -507,6 +532,7 @@ static void convert_xml(struct render_call *c, struct render_parse *p)
     p->n_unparsed = kept;
 }
 
+/* Undo the newlines around the reasoning, and those after it at the first text part. */
 static void tidy_parts(struct render_call *c, struct render_parse *p)
 {
     bool seen = false;

@@ -17,6 +17,14 @@ struct pending {
     int content_index;
 };
 
+/* The states, by format:
+ *
+ *     think tags   text <-> thinking at each tag; starts in thinking if the prompt opened the block
+ *     Harmony      header (in_body false) -> body at <|message|> -> header at <|end|>, <|call|> ...
+ *     role_colon   text, until "\n\nUser:" or EOS
+ *
+ * undecided: tokens so far repeat the prompt's "<think>", so nothing was emitted yet. finished: a
+ * stop was seen, later tokens are ignored. ended: finish was called. */
 struct tinker_parse_stream {
     const tinker_renderer *r;
     tinker_decoder *decoder;
@@ -32,6 +40,7 @@ struct tinker_parse_stream {
     int32_t prefix_ids[8];
 };
 
+/* Whether the prompt of this renderer ended in an open think block. */
 static bool opens_thinking(const tinker_renderer *r)
 {
     if (r->flags & RENDER_NO_THINK)
@@ -39,7 +48,7 @@ static bool opens_thinking(const tinker_renderer *r)
     return (r->flags & (RENDER_Q35 | RENDER_K25 | RENDER_THINKING)) != 0;
 }
 
-/* Tokens of "<think>" or "<think>\n", which the prompt ended with. */
+/* Tokens of "<think>" or "<think>\n", which the prompt ended with and the response continues. */
 static tinker_status find_prefix(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
@@ -85,12 +94,14 @@ void tinker_parse_stream_free(tinker_parse_stream *s)
 
 /* ---- deltas ---- */
 
+/* Note a delta by offsets: the text may still move while it grows. Empty ones are left out. */
 static bool add_delta(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, size_t end)
 {
     if (kind != TINKER_DELTA_HEADER && begin == end)
         return true;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 8;
+        /* Both arrays have the same capacity; after a half failure the old ones are still owned. */
         struct pending *p = realloc(s->pending, cap * sizeof(*p));
         s->pending = p ? p : s->pending;
         tinker_delta *d = p ? realloc(s->deltas, cap * sizeof(*d)) : NULL;
@@ -103,6 +114,8 @@ static bool add_delta(tinker_parse_stream *s, tinker_delta_kind kind, size_t beg
     return true;
 }
 
+/* Emit the text up to `end` as what it is now. Muted text (arguments of a Harmony call) is passed
+ * over: it appears in the message only. */
 static bool emit_text(tinker_parse_stream *s, size_t end)
 {
     size_t begin = s->pos;
@@ -111,6 +124,7 @@ static bool emit_text(tinker_parse_stream *s, size_t end)
            add_delta(s, s->thinking ? TINKER_DELTA_THINKING : TINKER_DELTA_TEXT, begin, end);
 }
 
+/* All text of this call has arrived, so that addresses are final until the next call. */
 static void publish_deltas(tinker_parse_stream *s, const tinker_delta **deltas, size_t *n)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -131,7 +145,8 @@ static struct jv_str stream_text(const tinker_parse_stream *s)
     return (struct jv_str){ s->text.s ? s->text.s : "", s->text.n };
 }
 
-/* Length of the longest end of the unread text that could be the beginning of tag. */
+/* Length of the longest end of the unread text that could be the beginning of tag: it stays unread
+ * until the next token tells. At most strlen(tag) - 1 bytes, so nothing is held for long. */
 static size_t count_held_back(const tinker_parse_stream *s, const char *tag)
 {
     size_t left = s->text.n - s->pos, n = strlen(tag) - 1;
@@ -141,6 +156,7 @@ static size_t count_held_back(const tinker_parse_stream *s, const char *tag)
     return 0;
 }
 
+/* Alternate between text and thinking at each tag; the tag itself is nobody's text. */
 static bool scan_think(tinker_parse_stream *s, bool last)
 {
     for (;;) {
@@ -156,7 +172,9 @@ static bool scan_think(tinker_parse_stream *s, bool last)
     }
 }
 
-/* Reads one Harmony header; false while it is incomplete. */
+/* Read one Harmony header up to <|message|>; false while it is incomplete. The channel decides
+ * between thinking and text, a recipient ("to=") mutes the body. The first body that is shown keeps
+ * content index 0. */
 static bool open_body(tinker_parse_stream *s)
 {
     size_t at = text_find(stream_text(s), (struct jv_str){ "<|message|>", 11 }, s->pos);
@@ -173,6 +191,8 @@ static bool open_body(tinker_parse_stream *s)
     return true;
 }
 
+/* Bodies end at whichever of three markers comes first; what could be the beginning of any of them
+ * is held back. */
 static bool scan_harmony(tinker_parse_stream *s, bool last)
 {
     static const char *const ends[] = { "<|end|>", "<|call|>", "<|return|>" };
@@ -198,6 +218,7 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
     return true;
 }
 
+/* The stop is a string, which may begin in one token and end in another. */
 static bool scan_colon(tinker_parse_stream *s, bool last)
 {
     static const char stop[] = "\n\nUser:";
@@ -222,6 +243,7 @@ static bool scan_text(tinker_parse_stream *s, bool last)
 
 /* ---- public ---- */
 
+/* role_colon stops at a string, but a model may also end with EOS. */
 static bool is_stop(const tinker_parse_stream *s, int32_t token)
 {
     for (size_t i = 0; i < s->r->n_stop; i++)
@@ -231,6 +253,8 @@ static bool is_stop(const tinker_parse_stream *s, int32_t token)
            token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
 }
 
+/* Decode, then scan what is new. The header delta comes before the first text, even if that text
+ * turns out to be markup. */
 static tinker_status take_tokens(tinker_parse_stream *s, const int32_t *ids, size_t n,
                                  tinker_error *err)
 {
@@ -251,6 +275,7 @@ static tinker_status take_token(tinker_parse_stream *s, int32_t token, tinker_er
     return TINKER_OK;
 }
 
+/* What was held back while undecided. */
 static tinker_status take_all_tokens(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_status st = TINKER_OK;
@@ -260,7 +285,10 @@ static tinker_status take_all_tokens(tinker_parse_stream *s, tinker_error *err)
     return st;
 }
 
-/* While the tokens repeat what the prompt ended with, the model may be writing it itself. */
+/* The prompt ended in "<think>", so the response continues the block. But a model may write the tag
+ * once more. While the tokens repeat the prefix we cannot tell: emit nothing. When it is complete,
+ * the model wrote it itself; when a token differs, the prompt's tokens are scanned first, which
+ * puts the stream inside the block. */
 static tinker_status decide_prefix(tinker_parse_stream *s, tinker_error *err)
 {
     size_t n = s->tokens.n;
@@ -294,7 +322,8 @@ tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
     return st;
 }
 
-/* All tokens, after the prompt's own where a think block was closed. */
+/* The whole message from all tokens, after the prompt's own where a think block was closed: the
+ * same rule as parse_restore(), which does not run when streaming. */
 static tinker_parsed *parse_all(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_tokens all = TINKER_TOKENS_INIT;
