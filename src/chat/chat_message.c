@@ -173,22 +173,6 @@ static void read_parts(struct place *at, struct jv content, struct jv reasoning,
     m->n_parts = list.list->n + extra;
 }
 
-static void read_content(struct place *at, struct jv v, tinker_message *m)
-{
-    struct jv content = jv_get(v, "content"), reasoning = jv_get(v, "reasoning_content");
-    if (reasoning.kind != JV_STRING)
-        reasoning = jv_get(v, "reasoning");
-    if (content.kind == JV_UNDEFINED || content.kind == JV_NONE)
-        content = jv_str("");
-    if (content.kind != JV_STRING || (reasoning.kind == JV_STRING && reasoning.str.n > 0)) {
-        read_parts(at, content, reasoning, m);
-        return;
-    }
-    struct jv copy = jv_str_copy(at->x, content.str.s, content.str.n);
-    m->content = copy.str.s;
-    m->n_content = copy.str.n;
-}
-
 static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
 {
     if (list.kind == JV_UNDEFINED || list.kind == JV_NONE)
@@ -215,20 +199,6 @@ static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
     m->n_tool_calls = list.list->n;
 }
 
-static void read_unparsed(struct place *at, struct jv list, tinker_message *m)
-{
-    if (!jv_is_seq(list))
-        return;
-    tinker_unparsed_tool_call *calls = alloc_array(at->x, list.list->n, sizeof(*calls));
-    for (size_t i = 0; calls && i < list.list->n; i++) {
-        const char *raw = read_name(at, list.list->items[i], "raw_text");
-        const char *error = read_name(at, list.list->items[i], "error");
-        calls[i] = (tinker_unparsed_tool_call){ raw ? raw : "", error ? error : "" };
-    }
-    m->unparsed_tool_calls = calls;
-    m->n_unparsed_tool_calls = list.list->n;
-}
-
 static void read_message(struct place *at, struct jv v, tinker_message *m)
 {
     if (v.kind != JV_DICT) {
@@ -240,9 +210,31 @@ static void read_message(struct place *at, struct jv v, tinker_message *m)
         fail_at_place(at, "message has no role");
         return;
     }
-    read_content(at, v, m);
+    /* Content is a string unless it is given as a list or has reasoning beside it. */
+    struct jv content = jv_get(v, "content"), reasoning = jv_get(v, "reasoning_content");
+    if (reasoning.kind != JV_STRING)
+        reasoning = jv_get(v, "reasoning");
+    if (content.kind == JV_UNDEFINED || content.kind == JV_NONE)
+        content = jv_str("");
+    if (content.kind != JV_STRING || (reasoning.kind == JV_STRING && reasoning.str.n > 0)) {
+        read_parts(at, content, reasoning, m);
+    } else {
+        struct jv copy = jv_str_copy(at->x, content.str.s, content.str.n);
+        m->content = copy.str.s;
+        m->n_content = copy.str.n;
+    }
     read_tool_calls(at, jv_get(v, "tool_calls"), m);
-    read_unparsed(at, jv_get(v, "unparsed_tool_calls"), m);
+    /* Calls that an earlier response got wrong, as tinker_message_to_json() writes them. */
+    struct jv list = jv_get(v, "unparsed_tool_calls");
+    tinker_unparsed_tool_call *calls =
+        jv_is_seq(list) ? alloc_array(at->x, list.list->n, sizeof(*calls)) : NULL;
+    for (size_t i = 0; calls && i < list.list->n; i++) {
+        const char *raw = read_name(at, list.list->items[i], "raw_text");
+        const char *error = read_name(at, list.list->items[i], "error");
+        calls[i] = (tinker_unparsed_tool_call){ raw ? raw : "", error ? error : "" };
+        m->n_unparsed_tool_calls = i + 1;
+    }
+    m->unparsed_tool_calls = calls;
     m->tool_call_id = read_name(at, v, "tool_call_id");
     m->name = read_name(at, v, "name");
     struct jv trainable = jv_get(v, "trainable");
@@ -340,52 +332,9 @@ static void put_json_optional(struct json_writer *w, const char *key, const char
         put_json_text(w, key, chat_text(s, 0));
 }
 
-static void put_json_parts(struct json_writer *w, const tinker_message *m)
-{
-    static const char *const types[] = { "text", "thinking", "image" };
-    json_put_begin_array(w);
-    for (size_t i = 0; i < m->n_parts; i++) {
-        const char *type = types[m->parts[i].kind];
-        json_put_begin_object(w);
-        put_json_optional(w, "type", type);
-        if (m->parts[i].text)
-            put_json_text(w, type, chat_part_text(&m->parts[i]));
-        json_put_end_object(w);
-    }
-    json_put_end_array(w);
-}
-
-static void put_json_calls(struct json_writer *w, const tinker_message *m)
-{
-    json_put_begin_array(w);
-    for (size_t i = 0; i < m->n_tool_calls; i++) {
-        json_put_begin_object(w);
-        put_json_optional(w, "type", "function");
-        put_json_optional(w, "id", m->tool_calls[i].id);
-        json_put_key(w, "function");
-        json_put_begin_object(w);
-        put_json_optional(w, "name", m->tool_calls[i].name);
-        put_json_optional(w, "arguments", m->tool_calls[i].arguments);
-        json_put_end_object(w);
-        json_put_end_object(w);
-    }
-    json_put_end_array(w);
-}
-
-static void put_json_unparsed(struct json_writer *w, const tinker_message *m)
-{
-    json_put_begin_array(w);
-    for (size_t i = 0; i < m->n_unparsed_tool_calls; i++) {
-        json_put_begin_object(w);
-        put_json_optional(w, "raw_text", m->unparsed_tool_calls[i].raw_text);
-        put_json_optional(w, "error", m->unparsed_tool_calls[i].error);
-        json_put_end_object(w);
-    }
-    json_put_end_array(w);
-}
-
 tinker_status tinker_message_to_json(const tinker_message *m, tinker_text *out, tinker_error *err)
 {
+    static const char *const types[] = { "text", "thinking", "image" };
     struct buf b;
     struct json_writer w;
     buf_init(&b, MAX_CONVERSATION);
@@ -394,16 +343,45 @@ tinker_status tinker_message_to_json(const tinker_message *m, tinker_text *out, 
     put_json_optional(&w, "role", m->role);
     json_put_key(&w, "content");
     if (m->parts)
-        put_json_parts(&w, m);
+        json_put_begin_array(&w);
     else
         json_put_string_n(&w, chat_content(m).s, chat_content(m).n);
+    for (size_t i = 0; m->parts && i < m->n_parts; i++) {
+        const char *type = types[m->parts[i].kind];
+        json_put_begin_object(&w);
+        put_json_optional(&w, "type", type);
+        if (m->parts[i].text) /* the key of the text is the type, as the cookbook has it */
+            put_json_text(&w, type, chat_part_text(&m->parts[i]));
+        json_put_end_object(&w);
+    }
+    if (m->parts)
+        json_put_end_array(&w);
     if (m->n_tool_calls) {
         json_put_key(&w, "tool_calls");
-        put_json_calls(&w, m);
+        json_put_begin_array(&w);
+        for (size_t i = 0; i < m->n_tool_calls; i++) {
+            json_put_begin_object(&w);
+            put_json_optional(&w, "type", "function");
+            put_json_optional(&w, "id", m->tool_calls[i].id);
+            json_put_key(&w, "function");
+            json_put_begin_object(&w);
+            put_json_optional(&w, "name", m->tool_calls[i].name);
+            put_json_optional(&w, "arguments", m->tool_calls[i].arguments);
+            json_put_end_object(&w);
+            json_put_end_object(&w);
+        }
+        json_put_end_array(&w);
     }
     if (m->n_unparsed_tool_calls) {
         json_put_key(&w, "unparsed_tool_calls");
-        put_json_unparsed(&w, m);
+        json_put_begin_array(&w);
+        for (size_t i = 0; i < m->n_unparsed_tool_calls; i++) {
+            json_put_begin_object(&w);
+            put_json_optional(&w, "raw_text", m->unparsed_tool_calls[i].raw_text);
+            put_json_optional(&w, "error", m->unparsed_tool_calls[i].error);
+            json_put_end_object(&w);
+        }
+        json_put_end_array(&w);
     }
     if (m->has_trainable) {
         json_put_key(&w, "trainable");

@@ -56,16 +56,6 @@ void tinker_template_free(tinker_template *t)
     free(t);
 }
 
-/* chat_template of a tokenizer_config.json: a string, or a list of named ones. */
-static struct jv pick_template(struct jv config)
-{
-    struct jv v = jv_get(config, "chat_template");
-    for (size_t i = 0; jv_is_seq(v) && i < v.list->n; i++)
-        if (jv_is(jv_get(v.list->items[i], "name"), "default"))
-            return jv_get(v.list->items[i], "template");
-    return v;
-}
-
 static tinker_template *open_config(const char *path, tinker_error *err)
 {
     char *data = NULL;
@@ -78,7 +68,11 @@ static tinker_template *open_config(const char *path, tinker_error *err)
     arena_init(&arena, MAX_TREE);
     jx_init(&x, &arena, UINT64_MAX, err);
     const char *why = NULL;
-    struct jv v = pick_template(jv_loads(&x, data, n, &why));
+    struct jv v = jv_get(jv_loads(&x, data, n, &why), "chat_template");
+    /* A model with several templates has a list of them: {"name": ..., "template": ...}. */
+    for (size_t i = 0; jv_is_seq(v) && i < v.list->n; i++)
+        if (jv_is(jv_get(v.list->items[i], "name"), "default"))
+            v = jv_get(v.list->items[i], "template");
     if (why)
         err_set(err, TINKER_EINVAL, "%s: %s", path, why);
     else if (v.kind != JV_STRING)
@@ -207,18 +201,6 @@ struct jv chat_tool_value(struct jx *x, const tinker_tool *tool)
     return d;
 }
 
-static struct jv make_tools_value(struct jx *x, const tinker_tool *tools, size_t n)
-{
-    struct jv list = jv_list_new(x);
-    for (size_t i = 0; i < n && !x->failed; i++) {
-        struct jv d = jv_dict_new(x);
-        jv_set(x, d, "type", jv_str("function"));
-        jv_set(x, d, "function", chat_tool_value(x, &tools[i]));
-        jv_push(x, list, d);
-    }
-    return list;
-}
-
 /* ---- rendering ---- */
 
 /* One rendering: options, arena, and the template's variables. */
@@ -288,7 +270,15 @@ tinker_status tinker_template_render(const tinker_template *t, const tinker_mess
     for (size_t i = 0; i < n && !j.x.failed; i++)
         jv_push(&j.x, list, chat_message_value(&j.x, &messages[i], j.opts.arguments_as_text));
     jv_set(&j.x, j.globals, "messages", list);
-    jv_set(&j.x, j.globals, "tools", n_tools ? make_tools_value(&j.x, tools, n_tools) : jv_none());
+    /* Templates test "if tools": none is None, not an empty list. */
+    struct jv declared = n_tools ? jv_list_new(&j.x) : jv_none();
+    for (size_t i = 0; i < n_tools && !j.x.failed; i++) {
+        struct jv d = jv_dict_new(&j.x);
+        jv_set(&j.x, d, "type", jv_str("function"));
+        jv_set(&j.x, d, "function", chat_tool_value(&j.x, &tools[i]));
+        jv_push(&j.x, declared, d);
+    }
+    jv_set(&j.x, j.globals, "tools", declared);
     return end_template_run(&j, t, out);
 }
 

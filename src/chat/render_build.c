@@ -124,23 +124,6 @@ static void append_bos(struct render_call *c, struct render_out *to)
 
 /* ---- prompts ---- */
 
-/* The tokens that make the model answer: the header of an empty message, or what the format says,
- * e.g. with an open think block. */
-static struct render_ids encode_suffix(struct render_call *c, const char *role,
-                                       struct render_at *at)
-{
-    struct render_ids ids = { NULL, 0 };
-    tinker_message empty = { .role = role, .content = "" };
-    struct render_out out = { .n = 0 };
-    if (c->r->format->suffix) {
-        c->r->format->suffix(c, role, at, &ids);
-        return ids;
-    }
-    at->message = &empty;
-    c->r->format->render(c, at, &out);
-    return out.header;
-}
-
 /* The prompt of messages that are prepared already: BOS, then header and chunks of each message,
  * then the suffix for `role`. Stop overlaps are left out: they are text of the turn that follows.
  */
@@ -160,8 +143,19 @@ static void build_prompt(struct render_call *c, const tinker_message *messages, 
     }
     struct render_at at = locate_message(messages, n, n, 0, user);
     at.is_last = at.in_last_turn = true;
-    if (!c->x.failed)
-        append_ids(c, to, encode_suffix(c, role, &at), 0);
+    /* What makes the model answer: the header of an empty message, or what the format says, for
+     * example with an open think block. */
+    struct render_ids suffix = { NULL, 0 };
+    if (!c->x.failed && c->r->format->suffix) {
+        c->r->format->suffix(c, role, &at, &suffix);
+    } else if (!c->x.failed) {
+        tinker_message empty = { .role = role, .content = "" };
+        struct render_out out = { .n = 0 };
+        at.message = &empty;
+        c->r->format->render(c, &at, &out);
+        suffix = out.header;
+    }
+    append_ids(c, to, suffix, 0);
     /* Both prefills are encoded as one text, so that "<think>" and the caller's first word may
      * share a token, as they would in a sampled answer. */
     const char *own = c->r->format->prefill ? c->r->format->prefill(c, messages, n) : "";
@@ -291,14 +285,6 @@ static int64_t find_prompt_boundary(const tinker_message *messages, size_t n, ti
     return at >= 0 && (size_t)at < n && role_is(&messages[at], "assistant") ? at : -1;
 }
 
-static bool has_only_text(const tinker_example *e)
-{
-    for (size_t i = 0; i < e->input.n_chunks; i++)
-        if (e->input.chunks[i].kind != TINKER_CHUNK_TEXT)
-            return false;
-    return true;
-}
-
 /* Whether the example begins with the tokens of the prompt, whose number goes to *len. Compares
  * token by token, because the two are chunked differently. */
 static bool example_starts_with(const tinker_example *e, const struct render_out *prompt,
@@ -332,8 +318,11 @@ static void mask_prompt(struct render_call *c, const tinker_message *messages, s
     int64_t boundary = find_prompt_boundary(messages, n, mode);
     struct render_out prompt = { .n = 0 };
     size_t len = 0;
-    if (boundary < 0 || !has_only_text(e))
+    if (boundary < 0)
         return;
+    for (size_t i = 0; i < e->input.n_chunks; i++)
+        if (e->input.chunks[i].kind != TINKER_CHUNK_TEXT)
+            return; /* images are not compared */
     const tinker_message *before = messages;
     size_t n_before = (size_t)boundary;
     c->nested = true;

@@ -45,11 +45,6 @@ static struct custom *custom_of(const struct render_variant *v)
 
 /* ---- rendering -------------------------------------------------------------------------- */
 
-static struct jv_str as_str(const tinker_text *t)
-{
-    return (struct jv_str){ t->s ? t->s : "", t->n };
-}
-
 static void append_markup(struct render_text *t, const tinker_text *text)
 {
     buf_append(&t->buf, text->s ? text->s : "", text->n);
@@ -67,7 +62,7 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
         text_init(&t, c);
         append_markup(&t, &header);
         render_set_header(out, text_encode(&t, false));
-        text_content(&t, as_str(&body));
+        text_content(&t, (struct jv_str){ body.s ? body.s : "", body.n });
         append_markup(&t, &tail);
         render_push_text(&t, out, false);
     } else {

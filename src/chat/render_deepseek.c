@@ -28,18 +28,6 @@ static bool deepseek_thinks(const struct render_call *c)
     return (c->r->flags & RENDER_THINKING) != 0;
 }
 
-/* <think>...</think> cut from a string. */
-static void put_without_thinking(struct render_text *t, struct jv_str s)
-{
-    size_t at = 0, pos = 0, begin;
-    struct jv_str inner;
-    while (parse_between(s, "<think>", "</think>", &at, &begin, &inner)) {
-        text_content(t, (struct jv_str){ s.s + pos, begin - pos });
-        pos = at;
-    }
-    text_content(t, (struct jv_str){ s.s + pos, s.n - pos });
-}
-
 /* Parts in their order; thinking in tags unless it is stripped. */
 static void deepseek_put_parts(struct render_text *t, const tinker_message *m, bool strip)
 {
@@ -80,10 +68,16 @@ static bool deepseek_put_assistant(struct render_call *c, struct render_text *t,
     const tinker_message *m = at->message;
     bool strip = !(c->r->flags & RENDER_KEEP) && m->n_tool_calls == 0 && !at->is_last;
     if (!deepseek_thinks(c) && !follows_tool) {
-        if (m->parts)
+        if (m->parts) {
             deepseek_put_parts(t, m, true);
-        else
-            put_without_thinking(t, chat_content(m));
+            return t->buf.len > 0;
+        }
+        /* A string may hold <think>...</think> itself: the blocks are cut from it. */
+        struct jv_str s = chat_content(m), inner;
+        size_t end = 0, pos = 0, begin;
+        for (; parse_between(s, "<think>", "</think>", &end, &begin, &inner); pos = end)
+            text_content(t, parse_slice(s, pos, begin));
+        text_content(t, parse_from(s, pos));
         return t->buf.len > 0;
     }
     if (m->parts)
@@ -196,23 +190,6 @@ static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
     }
 }
 
-/* The text without its tool sections and the white space before them. */
-static struct jv_str remove_call_sections(struct render_call *c, struct jv_str text)
-{
-    struct buf b;
-    size_t at = 0, pos = 0, begin;
-    struct jv_str inner;
-    buf_init(&b, c->x.arena->max);
-    while (parse_between(text, CALLS_BEGIN, CALLS_END, &at, &begin, &inner)) {
-        struct jv_str before = { text.s + pos, begin - pos };
-        before = text_trim(before, NULL, false, true);
-        buf_append(&b, before.s, before.n);
-        pos = at;
-    }
-    buf_append(&b, text.s + pos, text.n - pos);
-    return text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
-}
-
 /* Order matters: calls are read before the text is cut, and unfinished blocks are reported only
  * where nothing finished covers them. */
 static void deepseek_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
@@ -228,8 +205,18 @@ static void deepseek_parse_response(struct render_call *c, struct render_parse *
         deepseek_read_calls(c, p, inner);
     if (!parse_unterminated(c, p, text, CALLS_BEGIN, CALLS_END))
         parse_unterminated(c, p, text, CALL_BEGIN, CALL_END);
-    if (p->n_calls || p->n_unparsed)
-        text = remove_call_sections(c, text);
+    if (p->n_calls || p->n_unparsed) {
+        /* The message is the text without its tool sections and the white space before them. */
+        struct buf b;
+        size_t end = 0, pos = 0;
+        buf_init(&b, c->x.arena->max);
+        for (; parse_between(text, CALLS_BEGIN, CALLS_END, &end, &begin, &inner); pos = end) {
+            struct jv_str before = text_trim(parse_slice(text, pos, begin), NULL, false, true);
+            buf_append(&b, before.s, before.n);
+        }
+        buf_append(&b, text.s + pos, text.n - pos);
+        text = text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
+    }
     parse_blocks(c, p, text, false);
 }
 

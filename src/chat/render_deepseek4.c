@@ -222,16 +222,6 @@ static void deepseek4_put_call(struct render_text *t, const tinker_tool_call *ca
     text_markup(t, "\n" INVOKE_CLOSE);
 }
 
-static void deepseek4_put_calls(struct render_text *t, const tinker_message *m)
-{
-    text_markup(t, m->n_tool_calls > 0 ? "\n\n" CALLS_OPEN : "");
-    for (size_t i = 0; i < m->n_tool_calls && !t->c->x.failed; i++) {
-        text_markup(t, "\n");
-        deepseek4_put_call(t, &m->tool_calls[i]);
-    }
-    text_markup(t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
-}
-
 /* An answer has a header only if the turn before is the user's; otherwise (two answers in a row)
  * its text continues. `keep`: whether its thinking is shown, else the header closes the block. */
 static bool deepseek4_render_assistant(struct render_call *c, const struct render_at *at,
@@ -255,7 +245,12 @@ static bool deepseek4_render_assistant(struct render_call *c, const struct rende
         text_markup(&t, "</think>");
     }
     text_content(&t, message_join(c, m, TINKER_PART_TEXT));
-    deepseek4_put_calls(&t, m);
+    text_markup(&t, m->n_tool_calls > 0 ? "\n\n" CALLS_OPEN : "");
+    for (size_t i = 0; i < m->n_tool_calls && !c->x.failed; i++) {
+        text_markup(&t, "\n");
+        deepseek4_put_call(&t, &m->tool_calls[i]);
+    }
+    text_markup(&t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
     struct render_ids end = { &c->r->stop[0], 1 };
     render_push_ids(c, out, render_join(c, text_encode(&t, false), end));
     return !c->x.failed;
@@ -342,28 +337,6 @@ static const char *read_dsml_parameters(struct render_call *c, struct jv_str s, 
                                                     : "Invalid DSML: text outside parameters";
 }
 
-static void read_dsml_invoke(struct render_call *c, struct render_parse *p, struct jv_str section,
-                             const struct dsml_block *f)
-{
-    struct jv args = jv_dict_new(&c->x);
-    const char *why = parse_is_blank(f->name) ? "Invalid DSML: empty function name"
-                                              : read_dsml_parameters(c, f->body, args);
-    if (why)
-        parse_add_unparsed(c, p, parse_slice(section, f->begin, f->end), why);
-    else
-        parse_add_call(c, p, NULL, f->name, render_dumps(c, args));
-}
-
-/* Whether there are invocations, and nothing between them. */
-static bool is_well_formed_dsml(struct jv_str s)
-{
-    size_t pos = 0;
-    for (struct dsml_block f; find_dsml_invoke(s, pos, &f); pos = f.end)
-        if (!parse_is_blank(parse_slice(s, pos, f.begin)))
-            return false;
-    return pos > 0 && parse_is_blank(parse_slice(s, pos, s.n));
-}
-
 /* Take the calls out of text; returns what comes before them. */
 static struct jv_str read_dsml_calls(struct render_call *c, struct render_parse *p,
                                      struct jv_str text)
@@ -374,11 +347,24 @@ static struct jv_str read_dsml_calls(struct render_call *c, struct render_parse 
         return text;
     if (begin >= 2 && memcmp(text.s + begin - 2, "\n\n", 2) == 0)
         begin -= 2;
-    if (!is_well_formed_dsml(inner))
+    /* There must be invocations, and nothing between them; else the block is refused as a whole. */
+    bool well_formed = true;
+    for (struct dsml_block f; find_dsml_invoke(inner, pos, &f); pos = f.end)
+        well_formed = well_formed && parse_is_blank(parse_slice(inner, pos, f.begin));
+    well_formed = well_formed && pos > 0 && parse_is_blank(parse_from(inner, pos));
+    if (!well_formed)
         parse_add_unparsed(c, p, parse_slice(text, begin, end), "Invalid DSML: malformed invoke");
-    else
-        for (struct dsml_block f; !c->x.failed && find_dsml_invoke(inner, pos, &f); pos = f.end)
-            read_dsml_invoke(c, p, inner, &f);
+    pos = 0;
+    for (struct dsml_block f; well_formed && !c->x.failed && find_dsml_invoke(inner, pos, &f);
+         pos = f.end) {
+        struct jv args = jv_dict_new(&c->x);
+        const char *why = parse_is_blank(f.name) ? "Invalid DSML: empty function name"
+                                                 : read_dsml_parameters(c, f.body, args);
+        if (why)
+            parse_add_unparsed(c, p, parse_slice(inner, f.begin, f.end), why);
+        else
+            parse_add_call(c, p, NULL, f.name, render_dumps(c, args));
+    }
     if (!parse_is_blank(parse_slice(text, end, text.n)))
         parse_add_unparsed(c, p, parse_slice(text, end, text.n),
                            "Invalid DSML: output after calls block");

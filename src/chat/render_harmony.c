@@ -34,14 +34,6 @@ static const char *harmony_effort(const struct render_call *c)
                                          : NULL;
 }
 
-static void format_today(char out[16])
-{
-    time_t now = time(NULL);
-    struct tm tm;
-    if (!localtime_r(&now, &tm) || strftime(out, 16, "%Y-%m-%d", &tm) == 0)
-        snprintf(out, 16, "1970-01-01");
-}
-
 /* Put the built-in system message first. The date is part of the prompt, so a program that wants
  * the same tokens tomorrow fixes it in the options. */
 static void harmony_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
@@ -49,7 +41,10 @@ static void harmony_insert_system(struct render_call *c, const tinker_message **
     if (!harmony_effort(c))
         return;
     char date[16];
-    format_today(date);
+    time_t now = time(NULL);
+    struct tm tm;
+    if (!localtime_r(&now, &tm) || strftime(date, sizeof(date), "%Y-%m-%d", &tm) == 0)
+        snprintf(date, sizeof(date), "1970-01-01");
     if (*n > 0 && role_is(&(*messages)[0], "system"))
         render_warn(c, "this renderer puts its own system message before the one given");
     char *text = arena_printf(

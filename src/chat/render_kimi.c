@@ -161,26 +161,6 @@ static const char *kimi_prefill(const struct render_call *c, const tinker_messag
 
 /* ---- responses ---- */
 
-/* "functions.NAME:0": does it end in a colon and digits? */
-static bool is_call_id(struct jv_str id)
-{
-    size_t digits = 0;
-    while (digits < id.n && id.s[id.n - 1 - digits] >= '0' && id.s[id.n - 1 - digits] <= '9')
-        digits++;
-    return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':';
-}
-
-/* functions.NAME:0 -> NAME. */
-static struct jv_str cut_call_name(struct jv_str id)
-{
-    size_t colon = text_find(id, (struct jv_str){ ":", 1 }, 0);
-    struct jv_str name = { id.s, colon == SIZE_MAX ? id.n : colon };
-    size_t dot = text_find(name, (struct jv_str){ ".", 1 }, 0);
-    if (dot != SIZE_MAX)
-        name = (struct jv_str){ name.s + dot + 1, name.n - dot - 1 };
-    return name;
-}
-
 static void kimi_read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
 {
     static const struct jv_str open = { "<|tool_call_begin|>", 19 };
@@ -196,14 +176,21 @@ static void kimi_read_calls(struct render_call *c, struct render_parse *p, struc
         bool plain = !memchr(id.s, '<', id.n);
         if (plain)
             id = text_trim(id, NULL, true, true);
-        if (!plain || !is_call_id(id)) {
+        /* An id is functions.NAME:0: it ends in a colon and digits. */
+        size_t digits = 0;
+        while (digits < id.n && id.s[id.n - 1 - digits] >= '0' && id.s[id.n - 1 - digits] <= '9')
+            digits++;
+        if (!plain || digits == 0 || id.n <= digits + 1 || id.s[id.n - digits - 1] != ':') {
             at = id_at;
             continue;
         }
+        struct jv_str name = { id.s, parse_find(id, ":", 0) };
+        size_t dot = parse_find(name, ".", 0);
+        if (dot != SIZE_MAX)
+            name = parse_from(name, dot + 1);
         struct jv_str args = { section.s + sep + mid_n, end - sep - mid_n };
         struct jv_str raw = { section.s + at, end + close_n - at };
-        parse_add_checked(c, p, parse_cstr(c, id), cut_call_name(id),
-                          text_trim(args, NULL, true, true), raw);
+        parse_add_checked(c, p, parse_cstr(c, id), name, text_trim(args, NULL, true, true), raw);
         at = end + close_n;
     }
 }

@@ -104,17 +104,6 @@ void qwen_put_json_calls(struct render_text *t, const tinker_message *m)
     }
 }
 
-static void qwen3_put_header(struct render_call *c, const struct render_at *at,
-                             struct render_out *out)
-{
-    struct render_text t;
-    text_init(&t, c);
-    text_markup(&t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
-    text_name(&t, role_is(at->message, "tool") ? "user" : at->message->role);
-    text_markup(&t, "\n");
-    render_set_header(out, text_encode(&t, false));
-}
-
 static bool qwen3_render_message(struct render_call *c, const struct render_at *at,
                                  struct render_out *out)
 {
@@ -125,7 +114,12 @@ static bool qwen3_render_message(struct render_call *c, const struct render_at *
         return jx_fail(&c->x, "the conversation has no user message, so the template writes no "
                               "think block here while the prompt does; add a user message or "
                               "use the thinking renderer");
-    qwen3_put_header(c, at, out);
+    struct render_text header;
+    text_init(&header, c);
+    text_markup(&header, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
+    text_name(&header, tool ? "user" : m->role);
+    text_markup(&header, "\n");
+    render_set_header(out, text_encode(&header, false));
     /* The body is assembled first, because whether it is empty decides about the newline before
      * calls. */
     struct render_text body, t;
@@ -194,13 +188,6 @@ static void remove_think_frames(struct render_parse *p)
     p->n_parts = kept;
 }
 
-/* Parts are NUL-terminated by contract; trimming at the end may have undone that. */
-static void terminate_parts(struct render_call *c, struct render_parse *p)
-{
-    for (size_t i = 0; i < p->n_parts; i++)
-        p->parts[i].text = parse_cstr(c, (struct jv_str){ p->parts[i].text, p->parts[i].n_text });
-}
-
 void qwen_parse(struct render_call *c, struct render_parse *p, bool streaming, bool frames)
 {
     parse_stop(c, p);
@@ -210,7 +197,10 @@ void qwen_parse(struct render_call *c, struct render_parse *p, bool streaming, b
     parse_blocks(c, p, text, true);
     if (frames && p->as_list) {
         remove_think_frames(p);
-        terminate_parts(c, p);
+        /* Parts are NUL-terminated by contract; trimming at the end may have undone that. */
+        for (size_t i = 0; i < p->n_parts; i++)
+            p->parts[i].text =
+                parse_cstr(c, (struct jv_str){ p->parts[i].text, p->parts[i].n_text });
     }
     parse_unterminated(c, p, text, "<tool_call>", "</tool_call>");
 }

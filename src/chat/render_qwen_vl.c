@@ -134,14 +134,6 @@ static void put_thinking(struct render_text *t, struct jv_str s)
                                                   : "</think>");
 }
 
-/* 3.8 strips what stands before the last question, the others everything but the last message. */
-static bool strips_thinking(const struct render_call *c, const struct render_at *at)
-{
-    if (has_flag(c, RENDER_KEEP) || !role_is(at->message, "assistant"))
-        return false;
-    return has_flag(c, RENDER_Q38) ? at->index <= at->last_user : !at->is_last;
-}
-
 /* How far white space is trimmed: parts up to *first on the left, from *last on on the right.
  * Thinking does not count. */
 static void find_visible(const tinker_message *m, size_t *first, size_t *last)
@@ -156,14 +148,6 @@ static void find_visible(const tinker_message *m, size_t *first, size_t *last)
         *first = *first < i ? *first : i;
         *last = i;
     }
-}
-
-static size_t count_images(const tinker_message *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->n_parts; i++)
-        n += m->parts[i].kind == TINKER_PART_IMAGE;
-    return n;
 }
 
 /* An image between its marks.  Nemotron starts a line with it if text came before, and numbers the
@@ -188,10 +172,13 @@ static void qwen_vl_put_parts(struct render_text *t, const struct render_at *at,
                               struct render_out *out)
 {
     const tinker_message *m = at->message;
-    bool strip = strips_thinking(t->c, at);
+    /* 3.8 strips what stands before the last question, the others all but the last message. */
+    bool strip = !has_flag(t->c, RENDER_KEEP) && role_is(m, "assistant") &&
+                 (has_flag(t->c, RENDER_Q38) ? at->index <= at->last_user : !at->is_last);
     bool trim = has_flag(t->c, RENDER_Q35) && !has_flag(t->c, RENDER_NEMOTRON);
-    bool several = count_images(m) > 1;
-    size_t first, last, images = 0, before = t->buf.len;
+    size_t first, last, total = 0, images = 0, before = t->buf.len;
+    for (size_t i = 0; i < m->n_parts; i++)
+        total += m->parts[i].kind == TINKER_PART_IMAGE;
     find_visible(m, &first, &last);
     for (size_t i = 0; i < m->n_parts && !t->c->x.failed; i++) {
         struct jv_str s = chat_part_text(&m->parts[i]);
@@ -202,28 +189,10 @@ static void qwen_vl_put_parts(struct render_text *t, const struct render_at *at,
                 put_thinking(t, s);
         } else {
             images++;
-            put_image(t, &m->parts[i], t->buf.len > before, several ? images : 0, out);
+            put_image(t, &m->parts[i], t->buf.len > before, total > 1 ? images : 0, out);
             before = t->buf.len;
         }
     }
-}
-
-static void qwen_vl_put_content(struct render_text *t, const struct render_at *at,
-                                struct render_out *out)
-{
-    struct jv_str s = chat_content(at->message);
-    if (at->message->parts)
-        qwen_vl_put_parts(t, at, out);
-    else
-        text_content(t, has_flag(t->c, RENDER_Q35) ? text_trim(s, NULL, true, true) : s);
-}
-
-/* 3.8 writes numbers and booleans as JSON (true), the older templates as Python (True). */
-static void put_argument(struct render_text *t, struct jv v)
-{
-    bool text = v.kind == JV_STRING ||
-                (!has_flag(t->c, RENDER_Q38) && v.kind != JV_DICT && v.kind != JV_LIST);
-    text_content(t, text ? jv_to_str(&t->c->x, v).str : render_dumps(t->c, v));
 }
 
 static void put_xml_call(struct render_text *t, const tinker_tool_call *call)
@@ -236,7 +205,11 @@ static void put_xml_call(struct render_text *t, const tinker_tool_call *call)
         text_markup(t, "<parameter=");
         text_content(t, args.dict->pairs[i].key.str);
         text_markup(t, ">\n");
-        put_argument(t, args.dict->pairs[i].value);
+        /* 3.8 writes numbers and booleans as JSON (true), the older ones as Python (True). */
+        struct jv v = args.dict->pairs[i].value;
+        bool text = v.kind == JV_STRING ||
+                    (!has_flag(t->c, RENDER_Q38) && v.kind != JV_DICT && v.kind != JV_LIST);
+        text_content(t, text ? jv_to_str(&t->c->x, v).str : render_dumps(t->c, v));
         text_markup(t, "\n</parameter>\n");
     }
     text_markup(t, "</function>\n</tool_call>");
@@ -335,7 +308,11 @@ static bool qwen_vl_render_message(struct render_call *c, const struct render_at
     struct render_text t;
     text_init(&t, c);
     text_markup(&t, tool ? "<tool_response>\n" : "");
-    qwen_vl_put_content(&t, &at, out);
+    struct jv_str s = chat_content(at.message);
+    if (at.message->parts)
+        qwen_vl_put_parts(&t, &at, out);
+    else
+        text_content(&t, has_flag(c, RENDER_Q35) ? text_trim(s, NULL, true, true) : s);
     if (tool)
         text_markup(&t,
                     has_flag(c, RENDER_NEMOTRON) ? "\n</tool_response>\n" : "\n</tool_response>");
@@ -348,13 +325,6 @@ static bool qwen_vl_render_message(struct render_call *c, const struct render_at
 }
 
 /* ---- the system message ---- */
-
-static const char *effort_sentence(const struct render_call *c)
-{
-    if (has_flag(c, RENDER_NO_THINK | RENDER_MEDIUM))
-        return "";
-    return has_flag(c, RENDER_LOW) ? effort_low : effort_xhigh;
-}
 
 /* Text of a system message of text parts only, joined; false when it has others. */
 static bool join_system_text(struct render_call *c, const tinker_message *m, struct jv_str *out)
@@ -393,7 +363,9 @@ static tinker_message prepend_sentence(struct render_call *c, const tinker_messa
  * without a sentence is dropped. */
 static void prepare_qwen38(struct render_call *c, const tinker_message **messages, size_t *n)
 {
-    const char *sentence = effort_sentence(c);
+    const char *sentence = has_flag(c, RENDER_NO_THINK | RENDER_MEDIUM) ? ""
+                           : has_flag(c, RENDER_LOW)                    ? effort_low
+                                                                        : effort_xhigh;
     tinker_message first = { .role = "system", .content = sentence };
     struct jv_str text;
     if (*n == 0 || !role_is(&(*messages)[0], "system")) {

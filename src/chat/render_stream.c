@@ -40,14 +40,6 @@ struct tinker_parse_stream {
     int32_t prefix_ids[8];
 };
 
-/* Whether the prompt of this renderer ended in an open think block. */
-static bool opens_thinking(const tinker_renderer *r)
-{
-    if (r->flags & RENDER_NO_THINK)
-        return false;
-    return (r->flags & (RENDER_Q35 | RENDER_K25 | RENDER_THINKING)) != 0;
-}
-
 /* Tokens of "<think>" or "<think>\n", which the prompt ended with and the response continues. */
 static tinker_status find_prefix(tinker_parse_stream *s, tinker_error *err)
 {
@@ -73,7 +65,10 @@ tinker_parse_stream *tinker_parse_stream_new(const tinker_renderer *r, tinker_er
     }
     s->r = r;
     s->decoder = tinker_decoder_new(r->tokenizer, NULL, err);
-    if (!s->decoder || (opens_thinking(r) && find_prefix(s, err) != TINKER_OK)) {
+    /* Whether the prompt of this renderer ended in an open think block. */
+    bool opens = !(r->flags & RENDER_NO_THINK) &&
+                 (r->flags & (RENDER_Q35 | RENDER_K25 | RENDER_THINKING)) != 0;
+    if (!s->decoder || (opens && find_prefix(s, err) != TINKER_OK)) {
         tinker_parse_stream_free(s);
         return NULL;
     }
@@ -243,16 +238,6 @@ static bool scan_text(tinker_parse_stream *s, bool last)
 
 /* ---- public ---- */
 
-/* role_colon stops at a string, but a model may also end with EOS. */
-static bool is_stop(const tinker_parse_stream *s, int32_t token)
-{
-    for (size_t i = 0; i < s->r->n_stop; i++)
-        if (s->r->stop[i] == token)
-            return true;
-    return s->r->format == &render_role_colon &&
-           token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
-}
-
 /* Decode, then scan what is new. The header delta comes before the first text, even if that text
  * turns out to be markup. */
 static tinker_status take_tokens(tinker_parse_stream *s, const int32_t *ids, size_t n,
@@ -269,7 +254,12 @@ static tinker_status take_tokens(tinker_parse_stream *s, const int32_t *ids, siz
 
 static tinker_status take_token(tinker_parse_stream *s, int32_t token, tinker_error *err)
 {
-    if (!is_stop(s, token))
+    /* role_colon stops at a string, but a model may also end with EOS. */
+    bool stop = s->r->format == &render_role_colon &&
+                token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
+    for (size_t i = 0; i < s->r->n_stop; i++)
+        stop = stop || s->r->stop[i] == token;
+    if (!stop)
         return take_tokens(s, &token, 1, err);
     s->finished = true;
     return TINKER_OK;

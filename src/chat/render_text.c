@@ -101,12 +101,6 @@ static size_t added_token(const struct render_call *c, const char *s, size_t n, 
     return *id >= 0 && tinker_tokenizer_is_added(c->r->tokenizer, *id) ? len : 0;
 }
 
-/* Whether s begins as control tokens do: with "<|", or the fullwidth bar. */
-static bool looks_like_control(const char *s, size_t n)
-{
-    return (n > 2 && memcmp(s, "<|", 2) == 0) || (n > 4 && memcmp(s, "<\xef\xbd\x9c", 4) == 0);
-}
-
 /* A run without control tokens of the markup.  Those that a message spells stay text because they
  * are special; where they are not (DeepSeek), each is encoded on its own. */
 static void encode_content(struct render_call *c, const char *s, size_t n, tinker_tokens *out)
@@ -116,7 +110,10 @@ static void encode_content(struct render_call *c, const char *s, size_t n, tinke
     for (size_t at = 0; at < n && (p = memchr(s + at, '<', n - at)) != NULL; at += len) {
         int32_t id;
         at = (size_t)(p - s);
-        len = looks_like_control(p, n - at) ? added_token(c, p, n - at, &id) : 0;
+        /* Control tokens begin with "<|", or with '<' and the fullwidth bar. */
+        bool control = (n - at > 2 && memcmp(p, "<|", 2) == 0) ||
+                       (n - at > 4 && memcmp(p, "<\xef\xbd\x9c", 4) == 0);
+        len = control ? added_token(c, p, n - at, &id) : 0;
         if (len == 0 || tinker_tokenizer_is_special(c->r->tokenizer, id)) {
             len = len ? len : 1;
             continue;

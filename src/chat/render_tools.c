@@ -104,21 +104,9 @@ static void put_element(struct render_call *c, struct buf *b, const char *name, 
     buf_printf(b, "</%s>", name);
 }
 
-static void put_nemotron_parameter(struct render_call *c, struct buf *b, struct jv name,
-                                   struct jv p)
-{
-    static const char *const handled[] = { "name", "type", "description", "enum", NULL };
-    buf_puts(b, "\n<parameter>");
-    put_element(c, b, "name", name, put_value);
-    put_element(c, b, "type", jv_get(p, "type"), put_value);
-    put_element(c, b, "description", jv_get(p, "description"), put_trimmed);
-    put_element(c, b, "enum", jv_get(p, "enum"), put_json);
-    put_extra(c, b, p, handled);
-    buf_puts(b, "\n</parameter>");
-}
-
 static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
 {
+    static const char *const in_parameter[] = { "name", "type", "description", "enum", NULL };
     static const char *const in_params[] = { "type", "properties", "required", NULL };
     static const char *const in_tool[] = { "type", "name", "description", "parameters", NULL };
     struct jv params = jv_get(tool, "parameters"), description = jv_get(tool, "description");
@@ -128,8 +116,16 @@ static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv to
     if (description.kind == JV_STRING && text_trim(description.str, NULL, true, true).n > 0)
         put_element(c, b, "description", description, put_trimmed);
     buf_puts(b, "\n<parameters>");
-    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        put_nemotron_parameter(c, b, props.dict->pairs[i].key, props.dict->pairs[i].value);
+    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++) {
+        struct jv p = props.dict->pairs[i].value;
+        buf_puts(b, "\n<parameter>");
+        put_element(c, b, "name", props.dict->pairs[i].key, put_value);
+        put_element(c, b, "type", jv_get(p, "type"), put_value);
+        put_element(c, b, "description", jv_get(p, "description"), put_trimmed);
+        put_element(c, b, "enum", jv_get(p, "enum"), put_json);
+        put_extra(c, b, p, in_parameter);
+        buf_puts(b, "\n</parameter>");
+    }
     put_extra(c, b, params, in_params);
     put_element(c, b, "required", jv_get(params, "required"), put_json);
     buf_puts(b, "\n</parameters>");

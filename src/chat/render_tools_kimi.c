@@ -210,45 +210,10 @@ static void put_array(struct ts *t, struct jv schema, int indent)
     buf_putc(t->b, '>');
 }
 
-static void put_enum(struct ts *t, struct jv list)
-{
-    for (size_t i = 0; i < list.list->n; i++) {
-        bool text = list.list->items[i].kind == JV_STRING;
-        buf_puts(t->b, i > 0 ? " | " : "");
-        buf_puts(t->b, text ? "\"" : "");
-        jv_print(t->x, t->b, list.list->items[i]);
-        buf_puts(t->b, text ? "\"" : "");
-    }
-}
-
-static void put_union(struct ts *t, struct jv list)
-{
-    for (size_t i = 0; i < list.list->n && !t->x->failed; i++) {
-        struct jv type = list.list->items[i];
-        buf_puts(t->b, i > 0 ? " | " : "");
-        if (jv_is(type, "integer"))
-            buf_puts(t->b, "number");
-        else if (jv_is(type, "object"))
-            buf_puts(t->b, "{}");
-        else if (jv_is(type, "array"))
-            buf_puts(t->b, "Array<any>");
-        else
-            jv_print(t->x, t->b, type);
-    }
-}
-
-static void put_ref(struct ts *t, struct jv ref)
-{
-    size_t slash = text_rfind(ref.str, (struct jv_str){ "/", 1 });
-    if (jv_is(ref, "#"))
-        buf_puts(t->b, "parameters");
-    else if (slash != SIZE_MAX)
-        buf_append(t->b, ref.str.s + slash + 1, ref.str.n - slash - 1);
-}
-
 static void kimi_put_type(struct ts *t, struct jv schema, int indent)
 {
     struct jv type = jv_get(schema, "type"), list;
+    size_t slash;
     if (t->x->failed)
         return;
     switch (shape_of(t, schema)) {
@@ -259,7 +224,13 @@ static void kimi_put_type(struct ts *t, struct jv schema, int indent)
         buf_puts(t->b, "null");
         break;
     case REF:
-        put_ref(t, jv_get(schema, "$ref"));
+        /* "#" is the parameters themselves, "#/$defs/NAME" an interface. */
+        list = jv_get(schema, "$ref");
+        slash = text_rfind(list.str, (struct jv_str){ "/", 1 });
+        if (jv_is(list, "#"))
+            buf_puts(t->b, "parameters");
+        else if (slash != SIZE_MAX)
+            buf_append(t->b, list.str.s + slash + 1, list.str.n - slash - 1);
         break;
     case ANY_OF:
         list = jv_get(schema, "anyOf");
@@ -269,10 +240,28 @@ static void kimi_put_type(struct ts *t, struct jv schema, int indent)
         }
         break;
     case ENUM:
-        put_enum(t, jv_get(schema, "enum"));
+        list = jv_get(schema, "enum");
+        for (size_t i = 0; i < list.list->n; i++) {
+            bool text = list.list->items[i].kind == JV_STRING;
+            buf_puts(t->b, i > 0 ? " | " : "");
+            buf_puts(t->b, text ? "\"" : "");
+            jv_print(t->x, t->b, list.list->items[i]);
+            buf_puts(t->b, text ? "\"" : "");
+        }
         break;
-    case UNION:
-        put_union(t, type);
+    case UNION: /* "type": ["string", "null"] */
+        for (size_t i = 0; i < type.list->n && !t->x->failed; i++) {
+            struct jv one = type.list->items[i];
+            buf_puts(t->b, i > 0 ? " | " : "");
+            if (jv_is(one, "integer"))
+                buf_puts(t->b, "number");
+            else if (jv_is(one, "object"))
+                buf_puts(t->b, "{}");
+            else if (jv_is(one, "array"))
+                buf_puts(t->b, "Array<any>");
+            else
+                jv_print(t->x, t->b, one);
+        }
         break;
     case OBJECT:
         kimi_put_object(t, schema, indent);
@@ -291,21 +280,6 @@ static void kimi_put_type(struct ts *t, struct jv schema, int indent)
 
 /* ---- references ---- */
 
-static void scan_ref(struct ts *t, struct jv ref)
-{
-    if (ref.kind != JV_STRING)
-        return;
-    if (jv_is(ref, "#")) {
-        t->self_ref = true;
-        return;
-    }
-    struct jv_str name = { ref.str.s + 8, ref.str.n - 8 };
-    if (!text_starts(ref.str, "#/$defs/"))
-        jx_fail(t->x, "tool schema: unsupported reference");
-    else if (!jv_find(t->defs, jv_strn(name.s, name.n)))
-        jx_fail(t->x, "tool schema: reference to an unknown definition");
-}
-
 static void scan_schema(struct ts *t, struct jv schema);
 
 /* Collect definitions and check references of an object, before anything is written.  Parameters
@@ -323,11 +297,18 @@ static void scan_object(struct ts *t, struct jv schema)
 /* The same of any schema. */
 static void scan_schema(struct ts *t, struct jv schema)
 {
-    struct jv any = jv_get(schema, "anyOf");
+    static const char defs[] = "#/$defs/";
+    struct jv any = jv_get(schema, "anyOf"), ref = jv_get(schema, "$ref");
     if (schema.kind != JV_DICT)
         return;
     scan_object(t, schema);
-    scan_ref(t, jv_get(schema, "$ref"));
+    if (jv_is(ref, "#"))
+        t->self_ref = true;
+    else if (ref.kind == JV_STRING && !text_starts(ref.str, defs))
+        jx_fail(t->x, "tool schema: unsupported reference");
+    else if (ref.kind == JV_STRING &&
+             !jv_find(t->defs, jv_strn(ref.str.s + strlen(defs), ref.str.n - strlen(defs))))
+        jx_fail(t->x, "tool schema: reference to an unknown definition");
     scan_schema(t, jv_get(schema, "items"));
     for (size_t i = 0; jv_is_seq(any) && i < any.list->n; i++)
         scan_schema(t, any.list->items[i]);
@@ -357,30 +338,28 @@ static void put_interfaces(struct ts *t, struct jv parameters)
     }
 }
 
-static void put_function(struct ts *t, struct jv tool)
-{
-    struct jv parameters = jv_get(tool, "parameters"), text = jv_get(tool, "description");
-    t->defs = jv_dict_new(t->x);
-    t->self_ref = false;
-    scan_object(t, parameters);
-    put_interfaces(t, parameters);
-    if (jv_truth(text))
-        kimi_put_comment(t, jv_to_str(t->x, text).str, 0);
-    buf_puts(t->b, "type ");
-    jv_print(t->x, t->b, jv_get(tool, "name"));
-    buf_puts(t->b, " = (_: ");
-    if (t->self_ref)
-        buf_puts(t->b, "parameters");
-    else
-        kimi_put_object(t, parameters, 0);
-    buf_puts(t->b, ") => any;\n");
-}
-
 void kimi_typescript(struct jx *x, struct buf *out, struct jv tools)
 {
     struct ts t = { .x = x, .b = out };
     buf_puts(out, "# Tools\n\n## functions\nnamespace functions {\n");
-    for (size_t i = 0; i < tools.list->n && !x->failed; i++)
-        put_function(&t, tools.list->items[i]);
+    for (size_t i = 0; i < tools.list->n && !x->failed; i++) {
+        struct jv tool = tools.list->items[i];
+        struct jv parameters = jv_get(tool, "parameters"), text = jv_get(tool, "description");
+        /* Interfaces are written before the function that needs them. */
+        t.defs = jv_dict_new(x);
+        t.self_ref = false;
+        scan_object(&t, parameters);
+        put_interfaces(&t, parameters);
+        if (jv_truth(text))
+            kimi_put_comment(&t, jv_to_str(x, text).str, 0);
+        buf_puts(out, "type ");
+        jv_print(x, out, jv_get(tool, "name"));
+        buf_puts(out, " = (_: ");
+        if (t.self_ref)
+            buf_puts(out, "parameters");
+        else
+            kimi_put_object(&t, parameters, 0);
+        buf_puts(out, ") => any;\n");
+    }
     buf_puts(out, "}\n");
 }
