@@ -152,19 +152,6 @@ static const char *deepseek_prefill(const struct render_call *c, const tinker_me
 
 /* ---- responses ---- */
 
-/* \w+ of Python: what the reference takes for the name of a function. */
-static bool is_word_text(struct jv_str s)
-{
-    for (size_t i = 0; i < s.n;) {
-        uint32_t cp;
-        int n = utf8_decode(s.s + i, s.n - i, &cp);
-        if (n == 0 || !parse_is_word(cp))
-            return false;
-        i += (size_t)n;
-    }
-    return s.n > 0;
-}
-
 /* NAME<sep>ARGUMENTS between begin and end markers, inside one section. A begin marker whose name
  * is none is text, and the search goes on right behind it, as a regular expression's would. */
 static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
@@ -179,7 +166,14 @@ static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
         if (end == SIZE_MAX)
             return; /* nor does anything behind it end */
         struct jv_str name = { section.s + name_at, mid - name_at };
-        if (!is_word_text(name)) {
+        bool word = name.n > 0; /* \w+ of Python: what the reference takes for a function's name */
+        for (size_t i = 0; i < name.n && word;) {
+            uint32_t cp;
+            int n = utf8_decode(name.s + i, name.n - i, &cp);
+            word = n > 0 && parse_is_word(cp);
+            i += (size_t)n;
+        }
+        if (!word) {
             at = name_at;
             continue;
         }

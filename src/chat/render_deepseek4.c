@@ -172,21 +172,6 @@ static bool deepseek4_render_system(struct render_call *c, const struct render_a
     return !c->x.failed;
 }
 
-static bool deepseek4_render_user(struct render_call *c, const struct render_at *at,
-                                  struct render_out *out)
-{
-    struct render_text t;
-    if (at->prev && in_user_turn(at->prev))
-        return true;
-    text_init(&t, c);
-    deepseek4_put_opening(&t, at);
-    text_markup(&t, "<｜User｜>");
-    render_set_header(out, text_encode(&t, false));
-    text_content(&t, message_text(c, at->message));
-    render_push_text(&t, out, false);
-    return !c->x.failed;
-}
-
 /* Arguments as an object; what is none is the one argument of that name. */
 static struct jv read_call_arguments(struct render_call *c, const tinker_tool_call *call)
 {
@@ -264,8 +249,18 @@ static bool deepseek4_render_message(struct render_call *c, const struct render_
         return deepseek4_render_system(c, at, out);
     if (role_is(m, "tool_declare"))
         return true; /* it is in the system message */
-    if (in_user_turn(m))
-        return deepseek4_render_user(c, at, out);
+    if (in_user_turn(m)) {
+        struct render_text t;
+        if (at->prev && in_user_turn(at->prev))
+            return true; /* the first message of the turn has all of its text */
+        text_init(&t, c);
+        deepseek4_put_opening(&t, at);
+        text_markup(&t, "<｜User｜>");
+        render_set_header(out, text_encode(&t, false));
+        text_content(&t, message_text(c, m));
+        render_push_text(&t, out, false);
+        return !c->x.failed;
+    }
     if (role_is(m, "assistant"))
         return deepseek4_render_assistant(c, at, out);
     return jx_fail(&c->x, "role %s is not supported", m->role);

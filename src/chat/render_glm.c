@@ -220,18 +220,6 @@ static void glm_sort_results(struct render_call *c, const tinker_message **messa
 
 /* ---- responses ---- */
 
-/* Length of the name at the start of s: letters, digits, underscores, hyphens, full stops. */
-static size_t measure_name(struct jv_str s)
-{
-    size_t at = 0;
-    uint32_t cp;
-    int n;
-    while (at < s.n && (n = utf8_decode(s.s + at, s.n - at, &cp)) > 0 &&
-           (parse_is_word(cp) || cp == '-' || cp == '.'))
-        at += (size_t)n;
-    return at;
-}
-
 struct pair {
     size_t begin, end; /* of all of it */
     struct jv_str key, value;
@@ -272,7 +260,12 @@ static const char *read_glm_call(struct render_call *c, struct render_parse *p, 
     if (raw.n < 11 + 12 || !text_ends(raw, "</tool_call>")) /* what follows a NUL is cut */
         return malformed;
     struct jv_str s = text_trim((struct jv_str){ raw.s + 11, raw.n - 11 - 12 }, NULL, true, true);
-    size_t n = measure_name(s), pos = 0;
+    size_t n = 0, pos = 0;
+    uint32_t cp;
+    /* A name is letters, digits, underscores, hyphens and full stops. */
+    for (int len; n < s.n && (len = utf8_decode(s.s + n, s.n - n, &cp)) > 0; n += (size_t)len)
+        if (!parse_is_word(cp) && cp != '-' && cp != '.')
+            break;
     if (n == 0)
         return malformed;
     struct jv_str name = { s.s, n }, body = text_trim(parse_from(s, n), NULL, true, true);

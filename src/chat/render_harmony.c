@@ -62,27 +62,6 @@ static void harmony_insert_system(struct render_call *c, const tinker_message **
     *messages = render_insert(c, *messages, n, 0, system);
 }
 
-/* The result of a tool: the tool is the author and addresses the assistant. "functions." is added
- * where the caller left it out. */
-static void harmony_render_tool(struct render_call *c, const tinker_message *m,
-                                struct render_out *out)
-{
-    struct render_text t;
-    const char *name = m->name && *m->name ? m->name : "unknown";
-    if (name != m->name)
-        render_warn(c, "a tool message without name: rendered as functions.unknown");
-    text_init(&t, c);
-    text_markup(&t, "<|start|>");
-    text_markup(&t, strncmp(name, "functions.", 10) == 0 ? "" : "functions.");
-    text_content(&t, chat_text(name, 0));
-    text_markup(&t, " to=assistant");
-    render_set_header(out, text_encode(&t, false));
-    text_markup(&t, "<|channel|>commentary<|message|>");
-    text_content(&t, message_text(c, m));
-    text_markup(&t, "<|end|>");
-    render_push_text(&t, out, false);
-}
-
 /* An answer is up to three kinds of sections: analysis, commentary before calls, and the calls or
  * the final text. The header has written "<|start|>assistant" for the first of them, so each
  * further section begins with its own, and the first call may follow the header directly. */
@@ -123,11 +102,25 @@ static bool harmony_render_message(struct render_call *c, const struct render_at
                                    struct render_out *out)
 {
     const tinker_message *m = at->message;
+    struct render_text t;
     if (role_is(m, "tool")) {
-        harmony_render_tool(c, m, out);
+        /* The tool is the author and addresses the assistant.  "functions." is added where the
+         * caller left it out. */
+        const char *name = m->name && *m->name ? m->name : "unknown";
+        if (name != m->name)
+            render_warn(c, "a tool message without name: rendered as functions.unknown");
+        text_init(&t, c);
+        text_markup(&t, "<|start|>");
+        text_markup(&t, strncmp(name, "functions.", 10) == 0 ? "" : "functions.");
+        text_content(&t, chat_text(name, 0));
+        text_markup(&t, " to=assistant");
+        render_set_header(out, text_encode(&t, false));
+        text_markup(&t, "<|channel|>commentary<|message|>");
+        text_content(&t, message_text(c, m));
+        text_markup(&t, "<|end|>");
+        render_push_text(&t, out, false);
         return !c->x.failed;
     }
-    struct render_text t;
     bool internal = role_is(m, harmony_system_role), system = role_is(m, "system");
     text_init(&t, c);
     text_markup(&t, "<|start|>");
@@ -161,27 +154,6 @@ static struct jv_str find_header_word(struct jv_str header, const char *key)
     return (struct jv_str){ NULL, 0 };
 }
 
-/* One section of a response by its header: a recipient makes it a call, otherwise the channel
- * decides. Sections of unknown channels are dropped, as the reference does. */
-static void add_section(struct render_call *c, struct render_parse *p, struct jv_str header,
-                        struct jv_str body, struct jv_str raw)
-{
-    struct jv_str channel = find_header_word(header, "<|channel|>");
-    struct jv_str to = find_header_word(header, "to=");
-    struct jv_str trimmed = text_trim(body, NULL, true, true);
-    if (trimmed.n == 0)
-        return;
-    if (text_starts(to, "functions.")) {
-        struct jv_str name = { to.s + 10, to.n - 10 };
-        parse_add_checked(c, p, NULL, name, trimmed, raw);
-    } else if (jv_is(jv_strn(channel.s, channel.n), "analysis")) {
-        parse_add_part(c, p, TINKER_PART_THINKING, body);
-    } else if (jv_is(jv_strn(channel.s, channel.n), "final") ||
-               jv_is(jv_strn(channel.s, channel.n), "commentary")) {
-        parse_add_part(c, p, TINKER_PART_TEXT, body);
-    }
-}
-
 /* Walk over "HEADER<|message|>BODY END". END is the first of three markers, or the end of the text,
  * since the stop token itself was cut off. */
 static void read_sections(struct render_call *c, struct render_parse *p, struct jv_str text)
@@ -205,26 +177,23 @@ static void read_sections(struct render_call *c, struct render_parse *p, struct 
             }
         }
         struct jv_str raw = { header.s, (size_t)(text.s + after - header.s) };
-        add_section(c, p, header, (struct jv_str){ text.s + body, end - body }, raw);
         at = after;
+        /* A recipient makes the section a call, otherwise the channel decides.  Sections of unknown
+         * channels are dropped, as the reference does. */
+        struct jv_str name = find_header_word(header, "<|channel|>");
+        struct jv_str to = find_header_word(header, "to=");
+        struct jv channel = jv_strn(name.s, name.n);
+        struct jv_str content = parse_slice(text, body, end);
+        struct jv_str trimmed = text_trim(content, NULL, true, true);
+        if (trimmed.n == 0)
+            continue;
+        if (text_starts(to, "functions."))
+            parse_add_checked(c, p, NULL, parse_from(to, 10), trimmed, raw);
+        else if (jv_is(channel, "analysis"))
+            parse_add_part(c, p, TINKER_PART_THINKING, content);
+        else if (jv_is(channel, "final") || jv_is(channel, "commentary"))
+            parse_add_part(c, p, TINKER_PART_TEXT, content);
     }
-}
-
-/* A header that names a function, without arguments that were parsed: the model ran out of tokens
- * in between. Counting suffices, because every parsed or unparsed call had one header. */
-static void report_dangling_call(struct render_call *c, struct render_parse *p, struct jv_str text)
-{
-    size_t intents = 0;
-    for (size_t at = 0; (at = parse_find(text, "to=functions.", at)) != SIZE_MAX; at += 13)
-        intents++;
-    if (intents <= p->n_calls + p->n_unparsed)
-        return;
-    size_t start = text_rfind(text, (struct jv_str){ "<|start|>", 9 });
-    if (start != SIZE_MAX)
-        text = (struct jv_str){ text.s + start, text.n - start };
-    parse_add_unparsed(c, p, text,
-                       "unterminated tool block: 'to=functions.' tool-call header without a "
-                       "parsable arguments payload");
 }
 
 /* Two kinds of stop tokens: <|return|> and <|call|>, at most one of each. The content before the
@@ -254,7 +223,18 @@ static void harmony_parse_response(struct render_call *c, struct render_parse *p
         return;
     p->termination = TINKER_TERMINATION_STOP_SEQUENCE;
     read_sections(c, p, p->content);
-    report_dangling_call(c, p, p->content);
+    /* A header that names a function, without arguments that were parsed: the model ran out of
+     * tokens in between.  Counting suffices, as every call, parsed or not, had one header. */
+    struct jv_str text = p->content;
+    size_t intents = 0;
+    for (size_t i = 0; (i = parse_find(text, "to=functions.", i)) != SIZE_MAX; i += 13)
+        intents++;
+    if (intents <= p->n_calls + p->n_unparsed)
+        return;
+    size_t start = text_rfind(text, (struct jv_str){ "<|start|>", 9 });
+    parse_add_unparsed(c, p, start == SIZE_MAX ? text : parse_from(text, start),
+                       "unterminated tool block: 'to=functions.' tool-call header without a "
+                       "parsable arguments payload");
 }
 
 const struct render_format render_harmony = {

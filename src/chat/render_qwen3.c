@@ -64,34 +64,6 @@ static void qwen3_put_parts(struct render_text *t, const struct render_at *at, b
     }
 }
 
-/* String content with an inline block: normalized as the template does. */
-static void put_inline_thinking(struct render_text *t, struct jv_str s, size_t close)
-{
-    struct jv_str reasoning = { s.s, close };
-    size_t open = text_rfind(reasoning, (struct jv_str){ "<think>", 7 });
-    if (open != SIZE_MAX)
-        reasoning = (struct jv_str){ s.s + open + 7, close - open - 7 };
-    put_think_frame(t, reasoning);
-    text_content(t, skip_newlines((struct jv_str){ s.s + close + 8, s.n - close - 8 }));
-}
-
-static void qwen3_put_content(struct render_call *c, struct render_text *t,
-                              const struct render_at *at, bool framed)
-{
-    const tinker_message *m = at->message;
-    bool strip = !(c->r->flags & RENDER_KEEP) && role_is(m, "assistant") && !at->is_last;
-    if (m->parts) {
-        qwen3_put_parts(t, at, framed, strip);
-        return;
-    }
-    struct jv_str s = chat_content(m);
-    size_t close = framed ? text_find(s, (struct jv_str){ "</think>", 8 }, 0) : SIZE_MAX;
-    if (close == SIZE_MAX)
-        text_content(t, s);
-    else
-        put_inline_thinking(t, s, close);
-}
-
 void qwen_put_json_calls(struct render_text *t, const tinker_message *m)
 {
     for (size_t i = 0; i < m->n_tool_calls && !t->c->x.failed; i++) {
@@ -125,7 +97,22 @@ static bool qwen3_render_message(struct render_call *c, const struct render_at *
     struct render_text body, t;
     text_init(&body, c);
     text_init(&t, c);
-    qwen3_put_content(c, &body, at, framed);
+    bool strip = !(c->r->flags & RENDER_KEEP) && role_is(m, "assistant") && !at->is_last;
+    struct jv_str s = chat_content(m);
+    size_t close = framed && !m->parts ? parse_find(s, "</think>", 0) : SIZE_MAX;
+    if (m->parts) {
+        qwen3_put_parts(&body, at, framed, strip);
+    } else if (close == SIZE_MAX) {
+        text_content(&body, s);
+    } else {
+        /* String content with an inline block: normalized as the template does. */
+        struct jv_str reasoning = parse_slice(s, 0, close);
+        size_t open = text_rfind(reasoning, (struct jv_str){ "<think>", 7 });
+        if (open != SIZE_MAX)
+            reasoning = parse_from(reasoning, open + 7);
+        put_think_frame(&body, reasoning);
+        text_content(&body, skip_newlines(parse_from(s, close + 8)));
+    }
     if (!buf_ok(&body.buf))
         jx_nomem(&c->x);
     bool has_text = body.buf.len > 0;

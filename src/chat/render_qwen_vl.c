@@ -32,26 +32,22 @@ static bool has_flag(const struct render_call *c, unsigned flag)
 
 /* ---- headers ---- */
 
-/* Nemotron closes the block in the header of every answer without (visible) reasoning. Its smaller
- * models leave a newline where reasoning was removed before text. */
-static const char *choose_nemotron_block(const struct render_call *c, const struct render_at *at)
-{
-    const tinker_message *m = at->message;
-    bool historical = at->index < at->last_user, thought = message_has_thinking(m);
-    if (thought && (!historical || has_flag(c, RENDER_KEEP)))
-        return "";
-    if (historical && thought && !has_flag(c, RENDER_ULTRA) && message_has_text_part(m) &&
-        m->n_tool_calls == 0)
-        return "<think></think>\n";
-    return "<think></think>";
-}
-
 /* The think block that the header of an assistant message ends with. */
 static const char *choose_header_block(const struct render_call *c, const struct render_at *at)
 {
     static const char empty[] = "<think>\n\n</think>\n\n";
-    if (has_flag(c, RENDER_NEMOTRON))
-        return choose_nemotron_block(c, at);
+    if (has_flag(c, RENDER_NEMOTRON)) {
+        /* Nemotron closes the block in the header of every answer without (visible) reasoning.
+         * Its smaller models leave a newline where reasoning was removed before text. */
+        const tinker_message *m = at->message;
+        bool historical = at->index < at->last_user, thought = message_has_thinking(m);
+        if (thought && (!historical || has_flag(c, RENDER_KEEP)))
+            return "";
+        if (historical && thought && !has_flag(c, RENDER_ULTRA) && message_has_text_part(m) &&
+            m->n_tool_calls == 0)
+            return "<think></think>\n";
+        return "<think></think>";
+    }
     if (has_flag(c, RENDER_Q38)) {
         if (!has_flag(c, RENDER_KEEP) && at->index <= at->last_user)
             return "";
@@ -122,18 +118,6 @@ static bool qwen_vl_encode_suffix(struct render_call *c, const char *role,
 
 /* ---- bodies ---- */
 
-/* The dialects differ in the newlines around the reasoning. */
-static void put_thinking(struct render_text *t, struct jv_str s)
-{
-    const struct render_call *c = t->c;
-    text_markup(t, has_flag(c, RENDER_Q35) ? "<think>\n" : "<think>");
-    text_content(t, s);
-    text_markup(t, has_flag(c, RENDER_ULTRA)      ? "</think>"
-                   : has_flag(c, RENDER_NEMOTRON) ? "\n</think>\n"
-                   : has_flag(c, RENDER_Q35)      ? "\n</think>\n\n"
-                                                  : "</think>");
-}
-
 /* How far white space is trimmed: parts up to *first on the left, from *last on on the right.
  * Thinking does not count. */
 static void find_visible(const tinker_message *m, size_t *first, size_t *last)
@@ -185,8 +169,15 @@ static void qwen_vl_put_parts(struct render_text *t, const struct render_at *at,
         if (m->parts[i].kind == TINKER_PART_TEXT) {
             text_content(t, trim ? text_trim(s, NULL, i <= first, i >= last) : s);
         } else if (m->parts[i].kind == TINKER_PART_THINKING) {
-            if (!strip)
-                put_thinking(t, s);
+            if (strip)
+                continue;
+            /* The dialects differ in the newlines around the reasoning. */
+            text_markup(t, has_flag(t->c, RENDER_Q35) ? "<think>\n" : "<think>");
+            text_content(t, s);
+            text_markup(t, has_flag(t->c, RENDER_ULTRA)      ? "</think>"
+                           : has_flag(t->c, RENDER_NEMOTRON) ? "\n</think>\n"
+                           : has_flag(t->c, RENDER_Q35)      ? "\n</think>\n\n"
+                                                             : "</think>");
         } else {
             images++;
             put_image(t, &m->parts[i], t->buf.len > before, total > 1 ? images : 0, out);
@@ -215,19 +206,6 @@ static void put_xml_call(struct render_text *t, const tinker_tool_call *call)
     text_markup(t, "</function>\n</tool_call>");
 }
 
-static bool has_visible(const tinker_message *m)
-{
-    if (!m->parts)
-        return text_trim(chat_content(m), NULL, true, true).n > 0;
-    for (size_t i = 0; i < m->n_parts; i++) {
-        struct jv_str s = text_trim(chat_part_text(&m->parts[i]), NULL, true, true);
-        if (m->parts[i].kind == TINKER_PART_IMAGE ||
-            (m->parts[i].kind == TINKER_PART_TEXT && s.n > 0))
-            return true;
-    }
-    return false;
-}
-
 /* How calls are set off from the text before them. */
 static void qwen_vl_put_calls(struct render_text *t, const tinker_message *m)
 {
@@ -238,8 +216,13 @@ static void qwen_vl_put_calls(struct render_text *t, const tinker_message *m)
         return;
     }
     bool nemotron = has_flag(c, RENDER_NEMOTRON);
+    bool visible = !m->parts && !parse_is_blank(chat_content(m));
+    for (size_t i = 0; m->parts && i < m->n_parts; i++)
+        visible =
+            visible || m->parts[i].kind == TINKER_PART_IMAGE ||
+            (m->parts[i].kind == TINKER_PART_TEXT && !parse_is_blank(chat_part_text(&m->parts[i])));
     if (!nemotron)
-        text_markup(t, has_visible(m) ? "\n\n" : "");
+        text_markup(t, visible ? "\n\n" : "");
     else if (has_flag(c, RENDER_ULTRA) || !message_has_thinking_part(m) || message_has_text_part(m))
         text_markup(t, "\n");
     for (size_t i = 0; i < m->n_tool_calls && !c->x.failed; i++) {
@@ -326,16 +309,6 @@ static bool qwen_vl_render_message(struct render_call *c, const struct render_at
 
 /* ---- the system message ---- */
 
-/* Text of a system message of text parts only, joined; false when it has others. */
-static bool join_system_text(struct render_call *c, const tinker_message *m, struct jv_str *out)
-{
-    for (size_t i = 0; m->parts && i < m->n_parts; i++)
-        if (m->parts[i].kind != TINKER_PART_TEXT)
-            return false;
-    *out = text_trim(message_join(c, m, TINKER_PART_TEXT), NULL, true, true);
-    return true;
-}
-
 /* The sentence goes before the parts of a message that is not only text. */
 static tinker_message prepend_sentence(struct render_call *c, const tinker_message *m,
                                        const char *sentence)
@@ -373,7 +346,12 @@ static void prepare_qwen38(struct render_call *c, const tinker_message **message
             *messages = render_insert(c, *messages, n, 0, first);
         return;
     }
-    if (!join_system_text(c, &(*messages)[0], &text)) {
+    const tinker_message *system = &(*messages)[0];
+    bool only_text = true;
+    for (size_t i = 0; system->parts && i < system->n_parts; i++)
+        only_text = only_text && system->parts[i].kind == TINKER_PART_TEXT;
+    text = text_trim(message_join(c, system, TINKER_PART_TEXT), NULL, true, true);
+    if (!only_text) {
         first = prepend_sentence(c, &(*messages)[0], sentence);
         ++*messages;
         --*n;
@@ -419,16 +397,6 @@ static void qwen_vl_prepare(struct render_call *c, const tinker_message **messag
 
 /* ---- responses ---- */
 
-/* "NAME>" at s: the name without a newline; its length including '>', or 0. */
-static size_t read_tag_name(struct jv_str s, struct jv_str *name)
-{
-    size_t end = text_find(s, (struct jv_str){ ">", 1 }, 0);
-    if (end == SIZE_MAX || end == 0 || memchr(s.s, '\n', end))
-        return 0;
-    *name = text_trim((struct jv_str){ s.s, end }, NULL, true, true);
-    return end + 1;
-}
-
 /* Parameters of a function block into a dict; the reason when it is malformed. */
 static const char *read_xml_parameters(struct render_call *c, struct jv_str body, struct jv args)
 {
@@ -472,9 +440,11 @@ static const char *read_xml_call(struct render_call *c, struct render_parse *p, 
     s = text_trim((struct jv_str){ s.s + 11, s.n - 23 }, NULL, true, true);
     if (!text_starts(s, "<function=") || !text_ends(s, "</function>"))
         return malformed;
-    size_t used = read_tag_name(parse_from(s, 10), &name);
-    if (used == 0 || 10 + used + 11 > s.n)
+    /* "<function=NAME>": the name has no newline, and "</function>" follows behind it. */
+    size_t used = parse_find(s, ">", 10) - 10 + 1;
+    if (used <= 1 || used > s.n || 10 + used + 11 > s.n || memchr(s.s + 10, '\n', used - 1))
         return malformed;
+    name = text_trim((struct jv_str){ s.s + 10, used - 1 }, NULL, true, true);
     if (name.n == 0)
         return "Missing function name";
     struct jv_str body = { s.s + 10 + used, s.n - 10 - used - 11 };

@@ -267,27 +267,6 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status check_options(tinker_renderer *r, const tinker_renderer_options *opts,
-                                   tinker_error *err)
-{
-    static const tinker_renderer_options defaults = TINKER_RENDERER_OPTIONS_INIT;
-    r->opts = defaults;
-    if (opts &&
-        opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_renderer_options", err) != TINKER_OK)
-        return TINKER_EINVAL;
-    if (r->opts.date && strlen(r->opts.date) >= sizeof(r->date))
-        return err_set(err, TINKER_EINVAL, "date \"%s\" is not of the form YYYY-MM-DD",
-                       r->opts.date);
-    if (r->opts.date)
-        snprintf(r->date, sizeof(r->date), "%s", r->opts.date);
-    r->opts.date = NULL;
-    if (r->opts.thinking_in_history > 0)
-        r->flags |= RENDER_KEEP;
-    else if (r->opts.thinking_in_history < 0)
-        r->flags &= ~(unsigned)RENDER_KEEP;
-    return TINKER_OK;
-}
-
 tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *tokenizer,
                                      const tinker_renderer_options *opts, tinker_error *err)
 {
@@ -313,7 +292,22 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
     r->format = v->format;
     r->flags = v->flags;
     r->tokenizer = (tinker_tokenizer *)tokenizer; /* only ever read */
-    if (check_options(r, opts, err) != TINKER_OK || find_tokens(r, err) != TINKER_OK) {
+    static const tinker_renderer_options defaults = TINKER_RENDERER_OPTIONS_INIT;
+    tinker_status status = TINKER_OK;
+    r->opts = defaults;
+    if (opts)
+        status = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_renderer_options", err);
+    const char *date = r->opts.date;
+    if (status == TINKER_OK && date && strlen(date) >= sizeof(r->date))
+        status = err_set(err, TINKER_EINVAL, "date \"%s\" is not of the form YYYY-MM-DD", date);
+    else if (status == TINKER_OK && date)
+        snprintf(r->date, sizeof(r->date), "%s", date);
+    r->opts.date = NULL; /* the caller's text is not kept */
+    if (r->opts.thinking_in_history > 0)
+        r->flags |= RENDER_KEEP;
+    else if (r->opts.thinking_in_history < 0)
+        r->flags &= ~(unsigned)RENDER_KEEP;
+    if (status != TINKER_OK || find_tokens(r, err) != TINKER_OK) {
         tinker_renderer_free(r);
         return NULL;
     }

@@ -37,23 +37,7 @@ static struct jv wrap_tool(struct render_call *c, struct jv tool)
     return wrapped;
 }
 
-/* ---- Qwen3 ---- */
-
-static void put_qwen3_tools(struct render_call *c, struct buf *b, struct jv tools)
-{
-    buf_puts(b, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
-                "You are provided with function signatures within <tools></tools> XML tags:\n"
-                "<tools>\n");
-    for (size_t i = 0; i < tools.list->n; i++) {
-        put_json(c, b, wrap_tool(c, tools.list->items[i]));
-        buf_putc(b, '\n');
-    }
-    buf_puts(b, "</tools>\n\nFor each function call, return a json object with function name and "
-                "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-                "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
-}
-
-/* ---- Qwen3.5, Nemotron ---- */
+/* ---- Qwen, Nemotron ---- */
 
 static void put_value(struct render_call *c, struct buf *b, struct jv v)
 {
@@ -172,8 +156,20 @@ void qwen_tools(struct render_call *c, struct jv tools, const char *system, stru
     }
     if (any && xml)
         put_xml_tools(c, &b, tools);
-    else if (any)
-        put_qwen3_tools(c, &b, tools);
+    if (any && !xml) {
+        buf_puts(&b,
+                 "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+                 "You are provided with function signatures within <tools></tools> XML tags:\n"
+                 "<tools>\n");
+        for (size_t i = 0; i < tools.list->n; i++) {
+            put_json(c, &b, wrap_tool(c, tools.list->items[i]));
+            buf_putc(&b, '\n');
+        }
+        buf_puts(&b,
+                 "</tools>\n\nFor each function call, return a json object with function name and "
+                 "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+                 "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
+    }
     if (!system_first && *system) {
         buf_puts(&b, any ? "\n\n" : "");
         buf_puts(&b, system);
@@ -271,20 +267,6 @@ void deepseek4_tools(struct render_call *c, struct jv tools, const char *system,
 
 /* ---- GLM ---- */
 
-static void put_glm_tool(struct render_call *c, struct buf *b, struct jv tool)
-{
-    static const char *const hidden[] = { "defer_loading", "strict", NULL };
-    struct jv shown = jv_dict_new(&c->x);
-    if (jv_truth(jv_get(tool, "defer_loading")))
-        return;
-    for (size_t i = 0; tool.kind == JV_DICT && i < tool.dict->n; i++)
-        if (!is_listed(tool.dict->pairs[i].key, hidden))
-            jv_put(&c->x, shown, tool.dict->pairs[i].key, tool.dict->pairs[i].value);
-    struct jv_str s = render_dumps_utf8(c, shown);
-    buf_append(b, s.s, s.n);
-    buf_putc(b, '\n');
-}
-
 void glm_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -294,8 +276,19 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
             &b, "\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
                 "You are provided with function signatures within <tools></tools> XML tags:\n"
                 "<tools>\n");
-        for (size_t i = 0; i < tools.list->n; i++)
-            put_glm_tool(c, &b, tools.list->items[i]);
+        for (size_t i = 0; i < tools.list->n; i++) {
+            /* Two fields are for the service only; a deferred tool is declared later. */
+            static const char *const hidden[] = { "defer_loading", "strict", NULL };
+            struct jv tool = tools.list->items[i], shown = jv_dict_new(&c->x);
+            if (jv_truth(jv_get(tool, "defer_loading")))
+                continue;
+            for (size_t k = 0; tool.kind == JV_DICT && k < tool.dict->n; k++)
+                if (!is_listed(tool.dict->pairs[k].key, hidden))
+                    jv_put(&c->x, shown, tool.dict->pairs[k].key, tool.dict->pairs[k].value);
+            struct jv_str s = render_dumps_utf8(c, shown);
+            buf_append(&b, s.s, s.n);
+            buf_putc(&b, '\n');
+        }
         buf_puts(
             &b, "</tools>\n\nFor each function call, output the function name and arguments within "
                 "the following XML format:\n<tool_call>{function-name}<arg_key>{arg-key-1}"

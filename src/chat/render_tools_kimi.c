@@ -68,21 +68,6 @@ static enum shape shape_of(struct ts *t, struct jv schema)
     return ANY;
 }
 
-static const char *const *constraints_of(enum shape shape, struct jv type)
-{
-    static const char *const strings[] = { "maxLength", "minLength", "pattern", NULL };
-    static const char *const numbers[] = { "maximum", "minimum", NULL };
-    static const char *const arrays[] = { "maxItems", "minItems", NULL };
-    static const char *const none[] = { NULL };
-    if (shape == ARRAY)
-        return arrays;
-    if (shape == SCALAR && jv_is(type, "string"))
-        return strings;
-    if (shape == SCALAR && (jv_is(type, "number") || jv_is(type, "integer")))
-        return numbers;
-    return none;
-}
-
 /* Description and constraints above an entry; whether anything was written. */
 static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
 {
@@ -92,8 +77,21 @@ static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
         kimi_put_comment(t, jv_to_str(t->x, text).str, indent);
     if (schema.kind != JV_DICT)
         return any;
-    const char *const *key = constraints_of(shape_of(t, schema), jv_get(schema, "type"));
-    for (; *key; key++) { /* the lists are in sorted order */
+    /* Which constraints are worth a comment depends on the type; each list is sorted. */
+    static const char *const strings[] = { "maxLength", "minLength", "pattern", NULL };
+    static const char *const numbers[] = { "maximum", "minimum", NULL };
+    static const char *const arrays[] = { "maxItems", "minItems", NULL };
+    static const char *const none[] = { NULL };
+    enum shape shape = shape_of(t, schema);
+    struct jv type = jv_get(schema, "type");
+    const char *const *key = none;
+    if (shape == ARRAY)
+        key = arrays;
+    else if (shape == SCALAR && jv_is(type, "string"))
+        key = strings;
+    else if (shape == SCALAR && (jv_is(type, "number") || jv_is(type, "integer")))
+        key = numbers;
+    for (; *key; key++) {
         struct jv v = jv_get(schema, *key);
         if (v.kind == JV_UNDEFINED)
             continue;

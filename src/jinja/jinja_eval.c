@@ -576,25 +576,13 @@ static void exec_set(struct jinja_run *r, const struct jinja_node *s)
     jv_put(r->x, ns, jv_strn(s->attrs->s, s->attrs->n), v);
 }
 
-/* "{% with a = 1, b = a %}": the values are evaluated in the outer scope. */
-static enum flow exec_with(struct jinja_run *r, const struct jinja_node *s)
-{
-    enum flow flow = FLOW_NEXT;
-    struct jinja_frame *saved = r->frame, *frame = push_frame(r, saved);
-    for (size_t i = 0; i < s->n_keys && !r->x->failed; i++)
-        set_var(r, frame, s->keys[i], eval_expr(r, s->kwargs[i]));
-    r->frame = frame;
-    if (!r->x->failed)
-        flow = exec_body(r, s->body);
-    r->frame = saved;
-    return flow;
-}
-
 /* One statement. What it prints goes to r->out. */
 static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv v;
     struct jinja_args args;
+    struct jinja_frame *saved = r->frame, *frame;
+    enum flow flow;
     switch (s->kind) {
     case ST_TEXT:
         jv_print(r->x, r->out, s->value);
@@ -642,7 +630,14 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
             jv_print(r->x, r->out, v);
         break;
     case ST_WITH:
-        return exec_with(r, s);
+        /* "{% with a = 1, b = a %}": the values are evaluated in the outer scope. */
+        frame = push_frame(r, saved);
+        for (size_t i = 0; i < s->n_keys && !r->x->failed; i++)
+            set_var(r, frame, s->keys[i], eval_expr(r, s->kwargs[i]));
+        r->frame = frame;
+        flow = r->x->failed ? FLOW_NEXT : exec_body(r, s->body);
+        r->frame = saved;
+        return flow;
     case ST_GROUP:
         return exec_body(r, s->body);
     case ST_BREAK:

@@ -227,27 +227,24 @@ static struct jv filter_abs(struct jinja_run *r, struct jv_str name, struct jv v
     return v;
 }
 
-static struct jv_str make_padding(struct jx *x, struct jv width)
-{
-    enum { WIDTH_MAX = 4096 };
-    if (width.kind == JV_STRING)
-        return width.str;
-    char *spaces = jx_alloc(x, WIDTH_MAX);
-    if (width.kind != JV_INT || width.i > WIDTH_MAX || !spaces) {
-        jx_fail(x, "indent needs a width of at most %d, or a string", WIDTH_MAX);
-        return (struct jv_str){ "", 0 };
-    }
-    memset(spaces, ' ', WIDTH_MAX);
-    return (struct jv_str){ spaces, width.i > 0 ? (size_t)width.i : 0 };
-}
-
 /* indent(width=4, first=false, blank=false).  Like the reference it looks at the lines of the
  * text and a newline, so that a newline at the end stays and begins a blank line. */
 static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
     (void)name;
-    struct jv_str pad = make_padding(r->x, jinja_arg(a, 0, "width", jv_int(4)));
+    enum { WIDTH_MAX = 4096 };
+    struct jv width = jinja_arg(a, 0, "width", jv_int(4));
+    struct jv_str pad = width.str; /* a width that is a string is the indentation itself */
+    if (width.kind != JV_STRING) {
+        char *spaces = jx_alloc(r->x, WIDTH_MAX);
+        if (width.kind != JV_INT || width.i > WIDTH_MAX || !spaces) {
+            jx_fail(r->x, "indent needs a width of at most %d, or a string", WIDTH_MAX);
+            return jv_undefined(NULL);
+        }
+        memset(spaces, ' ', WIDTH_MAX);
+        pad = (struct jv_str){ spaces, width.i > 0 ? (size_t)width.i : 0 };
+    }
     struct jv text = jinja_binary(r->x, OP_CONCAT, v, jv_str("\n"));
     bool first = jv_truth(jinja_arg(a, 1, "first", jv_bool(false)));
     bool blank = jv_truth(jinja_arg(a, 2, "blank", jv_bool(false)));

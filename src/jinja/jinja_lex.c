@@ -104,18 +104,6 @@ static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
     }
 }
 
-static bool skip_comment(struct lexer *l)
-{
-    const char *start = l->p;
-    while (l->p < l->end && !looking_at(l, "#}"))
-        advance_lexer(l, 1);
-    if (l->p >= l->end)
-        return fail_lexing(l, "comment is not closed");
-    char sign = l->p > start ? l->p[-1] : 0; /* {#-#} has one sign, not two */
-    close_tag(l, 2, sign == '-' || sign == '+' ? sign : 0, true);
-    return true;
-}
-
 /* ---- inside tags ---- */
 
 /* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. */
@@ -385,8 +373,19 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         if (tag != '#')
             push_token(&l, tag == '{' ? TOK_VAR_BEGIN : TOK_BLOCK_BEGIN, l.p, 0);
         advance_lexer(&l, sign ? 3 : 2);
-        if (tag == '#' ? !skip_comment(&l) : !lex_tag(&l, tag == '%'))
+        if (tag == '#') {
+            const char *body = l.p;
+            while (l.p < l.end && !looking_at(&l, "#}"))
+                advance_lexer(&l, 1);
+            if (l.p >= l.end) {
+                fail_lexing(&l, "comment is not closed");
+                break;
+            }
+            char last = l.p > body ? l.p[-1] : 0; /* {#-#} has one sign, not two */
+            close_tag(&l, 2, last == '-' || last == '+' ? last : 0, true);
+        } else if (!lex_tag(&l, tag == '%')) {
             break;
+        }
         start = l.p;
     }
     if (!x->failed && l.p > start)

@@ -170,23 +170,6 @@ static struct jinja_node *parse_items(struct jinja_parser *p, enum jinja_kind ki
     return jinja_expect_op(p, close) ? node : NULL;
 }
 
-/* Both spellings of constants are in use: Jinja's true and Python's True. */
-static struct jinja_node *parse_name(struct jinja_parser *p)
-{
-    struct jv_str name = p->at->text;
-    if (jinja_same(name, "true") || jinja_same(name, "True"))
-        return take_constant(p, jv_bool(true));
-    if (jinja_same(name, "false") || jinja_same(name, "False"))
-        return take_constant(p, jv_bool(false));
-    if (jinja_same(name, "none") || jinja_same(name, "None"))
-        return take_constant(p, jv_none());
-    struct jinja_node *node = jinja_node_new(p, EX_NAME);
-    if (node)
-        node->name = name;
-    p->at++;
-    return node;
-}
-
 /* primary = NAME | STRING+ | INT | FLOAT | "(" tuple ")" | list | dict */
 static struct jinja_node *parse_primary(struct jinja_parser *p)
 {
@@ -195,7 +178,18 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
         return NULL;
     switch (p->at->kind) {
     case TOK_NAME:
-        return parse_name(p);
+        /* Both spellings of constants are in use: Jinja's true and Python's True. */
+        if (jinja_is_name(p, "true") || jinja_is_name(p, "True"))
+            return take_constant(p, jv_bool(true));
+        if (jinja_is_name(p, "false") || jinja_is_name(p, "False"))
+            return take_constant(p, jv_bool(false));
+        if (jinja_is_name(p, "none") || jinja_is_name(p, "None"))
+            return take_constant(p, jv_none());
+        node = jinja_node_new(p, EX_NAME);
+        if (node)
+            node->name = p->at->text;
+        p->at++;
+        return node;
     case TOK_STRING: { /* adjacent strings are one: "a" "b" is "ab", as in Python */
         struct buf b;
         buf_init(&b, p->x->arena->max);
