@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "json/json.h"
 
+/* Bytes of a conversation with all its texts, and of one message as JSON. */
 enum { MAX_CONVERSATION = 256 << 20 };
 
 struct chat_box *chat_box_new(tinker_error *err)
@@ -33,6 +34,8 @@ void tinker_conversation_free(tinker_conversation *c)
     free(box);
 }
 
+/* A length of 0 beside a text means "up to the NUL", everywhere in the public header. So an empty
+ * text is "" or NULL, and a text that begins with a NUL byte cannot be told from it. */
 struct jv_str chat_text(const char *s, size_t n)
 {
     return (struct jv_str){ s ? s : "", s && n == 0 ? strlen(s) : n };
@@ -48,6 +51,8 @@ struct jv_str chat_part_text(const tinker_part *p)
     return chat_text(p->text, p->n_text);
 }
 
+/* What a C program may leave out by mistake and the formats then rely on. Messages read from JSON
+ * have been checked with better places by read_message(). */
 bool chat_check(struct jx *x, const tinker_message *messages, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -74,6 +79,7 @@ static bool fail_at_place(struct place *at, const char *what)
     return jx_fail(at->x, "%s: %s", at->path, what);
 }
 
+/* Zeroed; NULL and failed when memory ran out. Never of size 0, so that NULL means failure. */
 static void *alloc_array(struct jx *x, size_t n, size_t size)
 {
     void *p = x->failed ? NULL : arena_array(x->arena, n ? n : 1, size);
@@ -98,6 +104,7 @@ static const char *read_name(struct place *at, struct jv dict, const char *key)
 /* JSON text of a value that may already be text (arguments of a tool call). */
 static const char *read_json_text(struct place *at, struct jv v)
 {
+    /* OpenAI sends arguments as text, Hugging Face datasets as an object: both end up as text. */
     struct jv_dumps how = JV_DUMPS_PYTHON;
     struct buf b;
     if (v.kind == JV_STRING)
@@ -111,6 +118,7 @@ static const char *read_json_text(struct place *at, struct jv v)
     return jv_from_buf(at->x, &b).str.s;
 }
 
+/* One content part. "input_text" and "output_text" are the names of the Responses API. */
 static void read_part(struct place *at, struct jv v, tinker_part *out)
 {
     struct jv type = jv_get(v, "type"), text = jv_undefined(NULL);
@@ -126,6 +134,7 @@ static void read_part(struct place *at, struct jv v, tinker_part *out)
         text = jv_get(v, jv_is(type, "image") ? "image" : "image_url");
         if (text.kind == JV_DICT)
             text = jv_get(text, "url");
+        /* Our own extension: how many positions the image takes, for supervised examples. */
         struct jv tokens = jv_get(v, "expected_tokens");
         if (tokens.kind == JV_INT && tokens.i > 0)
             out->expected_tokens = tokens.i;
@@ -163,6 +172,7 @@ static void read_parts(struct place *at, struct jv content, struct jv reasoning,
         parts[0] = (tinker_part){ .kind = TINKER_PART_THINKING,
                                   .text = reasoning.str.s,
                                   .n_text = reasoning.str.n };
+    /* The place grows while we descend and is cut back after, so that errors name the item. */
     size_t root = strlen(at->path);
     for (size_t i = 0; i < list.list->n && !at->x->failed; i++) {
         snprintf(at->path + root, sizeof(at->path) - root, ".content[%zu]", i);
@@ -186,6 +196,7 @@ static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
     for (size_t i = 0; calls && i < list.list->n && !at->x->failed; i++) {
         struct jv call = list.list->items[i], f = jv_get(call, "function");
         snprintf(at->path + root, sizeof(at->path) - root, ".tool_calls[%zu]", i);
+        /* Wrapped as {"type": "function", "function": {...}}, or bare. */
         if (f.kind != JV_DICT)
             f = call;
         calls[i].id = read_name(at, call, "id");
@@ -199,6 +210,7 @@ static void read_tool_calls(struct place *at, struct jv list, tinker_message *m)
     m->n_tool_calls = list.list->n;
 }
 
+/* One message. Unknown keys are ignored: datasets carry all kinds of annotations. */
 static void read_message(struct place *at, struct jv v, tinker_message *m)
 {
     if (v.kind != JV_DICT) {
@@ -294,6 +306,8 @@ tinker_tool *chat_read_tools(struct jx *x, struct jv list, size_t *n)
     return x->failed ? NULL : tools;
 }
 
+/* Everything that is read is copied into the arena of the conversation; the intermediate values
+ * live there, too, which is the price of a single free. */
 tinker_conversation *tinker_conversation_parse(const char *json, size_t n, tinker_error *err)
 {
     struct chat_box *box = chat_box_new(err);

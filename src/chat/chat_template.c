@@ -13,6 +13,8 @@
 #include "base/os.h"
 #include "jinja/jinja.h"
 
+/* MAX_SOURCE: templates in the wild have at most 100 kB. MAX_TREE: a node is larger than the
+ * characters it was made of. The defaults bound one rendering, see the options. */
 enum {
     MAX_SOURCE = 4 << 20,
     MAX_TREE = 256 << 20,
@@ -20,6 +22,7 @@ enum {
     DEFAULT_STEPS = 10000000
 };
 
+/* The tree and all its names and constants are in the arena. */
 struct tinker_template {
     struct arena arena;
     struct jinja_node *tree;
@@ -34,6 +37,8 @@ tinker_template *tinker_template_new(const char *source, size_t n, tinker_error 
     }
     struct jx x;
     arena_init(&t->arena, MAX_TREE);
+    /* Parsing costs steps, too: as many as the tree may have bytes is never the limit in practice.
+     */
     jx_init(&x, &t->arena, MAX_TREE, err);
     if (n == 0)
         n = strlen(source);
@@ -56,6 +61,8 @@ void tinker_template_free(tinker_template *t)
     free(t);
 }
 
+/* The template of a tokenizer_config.json. Only this one value is needed, but the file is JSON as a
+ * whole: it is read into a scratch arena. */
 static tinker_template *open_config(const char *path, tinker_error *err)
 {
     char *data = NULL;
@@ -94,6 +101,7 @@ tinker_template *tinker_template_open(const char *model_dir, tinker_error *err)
         err_set(err, TINKER_EINVAL, "name of the model directory is too long");
         return NULL;
     }
+    /* Newer model repositories have a file of its own, which wins, as in transformers. */
     if (os_read_file(path, MAX_SOURCE, &data, &n, NULL) == TINKER_OK) {
         tinker_template *t = tinker_template_new(data, n, err);
         free(data);
@@ -109,6 +117,8 @@ tinker_template *tinker_template_open(const char *model_dir, tinker_error *err)
 
 /* ---- values for the template ---- */
 
+/* Calls as templates expect them: OpenAI's shape, but with arguments as a mapping, because most
+ * templates apply |tojson to them. What is not JSON stays text. */
 static struct jv make_calls_value(struct jx *x, const tinker_message *m, bool as_text)
 {
     struct jv list = jv_list_new(x);
@@ -142,6 +152,7 @@ static struct jv join_parts_of_kind(struct jx *x, const tinker_message *m, tinke
     return jv_from_buf(x, &b);
 }
 
+/* A list of dicts, for templates that look for images. Thinking goes to reasoning_content. */
 static struct jv make_parts_value(struct jx *x, const tinker_message *m)
 {
     struct jv list = jv_list_new(x);
@@ -157,6 +168,8 @@ static struct jv make_parts_value(struct jx *x, const tinker_message *m)
     return list;
 }
 
+/* The shape of transformers: content is a string unless there are images; reasoning is a key of its
+ * own, which templates print or leave out as they see fit. */
 struct jv chat_message_value(struct jx *x, const tinker_message *m, bool arguments_as_text)
 {
     struct jv d = jv_dict_new(x);
@@ -181,6 +194,7 @@ struct jv chat_message_value(struct jx *x, const tinker_message *m, bool argumen
     return d;
 }
 
+/* The bare declaration: {"name": ..., "description": ..., "parameters": schema}. */
 struct jv chat_tool_value(struct jx *x, const tinker_tool *tool)
 {
     const char *why = NULL;
@@ -224,6 +238,7 @@ static tinker_status begin_template_run(struct template_run *j, const tinker_tem
     /* The status of a failure is in the error only, so a caller without one gets ours. */
     jx_init(&j->x, &j->arena, j->opts.max_steps ? j->opts.max_steps : DEFAULT_STEPS,
             err ? err : &j->err);
+    /* Variables of the caller first: the names below win over them. */
     j->globals = jv_dict_new(&j->x);
     if (j->opts.variables) {
         j->globals = jv_loads(&j->x, j->opts.variables, strlen(j->opts.variables), NULL);

@@ -21,6 +21,7 @@ struct custom {
     struct custom *next;
 };
 
+/* Guards the list `customs`, `next` and `refs`. The rest of a format never changes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct custom *customs;
 
@@ -38,6 +39,8 @@ static void custom_free(struct custom *c)
 static bool render_custom(struct render_call *c, const struct render_at *at,
                           struct render_out *out);
 
+/* The format's render function tells whether a variant was made here; then `variant`, which is
+ * first, is the address of the whole. */
 static struct custom *custom_of(const struct render_variant *v)
 {
     return v->format->render == render_custom ? (struct custom *)v : NULL;
@@ -45,6 +48,7 @@ static struct custom *custom_of(const struct render_variant *v)
 
 /* ---- rendering -------------------------------------------------------------------------- */
 
+/* Header and tail are markup: control tokens in them count whatever the options say. */
 static void append_markup(struct render_text *t, const tinker_text *text)
 {
     buf_append(&t->buf, text->s ? text->s : "", text->n);
@@ -74,6 +78,8 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
     return !c->x.failed;
 }
 
+/* A custom format has no think blocks and no calls: the content is the text up to its stop token.
+ */
 static void parse_custom(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;
@@ -82,6 +88,7 @@ static void parse_custom(struct render_call *c, struct render_parse *p, bool str
 
 /* ---- the registry ----------------------------------------------------------------------- */
 
+/* The link that points to the format of that name, or the last link. Lock held. */
 static struct custom **find_custom(const char *name)
 {
     struct custom **at = &customs;
@@ -90,6 +97,7 @@ static struct custom **find_custom(const char *name)
     return at;
 }
 
+/* Lock held. The last of registry and renderers frees. */
 static void drop_custom_ref(struct custom *c)
 {
     if (--c->refs == 0)
@@ -116,6 +124,7 @@ void render_custom_release(const struct render_variant *v)
     pthread_mutex_unlock(&lock);
 }
 
+/* A copy of the caller's options, with one reference for the registry. */
 static struct custom *custom_new(const char *name, const tinker_format_options *f)
 {
     struct custom *c = calloc(1, sizeof(*c));
@@ -157,6 +166,7 @@ tinker_status tinker_renderer_register(const char *name, const tinker_format_opt
         return err_nomem(err, "a chat format");
     pthread_mutex_lock(&lock);
     struct custom **at = find_custom(name), *old = *at;
+    /* Replace in place: renderers of the old format keep it alive. */
     c->next = old ? old->next : NULL;
     *at = c;
     if (old)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "chat/render_custom.h"
 
+/* Name, format, and what distinguishes the variant within its family. */
 static const struct render_variant variants[] = {
     { "role_colon", &render_role_colon, RENDER_EXTENDS },
     { "llama3", &render_llama3, RENDER_EXTENDS },
@@ -73,6 +74,7 @@ enum { N_VARIANTS = ARRAY_LEN(variants) };
 static const struct {
     const char *model;
     const char *names[5];
+    /* Which renderers suit a model, best first. */
 } models[] = {
     { "meta-llama/Llama-3.1-8B-Instruct", { "llama3" } },
     { "meta-llama/Llama-3.3-70B-Instruct", { "llama3" } },
@@ -196,6 +198,8 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
 {
     static const struct {
         const char *token, *name;
+        /* Control tokens that only one family has, the most specific first: several families share
+     * <|im_start|>. */
     } signs[] = { { "<|im_middle|>", "kimi_k25" },
                   { "<|channel|>", "gpt_oss_no_sysprompt" },
                   { "<|observation|>", "glm5_3_max_reasoning" },
@@ -256,6 +260,7 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
         if (i < f->n_stop)
             r->stop[r->n_stop++] = id;
     }
+    /* Optional: -1 where the vocabulary spells think tags with several tokens. */
     r->think_open = find_token_id(r, "<think>");
     r->think_close = find_token_id(r, "</think>");
     r->bos = f->bos ? find_token_id(r, f->bos) : -1;
@@ -270,6 +275,7 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
 tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *tokenizer,
                                      const tinker_renderer_options *opts, tinker_error *err)
 {
+    /* A format of the program wins over a built-in one of the same name. */
     const struct render_variant *v = render_custom_find(name);
     if (!v)
         v = render_variant_find(name);

@@ -9,6 +9,11 @@
 
 /* ---- role_colon ---- */
 
+/*     User: Hi\n\nAssistant: Hello.\n\nUser:
+ *
+ * The header is "Assistant:", the output " Hello.\n\n", and the overlap "User:", which closes the
+ * stop string "\n\nUser:". Only an assistant's overlap means something; other roles get a text that
+ * the reference uses to notice a mistake. */
 static bool role_colon_render_message(struct render_call *c, const struct render_at *at,
                                       struct render_out *out)
 {
@@ -26,6 +31,8 @@ static bool role_colon_render_message(struct render_call *c, const struct render
     return !c->x.failed;
 }
 
+/* The stop string may come once, and then EOS must not: a base model that goes on to write the
+ * user's next turn has its text cut at the first stop. */
 static void role_colon_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     static const struct jv_str stop = { "\n\nUser:", 7 };
@@ -37,6 +44,7 @@ static void role_colon_parse_response(struct render_call *c, struct render_parse
     for (size_t at = 0; (at = text_find(text, stop, at)) != SIZE_MAX; at += stop.n)
         first = pieces++ == 1 ? at : first;
     text.n = first;
+    /* What render puts around the content goes. */
     if (text_starts(text, " ")) {
         text.s++;
         text.n--;
@@ -54,6 +62,8 @@ const struct render_format render_role_colon = { .render = role_colon_render_mes
 
 /* ---- llama3 ---- */
 
+/*     <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>
+ *     <|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|> */
 static bool llama3_render_message(struct render_call *c, const struct render_at *at,
                                   struct render_out *out)
 {

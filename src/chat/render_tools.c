@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Append {"role": role, "content": text} to the list `out`; text is cleared. */
 void tools_add_message(struct render_call *c, struct jv out, const char *role, struct buf *text)
 {
     struct jv m = jv_dict_new(&c->x);
@@ -29,6 +30,7 @@ static void put_json(struct render_call *c, struct buf *b, struct jv v)
     jv_dump(&c->x, b, v, &how);
 }
 
+/* {"type": "function", "function": tool}, as the OpenAI API has it. */
 static struct jv wrap_tool(struct render_call *c, struct jv tool)
 {
     struct jv wrapped = jv_dict_new(&c->x);
@@ -39,6 +41,7 @@ static struct jv wrap_tool(struct render_call *c, struct jv tool)
 
 /* ---- Qwen, Nemotron ---- */
 
+/* As Jinja prints it: a string without quotes, other values as Python's str(). */
 static void put_value(struct render_call *c, struct buf *b, struct jv v)
 {
     jv_print(&c->x, b, v);
@@ -78,6 +81,7 @@ static void put_extra(struct render_call *c, struct buf *b, struct jv d, const c
     }
 }
 
+/* <name>value</name> on a line of its own; nothing for a value that is absent. */
 static void put_element(struct render_call *c, struct buf *b, const char *name, struct jv v,
                         void (*put)(struct render_call *, struct buf *, struct jv))
 {
@@ -88,6 +92,8 @@ static void put_element(struct render_call *c, struct buf *b, const char *name, 
     buf_printf(b, "</%s>", name);
 }
 
+/* Nemotron's template turns the JSON schema into XML, where known entries come in a fixed order and
+ * all others after them, each as an element of its own. */
 static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
 {
     static const char *const in_parameter[] = { "name", "type", "description", "enum", NULL };
@@ -117,6 +123,7 @@ static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv to
     buf_puts(b, "\n</function>");
 }
 
+/* Qwen3.5 and later declare tools as JSON but call them in XML, Nemotron uses XML for both. */
 static void put_xml_tools(struct render_call *c, struct buf *b, struct jv tools)
 {
     buf_puts(b, "# Tools\n\nYou have access to the following functions:\n\n<tools>\n");
@@ -144,6 +151,7 @@ static void put_xml_tools(struct render_call *c, struct buf *b, struct jv tools)
                 "</IMPORTANT>");
 }
 
+/* One system message: Qwen3.5 puts the tools before the system prompt, the others after it. */
 void qwen_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -179,6 +187,7 @@ void qwen_tools(struct render_call *c, struct jv tools, const char *system, stru
 
 /* ---- DeepSeek ---- */
 
+/* DeepSeek V3.1: a Markdown section per tool, behind the system prompt. */
 void deepseek_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -216,6 +225,7 @@ static struct jv wrap_tools(struct render_call *c, struct jv tools)
 
 /* ---- DeepSeek V4 ---- */
 
+/* Run when messages are prepared, because declarations become part of the system message then. */
 void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str json)
 {
     struct jv tools = jv_loads(&c->x, json.s, json.n, NULL);
@@ -251,6 +261,8 @@ void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str jso
              "invoke tool calls.\n");
 }
 
+/* The declaration travels as JSON in a message of role tool_declare; deepseek4_declare() makes text
+ * of it. */
 void deepseek4_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -267,6 +279,7 @@ void deepseek4_tools(struct render_call *c, struct jv tools, const char *system,
 
 /* ---- GLM ---- */
 
+/* GLM: the tools are a system message of their own, before the caller's. */
 void glm_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -305,6 +318,8 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
 
 /* ---- Kimi ---- */
 
+/* K2 declares compact JSON with sorted keys, K2.5 and later TypeScript. The default system message
+ * is written out here, so that adding a prompt replaces it. */
 void kimi_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;

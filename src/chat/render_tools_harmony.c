@@ -13,6 +13,7 @@ static void harmony_put_json(struct jx *x, struct buf *b, struct jv v)
     jv_dump(x, b, v, &how);
 }
 
+/* A | B | C, where the items are schemas, or the values of an enum. */
 static void harmony_put_alternatives(struct jx *x, struct buf *b, struct jv list, bool enums)
 {
     for (size_t i = 0; i < list.list->n && !x->failed; i++) {
@@ -25,6 +26,7 @@ static void harmony_put_alternatives(struct jx *x, struct buf *b, struct jv list
     }
 }
 
+/* An object inside a type is written on one line; only parameters get lines and comments. */
 static void harmony_put_object(struct jx *x, struct buf *b, struct jv schema)
 {
     struct jv props = jv_get(schema, "properties");
@@ -38,6 +40,8 @@ static void harmony_put_object(struct jx *x, struct buf *b, struct jv schema)
     buf_puts(b, " }");
 }
 
+/* The type with a name. JSON has integers, TypeScript only numbers; a type that is not known is
+ * any. */
 static void harmony_put_named(struct jx *x, struct buf *b, struct jv type, struct jv schema)
 {
     struct jv choices = jv_get(schema, "enum"), items = jv_get(schema, "items");
@@ -61,6 +65,7 @@ static void harmony_put_named(struct jx *x, struct buf *b, struct jv type, struc
         buf_puts(b, " | null");
 }
 
+/* A list of types, as in {"type": ["string", "null"]}, is a union of the bare types. */
 static void harmony_put_type(struct jx *x, struct buf *b, struct jv schema)
 {
     struct jv one = jv_get(schema, "oneOf"), any = jv_get(schema, "anyOf");
@@ -86,6 +91,7 @@ static void harmony_put_comment(struct jx *x, struct buf *b, struct jv v)
     buf_putc(b, '\n');
 }
 
+/* Title, description and examples of a property stand above it. */
 static void harmony_put_comments(struct jx *x, struct buf *b, struct jv schema)
 {
     struct jv title = jv_get(schema, "title"), text = jv_get(schema, "description");
@@ -105,6 +111,13 @@ static void harmony_put_comments(struct jx *x, struct buf *b, struct jv schema)
     }
 }
 
+/* "(_: ...)", or "()" for a function without parameters:
+ *
+ *     type clock = (_:
+ *     {
+ *     // IANA name
+ *     zone?: string, // default: "UTC"
+ *     }) => any; */
 static void harmony_put_parameters(struct jx *x, struct buf *b, struct jv schema)
 {
     struct jv props = jv_get(schema, "properties"), text = jv_get(schema, "description");
@@ -135,6 +148,8 @@ static void harmony_put_parameters(struct jx *x, struct buf *b, struct jv schema
     buf_puts(b, "})");
 }
 
+/* Two messages: the system learns which channel calls go to, the developer message holds
+ * instructions and declarations. */
 void harmony_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is being written. $defs of all levels are collected into one table of interfaces. */
 struct ts {
     struct jx *x;
     struct buf *b;
@@ -41,6 +42,7 @@ static void kimi_put_comment(struct ts *t, struct jv_str s, int indent)
     }
 }
 
+/* What a schema is, in the order in which keys decide: a $ref wins over a type beside it. */
 enum shape { ANY, NONE, REF, ANY_OF, ENUM, UNION, OBJECT, ARRAY, SCALAR };
 
 static enum shape shape_of(struct ts *t, struct jv schema)
@@ -72,6 +74,7 @@ static enum shape shape_of(struct ts *t, struct jv schema)
 static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
 {
     struct jv text = jv_get(schema, "description");
+    /* "first" is still true when no constraint was written. */
     bool any = jv_truth(text), first = true;
     if (any)
         kimi_put_comment(t, jv_to_str(t->x, text).str, indent);
@@ -108,6 +111,11 @@ static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
     return any || !first;
 }
 
+/* A property of an object, with its comments:
+ *
+ *     // Where
+ *     // Default: "UTC"
+ *     zone?: string */
 static void put_property(struct ts *t, struct jv name, struct jv schema, bool required, int indent)
 {
     struct jv fallback = jv_get(schema, "default");
@@ -128,6 +136,7 @@ static void put_property(struct ts *t, struct jv name, struct jv schema, bool re
     kimi_put_type(t, schema, indent);
 }
 
+/* By bytes, which is by code points in UTF-8, as Python sorts. */
 static int compare_names(const void *a, const void *b)
 {
     const struct jv_pair *p = a, *q = b;
@@ -162,6 +171,7 @@ static size_t put_properties(struct ts *t, struct jv schema, int indent, bool so
 static void kimi_put_object(struct ts *t, struct jv schema, int indent)
 {
     struct jv more = jv_get(schema, "additionalProperties");
+    /* An object without properties is "{}": what was begun is taken back. */
     size_t at = t->b->len;
     buf_puts(t->b, "{\n");
     size_t n = put_properties(t, schema, indent + 1, true);
@@ -312,6 +322,8 @@ static void scan_schema(struct ts *t, struct jv schema)
         scan_schema(t, any.list->items[i]);
 }
 
+/* Interfaces come before the function that refers to them. One that refers to itself ("#") is the
+ * interface of the parameters, in the order of the schema. */
 static void put_interfaces(struct ts *t, struct jv parameters)
 {
     if (t->self_ref) {

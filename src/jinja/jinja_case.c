@@ -89,6 +89,7 @@ static const struct uni_range cased[] = {
 static const uint32_t ignorable[] = { 0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019, 0x2024,
                                       0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
 
+/* The property Cased of Unicode, section 3.13: letters with case, and the table above. */
 static bool is_cased(uint32_t cp)
 {
     if (cp < 0x80)
@@ -122,6 +123,7 @@ static int compare_code_point(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Full upper or title case of one character: SpecialCasing.txt first, then the simple mapping. */
 static void put_upper(struct buf *out, uint32_t cp, bool title)
 {
     static const uint32_t bases[] = { 0x1f08, 0x1f28, 0x1f68 };
@@ -145,6 +147,8 @@ struct around {
     struct jv_str rest;
 };
 
+/* The condition Final_Sigma of Unicode: a cased letter before, none after, ignorable ones skipped.
+ */
 static bool ends_word(const struct around *a)
 {
     if (!a->after_letter)
@@ -161,6 +165,8 @@ static bool ends_word(const struct around *a)
     return true;
 }
 
+/* One pass with two facts about what came before: does a word begin here, and was the last letter
+ * that counts cased. */
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     struct around around = { .after_letter = false };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* name: several filters share a function and differ by their name. */
 typedef struct jv filter_fn(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a);
 
@@ -22,6 +23,7 @@ static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct j
     struct jv seps = jinja_arg(a, 2, "separators", jv_none());
     how.ascii = jv_truth(ascii);
     how.sort_keys = jv_truth(jinja_arg(a, 3, "sort_keys", jv_bool(false)));
+    /* An indent from the template is limited: it multiplies the output. */
     if (indent.kind == JV_INT)
         how.indent = indent.i < 0 ? 0 : indent.i > 64 ? 64 : (int)indent.i;
     if (jv_is_seq(seps) && seps.list->n == 2 && seps.list->items[0].kind == JV_STRING &&
@@ -84,6 +86,8 @@ static struct jv filter_length(struct jinja_run *r, struct jv_str name, struct j
     return jv_int(0);
 }
 
+/* "default" fills in for undefined only; with a second argument that is true, for anything false.
+ */
 static struct jv filter_default(struct jinja_run *r, struct jv_str name, struct jv v,
                                 const struct jinja_args *a)
 {
@@ -130,6 +134,7 @@ static struct jv filter_join(struct jinja_run *r, struct jv_str name, struct jv 
     return r->x->failed ? jv_undefined(NULL) : jinja_join(r->x, sep.str, list);
 }
 
+/* first and last; of an empty sequence they are undefined, not an error. */
 static struct jv filter_edge(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -140,6 +145,7 @@ static struct jv filter_edge(struct jinja_run *r, struct jv_str name, struct jv 
     return list.list->items[name.s[0] == 'f' ? 0 : list.list->n - 1];
 }
 
+/* list and reverse. The reverse of a text is a text. */
 static struct jv filter_list(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -178,6 +184,7 @@ static struct jv filter_items(struct jinja_run *r, struct jv_str name, struct jv
     return jv_iterate(r->x, jinja_call_method(r->x, v, (struct jv_str){ "items", 5 }, a));
 }
 
+/* int and float: text is parsed, what cannot be read gives the default. */
 static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -274,6 +281,8 @@ static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args
     out->n = a->n > from ? a->n - from : 0;
 }
 
+/* map("upper"), map(attribute="role"): a filter by name, with further arguments, or an attribute.
+ */
 static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {
@@ -344,6 +353,7 @@ static void merge_sort(struct jx *x, struct sort_item *v, struct sort_item *tmp,
     memcpy(v, tmp, n * sizeof(*v));
 }
 
+/* Sorting and unique ignore case unless told otherwise. */
 static struct jv fold_case(struct jx *x, struct jv key, bool sensitive)
 {
     struct jinja_args none = { .kwargs = jv_undefined(NULL) };
@@ -352,6 +362,8 @@ static struct jv fold_case(struct jx *x, struct jv key, bool sensitive)
     return jinja_call_method(x, key, (struct jv_str){ "lower", 5 }, &none);
 }
 
+/* Decorate, sort, undecorate. pair_index: sort (key, value) pairs by one of the two; -1: by the
+ * item. Keys are computed once per item. */
 static struct jv sort_values(struct jinja_run *r, struct jv list, struct jv attr, bool sensitive,
                              bool reverse, int pair_index)
 {
@@ -398,6 +410,7 @@ static struct jv filter_dictsort(struct jinja_run *r, struct jv_str name, struct
                        by_value ? 1 : 0);
 }
 
+/* max and min by sorting: simple, and stable in the way that Python's are. */
 static struct jv filter_extreme(struct jinja_run *r, struct jv_str name, struct jv v,
                                 const struct jinja_args *a)
 {

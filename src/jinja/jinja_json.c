@@ -14,6 +14,7 @@
 
 static struct jv load_value(struct jx *x, struct json_reader *r);
 
+/* Python distinguishes 1 and 1.0; so does the reader, by the spelling. */
 static struct jv load_number(struct jx *x, struct json_reader *r)
 {
     struct json_str raw;
@@ -63,6 +64,7 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     struct jv number, out;
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
+    /* NaN and Infinity are no JSON, but Python writes and reads them. */
     enum json_kind kind = json_peek(r);
     if (!r->failed && (kind == JSON_NUMBER || kind == JSON_NONE) && load_nonfinite(r, &number))
         return number;
@@ -113,6 +115,9 @@ struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
 
 /* ---- writing ---- */
 
+/* Escapes as json.dumps(): short ones where they exist, \u00XX for other control characters, and
+ * with ensure_ascii \uXXXX, in pairs of surrogates beyond the BMP. 0x7f counts as non-ASCII only
+ * there. */
 static void dump_string(struct buf *out, struct jv_str s, bool ascii)
 {
     buf_putc(out, '"');
@@ -149,6 +154,7 @@ struct dumper {
 
 static void dump_value(struct dumper *d, struct jv v, int level);
 
+/* With an indent, each item begins a line of its own; without, nothing is written. */
 static void put_newline(struct dumper *d, int level)
 {
     if (d->how.indent < 0)
@@ -191,6 +197,7 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
         buf_puts(d->out, "{}");
         return;
     }
+    /* Sorting needs one type of keys: they are compared as text. */
     if (d->how.sort_keys) {
         pairs = arena_memdup(d->x->arena, pairs, n * sizeof(*pairs));
         for (size_t i = 0; pairs && i < n; i++)

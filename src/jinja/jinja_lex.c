@@ -22,6 +22,7 @@ struct lexer {
     struct jinja_tokens *out;
 };
 
+/* Append a token; its text is borrowed from the source, which lives in the same arena. */
 static void push_token(struct lexer *l, enum jinja_token_kind kind, const char *s, size_t n)
 {
     struct jinja_tokens *t = l->out;
@@ -41,6 +42,7 @@ static void push_token(struct lexer *l, enum jinja_token_kind kind, const char *
     t->items[t->n++] = (struct jinja_token){ .kind = kind, .line = l->line, .text = { s, n } };
 }
 
+/* The only way forward, so that line numbers are right. */
 static void advance_lexer(struct lexer *l, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -60,6 +62,7 @@ static bool looking_at(const struct lexer *l, const char *s)
     return (size_t)(l->end - l->p) >= n && memcmp(l->p, s, n) == 0;
 }
 
+/* White space of Unicode, as the reference's \s. */
 static void skip_space(struct lexer *l)
 {
     while (l->p < l->end) {
@@ -78,6 +81,7 @@ static void put_text(struct lexer *l, const char *s, size_t n, char tag, char si
     if (sign == '-') {
         text = text_trim(text, NULL, false, true);
     } else if (sign != '+' && (tag == '%' || tag == '#')) {
+        /* lstrip_blocks: only blanks between the start of the line and the tag. */
         size_t line = n;
         while (line > 0 && s[line - 1] != '\n')
             line--;
@@ -122,6 +126,8 @@ static int64_t read_hex(const char *s, size_t n, size_t digits)
     return v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? -1 : v;
 }
 
+/* Undo one escape at s, the byte after the backslash; returns how many bytes it took. An escaped
+ * newline vanishes; what Python does not know stays as it was written. */
 static size_t put_escape(struct buf *out, const char *s, size_t n)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -156,6 +162,7 @@ static bool lex_string(struct lexer *l)
     char quote = *l->p;
     const char *s = l->p + 1, *e = s;
     bool plain = true;
+    /* Find the end first: most strings have no escapes and are borrowed as they are. */
     while (e < l->end && *e != quote) {
         plain = plain && *e != '\\';
         e += *e == '\\' && e + 1 < l->end ? 2 : 1;
@@ -180,6 +187,8 @@ static bool lex_string(struct lexer *l)
     return !l->x->failed;
 }
 
+/* INT = digits with underscores; FLOAT needs digits after the point, so that "1.x" is an attribute
+ * of 1, and may have an exponent. */
 static bool lex_number(struct lexer *l)
 {
     const char *e = l->p;
@@ -223,12 +232,15 @@ static bool lex_number(struct lexer *l)
     return true;
 }
 
+/* Any byte beyond ASCII may be part of a name: the source is known to be UTF-8, and no operator is
+ * beyond ASCII. */
 static bool is_name_byte(char c, bool first)
 {
     return isalpha((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80 ||
            (!first && isdigit((unsigned char)c));
 }
 
+/* Two-character operators first. Brackets are counted, because "}}" may close two dicts. */
 static bool lex_operator(struct lexer *l, int *nesting)
 {
     static const char *const two[] = { "==", "!=", "<=", ">=", "//", "**" };
@@ -283,6 +295,7 @@ static bool lex_tag(struct lexer *l, bool block)
 /* At "{%": if it is {% raw %}, take the text up to {% endraw %}; false otherwise. */
 static bool lex_raw(struct lexer *l)
 {
+    /* Look ahead with a copy; only if all of it matches does the lexer move. */
     struct lexer probe = *l;
     advance_lexer(&probe, 2);
     if (probe.p < probe.end && (*probe.p == '-' || *probe.p == '+'))
@@ -301,6 +314,7 @@ static bool lex_raw(struct lexer *l)
     *l = probe;
     close_tag(l, 2, mark, true);
     const char *start = l->p;
+    /* No tag but endraw counts in here, and white space control applies to it as to any tag. */
     while (l->p < l->end) {
         struct lexer q = *l;
         if (looking_at(&q, "{%")) {

@@ -8,6 +8,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
+/* name: split and rsplit, for example, are one function, told apart by the first letter. */
 typedef struct jv method_fn(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args);
 
@@ -21,6 +22,7 @@ static struct jv_str want_text(struct jx *x, const struct jinja_args *args, size
     return (struct jv_str){ "", 0 };
 }
 
+/* An argument that is no integer counts as absent. */
 static int64_t int_arg(const struct jinja_args *args, size_t i, const char *name, int64_t missing)
 {
     struct jv v = jinja_arg(args, i, name, jv_int(missing));
@@ -66,6 +68,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     buf_init(&b, x->arena->max);
     if (from.n == 0)
         return replace_empty(x, s, to, max);
+    /* A search is paid for at its worst case before it begins. */
     jx_step(x, text_find_steps(s, from));
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);
@@ -124,6 +127,8 @@ static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
     return out;
 }
 
+/* Without a separator, words between white space; with one, pieces between its occurrences, so that
+ * an empty text gives one empty piece. */
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right)
 {
     if (sep.kind != JV_STRING)
@@ -199,6 +204,7 @@ static struct jv method_splitlines(struct jx *x, struct jv self, struct jv_str n
     return jinja_splitlines(x, self.str, keep);
 }
 
+/* strip, lstrip, rstrip: chars is a set of characters, not a prefix. */
 static struct jv method_strip(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -255,6 +261,7 @@ static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name
     return jinja_replace(x, self.str, from, to, int_arg(args, 2, "count", -1));
 }
 
+/* Positions are in code points, as Python counts. */
 static struct jv method_find(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -306,6 +313,8 @@ static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
     return jv_strn(prefix ? s.s + w.n : s.s, s.n - w.n);
 }
 
+/* A tuple of three: before, separator, after. Not found: the whole text is first (partition) or
+ * last (rpartition). */
 static struct jv method_partition(struct jx *x, struct jv self, struct jv_str name,
                                   const struct jinja_args *args)
 {
@@ -330,6 +339,7 @@ static struct jv method_partition(struct jx *x, struct jv self, struct jv_str na
     return out;
 }
 
+/* True for a text of at least one character, all of the class. */
 static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -351,6 +361,7 @@ static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(self.str.n > 0);
 }
 
+/* items, keys and values: views, which loops may walk but subscripts may not enter. */
 static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -412,6 +423,7 @@ static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
+/* A method refuses more arguments than it knows, so that nothing is silently ignored. */
 struct method {
     const char *name;
     method_fn *fn;
@@ -472,6 +484,7 @@ bool jinja_has_method(struct jv v, struct jv_str name)
     return find_method(v, name) != NULL;
 }
 
+/* Every method may read all of its text: one step for 64 bytes. */
 struct jv jinja_call_method(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args)
 {

@@ -11,6 +11,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
+/* Positional arguments win over keywords of the same meaning. */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing)
 {
     if (i < args->n)
@@ -35,6 +36,7 @@ static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct 
     return jv_undefined(NULL);
 }
 
+/* The operators + and ~ on text. */
 static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
@@ -51,6 +53,8 @@ static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
     return jv_strn(s, a.n + b.n);
 }
 
+/* "ab" * 3 and [1] * 3. Zero and negative counts give an empty value; steps and the arena's limit
+ * bound large ones. */
 static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
 {
     struct buf b;
@@ -86,6 +90,8 @@ static struct jv float_power(struct jx *x, double a, double b)
     return jv_undefined(NULL);
 }
 
+/* By repeated multiplication, which overflows after at most 63 rounds unless a is 0, 1 or -1; a
+ * step per round bounds those. */
 static struct jv int_power(struct jx *x, int64_t a, int64_t b)
 {
     if (b < 0)
@@ -121,9 +127,11 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
             jx_fail(x, "division by zero");
             return jv_undefined(NULL);
         }
+        /* INT64_MIN / -1 overflows, and traps on some machines. */
         if (b == -1)
             return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? fail_overflow(x) : jv_int(-a);
         out = op == OP_MOD ? a % b : a / b;
+        /* C rounds toward zero, Python down: the two differ when signs differ. */
         if (a % b != 0 && (a < 0) != (b < 0))
             out = op == OP_MOD ? out + b : out - 1;
     }
@@ -163,6 +171,7 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
     return jv_float(op == OP_MOD ? m : q);
 }
 
+/* Numbers first; a bool counts as 0 or 1. "/" always gives a float, "~" always text. */
 struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
     static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**", "~" };
@@ -198,6 +207,7 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     return bad_operands(x, names[op], a, b);
 }
 
+/* item in in: substring, key, or item. */
 static bool contains_item(struct jx *x, struct jv item, struct jv in)
 {
     if (in.kind == JV_STRING) {
@@ -245,6 +255,7 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 
 /* ---- tests ---- */
 
+/* Cased characters exist, and all of them are of this case. */
 static bool case_is(struct jv v, bool upper)
 {
     bool any = false;
@@ -276,6 +287,7 @@ static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv
     return arg.i == -1 || i % arg.i == 0;
 }
 
+/* Tests that look at the type only. *known: whether there is such a test. */
 static bool test_kind(struct jv_str name, struct jv v, bool *known)
 {
     *known = true;
@@ -319,6 +331,7 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
     static const struct {
         const char *name;
         enum jinja_op op;
+        /* Comparisons by name: select("equalto", 3). */
     } ops[] = { { "eq", OP_EQ },          { "equalto", OP_EQ },  { "==", OP_EQ },
                 { "sameas", OP_EQ },      { "ne", OP_NE },       { "!=", OP_NE },
                 { "lt", OP_LT },          { "lessthan", OP_LT }, { "<", OP_LT },
@@ -346,6 +359,7 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
 
 /* ---- functions ---- */
 
+/* range(stop), range(start, stop), range(start, stop, step), as a list: every item is a step. */
 static struct jv call_range(struct jx *x, const struct jinja_args *args)
 {
     int64_t v[3] = { 0, 0, 1 };
@@ -369,6 +383,7 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
     return out;
 }
 
+/* dict(mapping, key=value) and namespace(...): the keywords come after the mapping and win. */
 static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_kind kind)
 {
     struct jv out = jv_dict_new(x);
@@ -382,6 +397,8 @@ static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_
     return out;
 }
 
+/* Local time, as strftime_now of transformers. The format comes from the template and is bounded.
+ */
 static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jv format = jinja_arg(args, 0, "format", jv_none());
@@ -402,6 +419,8 @@ static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *arg
     return jv_str_copy(r->x, text, n);
 }
 
+/* The functions are few: comparing names is faster than a table. What is left is raise_exception(),
+ * whose message is shown as the template's own words. */
 struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args)
 {
     if (f.kind == JV_METHOD)

@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
+/* Dicts up to this size are searched from the start: most have a handful of entries. */
 enum { INDEX_FROM = 12 };
 
 void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error *err)
@@ -21,6 +22,7 @@ void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error
     *x = (struct jx){ .arena = arena, .err = err, .max_steps = max_steps };
 }
 
+/* The first failure is the cause; those that follow from it are dropped. */
 bool jx_fail(struct jx *x, const char *fmt, ...)
 {
     if (x->failed)
@@ -46,6 +48,8 @@ bool jx_nomem(struct jx *x)
     return false;
 }
 
+/* Steps stand for time: one per node, item or 64 to 256 bytes of text, whichever the operation
+ * touches. The counter never overflows, as the second test catches a wrap. */
 bool jx_step(struct jx *x, uint64_t n)
 {
     if (x->failed)
@@ -163,6 +167,9 @@ static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t
     return bigger;
 }
 
+/* Depth of a container is one more than its deepest child at the time it was added. Values are
+ * never changed after that except namespaces, which do not count, so recursion over any value is
+ * bounded by JV_DEPTH_MAX. */
 static void note_nesting(struct jx *x, int *depth, struct jv child)
 {
     int below = jv_is_seq(child)        ? child.list->depth
@@ -187,6 +194,7 @@ void jv_push(struct jx *x, struct jv list, struct jv item)
     l->items[l->n++] = item;
 }
 
+/* Keys that are equal must have equal hashes: 1, 1.0 and True are one key, as in Python. */
 static uint64_t hash_key(struct jv key)
 {
     switch (key.kind) {
@@ -203,6 +211,8 @@ static uint64_t hash_key(struct jv key)
     }
 }
 
+/* Open addressing with linear probing; an entry is the number of a pair plus one, 0 is free. Pairs
+ * are never removed, so there are no tombstones. */
 static void index_insert(struct jv_dict *d, size_t i)
 {
     size_t mask = d->index_cap - 1, at = (size_t)hash_key(d->pairs[i].key) & mask;
@@ -211,6 +221,7 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
+/* At most a quarter full after a rebuild, and half full before the next. */
 static void index_rebuild(struct jx *x, struct jv_dict *d)
 {
     size_t cap = 64;
@@ -226,6 +237,7 @@ static void index_rebuild(struct jx *x, struct jv_dict *d)
         index_insert(d, i);
 }
 
+/* The pointer stays valid until the next jv_put() on the dict. */
 struct jv *jv_find(struct jv dict, struct jv key)
 {
     if (!jv_is_map(dict))
@@ -244,6 +256,7 @@ struct jv *jv_find(struct jv dict, struct jv key)
     return NULL;
 }
 
+/* A key that exists keeps its place and its own spelling: {1: a, True: b} is {1: b}. */
 void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
 {
     if (!jv_is_map(dict))
@@ -312,6 +325,7 @@ double jv_number(struct jv v)
     return v.kind == JV_FLOAT ? v.f : v.kind == JV_INT ? (double)v.i : v.kind == JV_BOOL ? v.b : 0;
 }
 
+/* Empty is false, as in Python; functions, macros and namespaces are true. */
 bool jv_truth(struct jv v)
 {
     switch (v.kind) {
@@ -362,6 +376,7 @@ bool jv_equal(struct jv a, struct jv b)
     return jv_equal_steps(NULL, a, b);
 }
 
+/* x NULL: without a price, for keys, which are scalars. bool and int compare as numbers. */
 bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
 {
     if (x && !jx_step(x, 1 + (a.kind == JV_STRING ? a.str.n / 256 : 0)))
@@ -402,6 +417,8 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
     }
 }
 
+/* Numbers with numbers, text with text, sequences item by item; anything else is an error, as in
+ * Python 3. */
 int jv_compare(struct jx *x, struct jv a, struct jv b)
 {
     if (jv_is_number(a) && jv_is_number(b)) {
@@ -485,6 +502,7 @@ static void repr_string(struct buf *out, struct jv_str s)
     buf_putc(out, quote);
 }
 
+/* (1,) keeps its comma; a view of a dict prints as Python's does: dict_keys(['a']). */
 static void repr_list(struct jx *x, struct buf *out, struct jv v)
 {
     bool tuple = v.kind == JV_TUPLE, view = jv_is_view(v);
@@ -577,6 +595,7 @@ struct jv jv_to_str(struct jx *x, struct jv v)
     return jv_from_buf(x, &b);
 }
 
+/* A new list, so that a loop is not disturbed by what its body does to a namespace. */
 struct jv jv_iterate(struct jx *x, struct jv v)
 {
     struct jv out = jv_list_new(x);
