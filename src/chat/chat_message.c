@@ -278,6 +278,7 @@ tinker_message *chat_read_messages(struct jx *x, struct jv list, const char *pla
     return x->failed ? NULL : messages;
 }
 
+/* The spec keeps every entry of the declaration, also those that have no field here. */
 tinker_tool *chat_read_tools(struct jx *x, struct jv list, size_t *n)
 {
     *n = 0;
@@ -340,6 +341,7 @@ static void put_json_text(struct json_writer *w, const char *key, struct jv_str 
     json_put_string_n(w, s.s, s.n);
 }
 
+/* A key for a text that exists; NULL leaves the key out. */
 static void put_json_optional(struct json_writer *w, const char *key, const char *s)
 {
     if (s)

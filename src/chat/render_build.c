@@ -59,6 +59,7 @@ static tinker_rendered *finish_rendering(struct render_call *c, struct rendered_
 
 /* ---- where things are in a conversation ---- */
 
+/* -1: there is no user message. Formats compare indexes with it, so it is signed. */
 static int64_t find_last_user(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
@@ -105,6 +106,7 @@ static void append_chunk(struct render_call *c, struct render_out *to, const str
         to->chunks[to->n - 1].weight = weight;
 }
 
+/* Ids without a weight of their own, headers and such; no ids append nothing. */
 static void append_ids(struct render_call *c, struct render_out *to, struct render_ids ids,
                        float weight)
 {
@@ -178,6 +180,7 @@ static void prepare_messages(struct render_call *c, const tinker_message **messa
 static void publish_example(struct render_call *c, const struct render_out *from, bool weighted,
                             tinker_example *out)
 {
+    /* Positions of the input: tokens of text, and what images say they take. */
     size_t total = 0;
     tinker_chunk *chunks =
         c->x.failed ? NULL : arena_array(c->x.arena, from->n + 1, sizeof(*chunks));
@@ -196,6 +199,7 @@ static void publish_example(struct render_call *c, const struct render_out *from
         jx_nomem(&c->x);
         return;
     }
+    /* Spread the weight of each chunk over its tokens. */
     for (size_t i = 0, at = 0; weights && i < from->n; i++) {
         const tinker_chunk *k = &chunks[i];
         size_t len = k->kind == TINKER_CHUNK_TEXT ? k->n_tokens : (size_t)k->expected_tokens;
@@ -205,6 +209,8 @@ static void publish_example(struct render_call *c, const struct render_out *from
     *out = (tinker_example){ { chunks, from->n }, weights, total };
 }
 
+/* Room for n examples and one more, so that an array of none is not NULL. The pointer is kept in
+ * the box and published at the end. */
 static tinker_example *alloc_examples(struct render_call *c, struct rendered_box *box, size_t n)
 {
     box->examples = c->x.failed ? NULL : arena_array(c->x.arena, n + 1, sizeof(*box->examples));
@@ -241,6 +247,7 @@ static bool is_trained(const struct render_at *at, tinker_train_on mode)
     switch (mode) {
     case TINKER_TRAIN_LAST_ASSISTANT_MESSAGE:
         return at->is_last && assistant;
+    /* A turn may hold several answers, with results of tools between them. */
     case TINKER_TRAIN_LAST_ASSISTANT_TURN:
         return assistant && at->in_last_turn;
     case TINKER_TRAIN_ALL_ASSISTANT_MESSAGES:
@@ -325,6 +332,8 @@ static void mask_prompt(struct render_call *c, const tinker_message *messages, s
             return; /* images are not compared */
     const tinker_message *before = messages;
     size_t n_before = (size_t)boundary;
+    /* The messages are prepared already; formats whose preparation must see the whole conversation
+     * leave a part of it alone when nested. */
     c->nested = true;
     prepare_messages(c, &before, &n_before);
     if (!c->x.failed)
@@ -333,6 +342,8 @@ static void mask_prompt(struct render_call *c, const tinker_message *messages, s
     if (c->x.failed)
         return;
     if (!example_starts_with(e, &prompt, &len)) {
+        /* With thinking off the prompt ends in a closed block. An example with reasoning there
+         * would teach what can never be sampled: refuse it. */
         if (c->r->flags & RENDER_NO_THINK)
             jx_fail(&c->x, "thinking is off, so its prompt closes the think block, but the "
                            "trained turn contains reasoning; use the thinking renderer or "
@@ -366,9 +377,11 @@ static void build_example(struct render_call *c, const tinker_message *messages,
         struct render_out one = { .n = 0 };
         c->r->format->render(c, &at, &one);
         float weight = is_trained(&at, mode) ? 1 : 0;
+        /* Headers are trained by ALL_TOKENS only: at sampling time they are given. */
         append_ids(c, &all, one.header, mode == TINKER_TRAIN_ALL_TOKENS ? 1 : 0);
         for (size_t k = 0; k < one.n && !c->x.failed; k++)
             append_chunk(c, &all, &one.chunks[k], weight);
+        /* In between, the next header supplies the same text. */
         if (at.is_last && one.has_overlap)
             append_ids(c, &all, one.overlap, weight);
     }
@@ -421,6 +434,7 @@ static void split_by_user(struct render_call *c, struct rendered_box *box,
         mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES ? TINKER_TRAIN_LAST_ASSISTANT_TURN : mode;
     if (!alloc_examples(c, box, n + 1))
         return;
+    /* All answers are trained turn by turn; any other mode is applied to each part as it is. */
     if (mode != each)
         mode = each;
     else

@@ -115,6 +115,8 @@ void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_k
         (tinker_part){ .kind = kind, .text = parse_cstr(c, text), .n_text = text.n };
 }
 
+/* Texts are copied, because the caller's point into the decoded response or a scratch buffer; id is
+ * kept as it is and must live in the arena. */
 void parse_add_call(struct render_call *c, struct render_parse *p, const char *id,
                     struct jv_str name, struct jv_str arguments)
 {
@@ -125,6 +127,8 @@ void parse_add_call(struct render_call *c, struct render_parse *p, const char *i
     calls[p->n_calls++] = (tinker_tool_call){ id, parse_cstr(c, name), parse_cstr(c, arguments) };
 }
 
+/* raw is what the model wrote, for a program that asks it to try again; error must live in the
+ * arena or be static. */
 void parse_add_unparsed(struct render_call *c, struct render_parse *p, struct jv_str raw,
                         const char *error)
 {
@@ -207,6 +211,7 @@ bool parse_is_blank(struct jv_str text)
     return text_trim(text, NULL, true, true).n == 0;
 }
 
+/* Letters, numbers of any kind and the underscore: str.isalnum() of Python, and "_". */
 bool parse_is_word(uint32_t cp)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
@@ -253,6 +258,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
 {
     bool think = text_find(text, (struct jv_str){ "<think>", 7 }, 0) != SIZE_MAX;
     tools = tools && text_find(text, (struct jv_str){ "<tool_call>", 11 }, 0) != SIZE_MAX;
+    /* Content without blocks stays a string: most answers are. */
     if (!think && !tools) {
         p->content = text;
         return;
@@ -269,6 +275,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
             call_end = pos;
             tools = parse_between(text, "<tool_call>", "</tool_call>", &call_end, &call_at, &call);
         }
+        /* The block that begins first; a closed block of the other kind inside it is its text. */
         bool is_think = think && (!tools || think_at < call_at);
         if (!think && !tools)
             break;
@@ -277,6 +284,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
             parse_add_part(c, p, TINKER_PART_TEXT, (struct jv_str){ text.s + pos, start - pos });
         if (!is_think)
             add_json_call(c, p, call, (struct jv_str){ text.s + start, end - start });
+        /* An empty block is no reasoning. */
         else if (thought.n > 0)
             parse_add_part(c, p, TINKER_PART_THINKING, thought);
         pos = end;
@@ -285,6 +293,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
         parse_add_part(c, p, TINKER_PART_TEXT, (struct jv_str){ text.s + pos, text.n - pos });
 }
 
+/* Occurrences that do not overlap. */
 static size_t count_occurrences(struct jv_str text, const char *what)
 {
     size_t n = 0, len = strlen(what);
@@ -308,6 +317,7 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
         while (end < text.n && ((unsigned char)text.s[end] & 0xc0) == 0x80)
             end++;
     }
+    /* Programs test for the beginning of this text, so it is a constant. */
     const char *error = c->x.failed
                             ? NULL
                             : arena_printf(c->x.arena, "%s: '%s' opened without a matching '%s'",
@@ -334,6 +344,7 @@ static tinker_parsed *finish_parsed(struct render_call *c, struct render_parse *
     tinker_message *m = &box->message;
     *m = (tinker_message){ .role = "assistant" };
     if (p->as_list) {
+        /* Not NULL, so that the message still says "list". */
         static const tinker_part none;
         m->parts = p->parts ? p->parts : &none;
         m->n_parts = p->n_parts;
@@ -350,6 +361,7 @@ static tinker_parsed *finish_parsed(struct render_call *c, struct render_parse *
     return &box->pub;
 }
 
+/* Steps are not limited here: all scans are linear, and tokens come from the caller's sampler. */
 tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *tokens, size_t n,
                                    bool streaming, tinker_error *err)
 {
@@ -381,6 +393,7 @@ void tinker_parsed_free(tinker_parsed *p)
     free(box);
 }
 
+/* A cut-off response counts as structural even if it holds unreadable calls, too. */
 tinker_parse_failure tinker_parsed_failure(const tinker_parsed *p)
 {
     if (p->termination == TINKER_TERMINATION_MALFORMED)

@@ -185,6 +185,7 @@ const char *tinker_renderer_name_at(size_t i)
     return i < N_VARIANTS ? variants[i].name : NULL;
 }
 
+/* "model:checkpoint" names the model up to the colon. */
 const char *tinker_renderer_recommended(const char *model, size_t i)
 {
     size_t n = strcspn(model, ":");
@@ -333,6 +334,8 @@ const char *tinker_renderer_name(const tinker_renderer *r)
     return r->variant->name;
 }
 
+/* Kept thinking makes history equal to what was sampled, except where the format itself rewrites
+ * it. */
 int tinker_renderer_has_extension(const tinker_renderer *r)
 {
     if (r->flags & RENDER_EXTENDS)

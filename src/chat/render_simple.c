@@ -12,8 +12,8 @@
 /*     User: Hi\n\nAssistant: Hello.\n\nUser:
  *
  * The header is "Assistant:", the output " Hello.\n\n", and the overlap "User:", which closes the
- * stop string "\n\nUser:". Only an assistant's overlap means something; other roles get a text that
- * the reference uses to notice a mistake. */
+ * stop string "\n\nUser:". Only an assistant's overlap means something; other roles get a
+ * placeholder, as in the reference. */
 static bool role_colon_render_message(struct render_call *c, const struct render_at *at,
                                       struct render_out *out)
 {

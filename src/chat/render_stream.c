@@ -193,6 +193,7 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
     static const char *const ends[] = { "<|end|>", "<|call|>", "<|return|>" };
     while (s->in_body || open_body(s)) {
         size_t end = SIZE_MAX, keep = 0, len = 0;
+        /* The nearest end, and the longest beginning of any end at the end of the text. */
         for (size_t i = 0; i < 3; i++) {
             size_t at =
                 text_find(stream_text(s), (struct jv_str){ ends[i], strlen(ends[i]) }, s->pos);
@@ -226,6 +227,7 @@ static bool scan_colon(tinker_parse_stream *s, bool last)
     return ok;
 }
 
+/* `last`: no more text will come, so nothing is held back. */
 static bool scan_text(tinker_parse_stream *s, bool last)
 {
     const struct render_format *f = s->r->format;
@@ -295,6 +297,7 @@ static tinker_status decide_prefix(tinker_parse_stream *s, tinker_error *err)
 tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
                                        const tinker_delta **deltas, size_t *n, tinker_error *err)
 {
+    /* Deltas of the last call are gone from here on. */
     s->n = 0;
     *n = 0;
     *deltas = s->deltas;
@@ -339,10 +342,13 @@ tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_de
         return err_set(err, TINKER_ESTATE, "the stream was finished already");
     s->ended = true;
     tinker_status st = TINKER_OK;
+    /* The response ended within what could have been the prompt's prefix: it is the model's own
+     * text. */
     if (s->undecided) {
         s->prefix.n = 0;
         st = take_all_tokens(s, err);
     }
+    /* Bytes of a character that never became complete are U+FFFD now. */
     if (st == TINKER_OK)
         st = tinker_decoder_end(s->decoder, &s->text, err);
     if (st != TINKER_OK)

@@ -116,6 +116,7 @@ static void bind_targets(struct jinja_run *r, const struct jinja_node *target, s
     struct jv items = jv_iterate(r->x, value);
     if (r->x->failed)
         return;
+    /* Python's rule: as many names as values, neither more nor fewer. */
     if (items.list->n != target->n_keys) {
         jx_fail(r->x, "cannot unpack %zu values into %zu names", items.list->n, target->n_keys);
         return;
@@ -212,6 +213,7 @@ static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
                (key.kind == JV_INT || key.kind == JV_BOOL)) {
         return get_at_index(r, v, key.kind == JV_INT ? key.i : key.b);
     }
+    /* The fallback to attributes; it also reports a subscript of something undefined. */
     if (key.kind == JV_STRING)
         return jinja_attr(r, v, key.str);
     if (v.kind == JV_UNDEFINED)
@@ -251,6 +253,7 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
     int64_t from = 0, to = 0, step = 1;
     slice_bound(r, e->d, &step);
     bool text = v.kind == JV_STRING;
+    /* Views of dicts have no positions. */
     if (jv_is_view(v))
         return jv_undefined("slice");
     struct jv items = text ? jv_iterate(r->x, v) : v;
@@ -333,6 +336,7 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
         if (e->kind == EX_TUPLE && out.kind == JV_LIST)
             out.kind = JV_TUPLE;
         return out;
+    /* Keys are evaluated before their values, and a later pair replaces an earlier one. */
     case EX_DICT:
         out = jv_dict_new(r->x);
         for (size_t i = 0; i + 1 < e->n_list && !r->x->failed; i += 2) {
@@ -356,6 +360,7 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     case EX_FILTER:
         v = eval_expr(r, e->a);
         return eval_filter(r, e, v);
+    /* e->flag: "is not". */
     case EX_TEST:
         v = eval_expr(r, e->a);
         eval_args(r, e, &args);
@@ -377,6 +382,7 @@ static struct jv eval_node(struct jinja_run *r, const struct jinja_node *e)
     case EX_BINARY:
         v = eval_expr(r, e->a);
         return jinja_binary(r->x, e->op, v, eval_expr(r, e->b));
+    /* Only the branch that is taken is evaluated. */
     case EX_COND:
         if (jv_truth(eval_expr(r, e->b)))
             return eval_expr(r, e->a);
@@ -427,6 +433,7 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
     struct jinja_frame *frame = push_frame(r, m->closure), *saved = r->frame;
     if (!frame)
         return jv_undefined(NULL);
+    /* Unknown keywords are dropped silently; templates pass them to macros of other versions. */
     if (args->n > node->n_keys) {
         jx_fail(r->x, "macro takes at most %zu arguments", node->n_keys);
         return jv_undefined(NULL);
@@ -533,6 +540,7 @@ static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
         r->frame = push_frame(r, saved);
         if (!r->frame)
             break;
+        /* `loop` is set first: a target of that name hides it. */
         set_var(r, r->frame, (struct jv_str){ "loop", 4 }, loop_value(r, items.list, i));
         bind_targets(r, s, items.list->items[i]);
         if (exec_body(r, s->body) == FLOW_BREAK)
@@ -624,6 +632,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
         if (!r->x->failed)
             jv_print(r->x, r->out, jinja_call(r, v, &args));
         break;
+    /* "{% filter f %}body{% endfilter %}" is f(text of the body). */
     case ST_FILTER:
         v = eval_filter(r, s, capture_output(r, s->body));
         if (!r->x->failed)
@@ -638,6 +647,7 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
         flow = r->x->failed ? FLOW_NEXT : exec_body(r, s->body);
         r->frame = saved;
         return flow;
+    /* A group opens no scope. */
     case ST_GROUP:
         return exec_body(r, s->body);
     case ST_BREAK:
@@ -676,6 +686,7 @@ void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, i
         set_var(&r, r.frame, globals.dict->pairs[i].key.str, globals.dict->pairs[i].value);
     if (!x->failed)
         exec_body(&r, tree);
+    /* The output has the arena's limit; over it, the buffer has stopped growing. */
     if (!buf_ok(out))
         jx_nomem(x);
 }

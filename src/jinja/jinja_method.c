@@ -66,6 +66,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     struct buf b;
     size_t at = 0;
     buf_init(&b, x->arena->max);
+    /* Python's rule: an empty text is found before every character and at the end. */
     if (from.n == 0)
         return replace_empty(x, s, to, max);
     /* A search is paid for at its worst case before it begins. */
@@ -230,6 +231,7 @@ static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
             break;
         }
         struct jv_str s = self.str, w = items[i].str;
+        /* A text longer than ours cannot match; the address is then only computed, not read. */
         const char *from = name.s[0] == 's' ? s.s : s.s + s.n - (w.n <= s.n ? w.n : 0);
         if (w.n <= s.n && memcmp(from, w.s, w.n) == 0)
             return jv_bool(true);
@@ -255,6 +257,7 @@ static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name
                                 const struct jinja_args *args)
 {
     (void)name;
+    /* Both must be strings; a third argument limits the number of replacements. */
     struct jv_str from = want_text(x, args, 0), to = want_text(x, args, 1);
     if (x->failed)
         return jv_undefined(NULL);
@@ -280,6 +283,7 @@ static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
     (void)name;
     int64_t count = 0;
     struct jv_str what = want_text(x, args, 0);
+    /* As often as an empty text is found. */
     if (what.n == 0)
         return jv_int((int64_t)text_length(self.str) + 1);
     jx_step(x, text_find_steps(self.str, what));
@@ -296,6 +300,7 @@ static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
 {
     (void)name;
     struct jv list = jv_iterate(x, jinja_arg(args, 0, NULL, jv_undefined("argument")));
+    /* Unlike the filter, the method takes strings only. */
     for (size_t i = 0; !x->failed && i < list.list->n; i++)
         if (list.list->items[i].kind != JV_STRING)
             jx_fail(x, "join: item %zu is not a string but %s", i,
@@ -393,6 +398,7 @@ static struct jv method_get(struct jx *x, struct jv self, struct jv_str name,
 {
     (void)name;
     (void)x;
+    /* None when absent, not undefined: {{ d.get('x') }} prints None. */
     struct jv *v = jv_find(self, jinja_arg(args, 0, NULL, jv_none()));
     return v ? *v : jinja_arg(args, 1, "default", jv_none());
 }
@@ -414,6 +420,7 @@ static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
     for (size_t i = 0; i < self.list->n && jx_step(x, 1); i++) {
         if (!jv_equal_steps(x, self.list->items[i], what))
             continue;
+        /* index and count share the walk. */
         if (name.s[0] == 'i')
             return jv_int((int64_t)i);
         count++;
@@ -467,6 +474,7 @@ static const struct method list_methods[] = { { "index", method_index, 1 },
                                               { "copy", method_copy, 0 },
                                               { NULL, NULL, 0 } };
 
+/* Methods by type; views and numbers have none. */
 static const struct method *find_method(struct jv v, struct jv_str name)
 {
     const struct method *m = v.kind == JV_STRING              ? string_methods

@@ -28,6 +28,7 @@ struct jv jinja_fail_undefined(struct jx *x, struct jv v)
     return jv_undefined(NULL);
 }
 
+/* Something undefined is the likelier cause, and its name helps more than its type. */
 static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct jv b)
 {
     if (a.kind == JV_UNDEFINED || b.kind == JV_UNDEFINED)
@@ -140,6 +141,7 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
 
 static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
 {
+    /* Python raises here, where C gives infinity. */
     if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD)) {
         jx_fail(x, "division by zero");
         return jv_undefined(NULL);

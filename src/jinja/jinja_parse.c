@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+/* The parser works on an array of tokens that ends in TOK_EOF; p->at only moves forward. Looking at
+ * p->at[1] is safe whenever p->at is not the end. A failure sticks in p->x: every function below
+ * may go on after it, but must neither move p->at past the end nor loop. */
 static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends);
 
 /* Fail at the line of the current token; the first failure of a parse is kept. */
@@ -62,6 +65,7 @@ static void parse_if(struct jinja_parser *p, struct jinja_node *node)
         node->body = parse_body(p, ends);
         if (p->x->failed)
             return;
+        /* The new node is filled by the next round. */
         if (at_tag(p, "elif")) {
             p->at += 2;
             node->other = jinja_node_new(p, ST_IF);
@@ -91,6 +95,7 @@ static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool 
         jinja_push_key(p, node, name, NULL);
         if (attributes && jinja_accept_op(p, "."))
             jinja_expect_name(p, &attr);
+        /* A comma may trail: "for a, in x" unpacks sequences of one item. */
     } while (jinja_accept_op(p, ",") && p->at->kind == TOK_NAME && !jinja_is_name(p, "in"));
     if (parens)
         jinja_expect_op(p, ")");
@@ -118,6 +123,7 @@ static void parse_for(struct jinja_parser *p, struct jinja_node *node)
     node->a = jinja_parse_tuple(p, false);
     if (jinja_accept_name(p, "if"))
         node->b = jinja_parse_expr(p);
+    /* No chat template needs loop(), and refusing it here is better than failing there. */
     if (jinja_accept_name(p, "recursive"))
         fail_at(p, "recursive loops are not supported");
     end_tag(p);
@@ -144,6 +150,7 @@ static void parse_set(struct jinja_parser *p, struct jinja_node *node)
         end_tag(p);
         return;
     }
+    /* Without "=" the value is the text of a block, through filters if any are named. */
     node->kind = ST_SET_BLOCK;
     if (jinja_is_op(p, "|"))
         node->a = jinja_parse_filters(p, NULL);
@@ -276,6 +283,7 @@ static struct jinja_node *parse_tag(struct jinja_parser *p)
     if (!jinja_expect_name(p, &name))
         return NULL;
     for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
+        /* Tags that load other templates (include, import, extends, block) are not in the table. */
         if (!jinja_same(name, tags[i].name))
             continue;
         struct jinja_node *node = jinja_node_new(p, tags[i].kind);
@@ -344,6 +352,7 @@ struct jinja_node *jinja_parse(struct jx *x, const char *source, size_t n)
     jinja_lex(x, source, n, &tokens);
     if (x->failed)
         return NULL;
+    /* A group as the root: a template may be empty, and the caller gets a node all the same. */
     struct jinja_parser p = { .x = x, .at = tokens.items };
     struct jinja_node *root = jinja_node_new(&p, ST_GROUP);
     struct jinja_node *body = parse_body(&p, NULL);

@@ -8,6 +8,20 @@
 
 #include <string.h>
 
+/* The grammar, from loose to tight; each level is one function below, so the file reads upward:
+ *
+ *     expr    = or { "if" or [ "else" expr ] }
+ *     or      = and { "or" and }
+ *     and     = not { "and" not }
+ *     not     = "not" not | compare
+ *     compare = add { ( "==" | "!=" | "<" | "<=" | ">" | ">=" | [ "not" ] "in" ) add }
+ *     add     = concat { ( "+" | "-" ) concat }
+ *     concat  = mul { "~" mul }
+ *     mul     = pow { ( "*" | "/" | "//" | "%" ) pow }
+ *     pow     = unary { "**" unary }            (from left to right, unlike Python)
+ *     unary   = ( "-" | "+" ) unary | primary, then postfix and filters
+ *
+ * Keywords are names: "in", "is" and "not" are recognized by where they stand. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters);
 
 bool jinja_same(struct jv_str a, const char *b)
@@ -55,6 +69,7 @@ bool jinja_accept_name(struct jinja_parser *p, const char *name)
     return true;
 }
 
+/* Fail with what was wanted and what is there instead; false, always. */
 static bool fail_unexpected(struct jinja_parser *p, const char *wanted)
 {
     if (p->x->failed) /* p->at may be past the end by now */
@@ -402,6 +417,7 @@ static struct jinja_node *parse_level(struct jinja_parser *p, const struct level
                                       struct jinja_node *(*next)(struct jinja_parser *))
 {
     struct jinja_node *left = next(p);
+    /* Operators of one level bind alike, so after each operand all of them are tried again. */
     for (size_t i = 0; i < n && !p->x->failed; i++) {
         if (!jinja_accept_op(p, ops[i].text))
             continue;
@@ -411,6 +427,7 @@ static struct jinja_node *parse_level(struct jinja_parser *p, const struct level
     return left;
 }
 
+/* The signature that parse_level() wants. */
 static struct jinja_node *parse_operand(struct jinja_parser *p)
 {
     return parse_unary(p, true);
@@ -430,6 +447,7 @@ static struct jinja_node *parse_mul(struct jinja_parser *p)
     return parse_level(p, ops, 4, parse_pow);
 }
 
+/* "~" binds tighter than "+" in Jinja: "a" + 1 ~ 2 is "a" + "12". */
 static struct jinja_node *parse_concat(struct jinja_parser *p)
 {
     static const struct level ops[] = { { "~", OP_CONCAT } };
@@ -442,6 +460,7 @@ static struct jinja_node *parse_add(struct jinja_parser *p)
     return parse_level(p, ops, 2, parse_concat);
 }
 
+/* Consume a comparison operator. "not in" is two tokens, and "not" alone does not belong here. */
 static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
 {
     static const struct level ops[] = { { "==", OP_EQ }, { "!=", OP_NE }, { "<=", OP_LE },
@@ -464,6 +483,8 @@ static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
     return false;
 }
 
+/* A chain is one node: a in `a`, then one entry of `list` per comparison, each with its operator.
+ */
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_add(p), *node = NULL;
@@ -481,6 +502,7 @@ static struct jinja_node *parse_compare(struct jinja_parser *p)
     return node ? node : left;
 }
 
+/* Not a loop, because each "not" wraps the next; hence the limit. */
 static struct jinja_node *parse_not(struct jinja_parser *p)
 {
     if (!jinja_accept_name(p, "not"))
@@ -502,6 +524,7 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
     return left;
 }
 
+/* Also the entry for places where "if" means something else: the sequence of a for loop. */
 static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_and(p);
@@ -510,6 +533,8 @@ static struct jinja_node *parse_or(struct jinja_parser *p)
     return left;
 }
 
+/* "a if b else c": the condition stands in the middle. Without else the value is undefined when the
+ * condition is false. The depth counts brackets of all kinds, as every bracket comes here. */
 struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
 {
     if (++p->x->depth > JV_DEPTH_MAX) {
@@ -528,6 +553,8 @@ struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
     return node;
 }
 
+/* An expression, or several with commas, which make a tuple without parentheses; a trailing comma
+ * is allowed before the end of the tag or a parenthesis. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, bool with_cond)
 {
     struct jinja_node *first = with_cond ? jinja_parse_expr(p) : parse_or(p);

@@ -70,6 +70,7 @@ void *jx_alloc(struct jx *x, size_t n)
 
 /* ---- making ---- */
 
+/* The name is borrowed: a literal, or text in the arena. */
 struct jv jv_undefined(const char *name)
 {
     struct jv v = { .kind = JV_UNDEFINED };
@@ -115,6 +116,7 @@ struct jv jv_str(const char *s)
     return jv_strn(s, strlen(s));
 }
 
+/* NUL-terminated, so that C code may use it as a string where no NUL is inside. */
 struct jv jv_str_copy(struct jx *x, const char *s, size_t n)
 {
     char *copy = x->failed ? NULL : arena_strndup(x->arena, s, n);
@@ -125,6 +127,7 @@ struct jv jv_str_copy(struct jx *x, const char *s, size_t n)
     return jv_strn(copy, n);
 }
 
+/* Copying into the arena frees the heap block at once; values never own heap memory. */
 struct jv jv_from_buf(struct jx *x, struct buf *b)
 {
     struct jv v = jv_strn("", 0);
@@ -136,6 +139,7 @@ struct jv jv_from_buf(struct jx *x, struct buf *b)
     return v;
 }
 
+/* Undefined when memory ran out; jv_push() on that does nothing, so a loop may run on. */
 struct jv jv_list_new(struct jx *x)
 {
     struct jv v = { .kind = JV_LIST };
@@ -243,6 +247,7 @@ struct jv *jv_find(struct jv dict, struct jv key)
     if (!jv_is_map(dict))
         return NULL;
     struct jv_dict *d = dict.dict;
+    /* Few entries: comparing keys is faster than hashing one. */
     if (!d->index) {
         for (size_t i = 0; i < d->n; i++)
             if (jv_equal(d->pairs[i].key, key))
@@ -405,6 +410,7 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
                 return false;
         }
         return a.dict->n == b.dict->n;
+    /* Objects with identity, as in Python. */
     case JV_NAMESPACE:
     case JV_LOOP:
         return a.dict == b.dict;
@@ -486,6 +492,7 @@ static void repr_string(struct buf *out, struct jv_str s)
         if (len == 0)
             buf_putc(out, s.s[i]);
         else if (cp == '\\' || cp == (unsigned char)quote)
+            /* Invisible characters show their code, in the shortest of Python's three forms. */
             buf_printf(out, "\\%c", (int)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             buf_puts(out, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
