@@ -214,27 +214,23 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
     return true;
 }
 
-/* The stop is a string, which may begin in one token and end in another. */
-static bool scan_colon(tinker_parse_stream *s, bool last)
-{
-    static const char stop[] = "\n\nUser:";
-    size_t at = text_find(stream_text(s), (struct jv_str){ stop, 7 }, s->pos);
-    if (at == SIZE_MAX)
-        return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, stop)));
-    s->finished = true;
-    bool ok = emit_text(s, at);
-    s->pos = s->text.n;
-    return ok;
-}
-
 /* `last`: no more text will come, so nothing is held back. */
 static bool scan_text(tinker_parse_stream *s, bool last)
 {
     const struct render_format *f = s->r->format;
     if (f == &render_harmony)
         return scan_harmony(s, last);
-    if (f == &render_role_colon)
-        return scan_colon(s, last);
+    if (f == &render_role_colon) {
+        /* The stop is a string, which may begin in one token and end in another. */
+        static const char stop[] = "\n\nUser:";
+        size_t at = parse_find(stream_text(s), stop, s->pos);
+        if (at == SIZE_MAX)
+            return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, stop)));
+        s->finished = true;
+        bool ok = emit_text(s, at);
+        s->pos = s->text.n;
+        return ok;
+    }
     return f->think_tags ? scan_think(s, last) : emit_text(s, s->text.n);
 }
 
@@ -315,23 +311,6 @@ tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
     return st;
 }
 
-/* The whole message from all tokens, after the prompt's own where a think block was closed: the
- * same rule as parse_restore(), which does not run when streaming. */
-static tinker_parsed *parse_all(tinker_parse_stream *s, tinker_error *err)
-{
-    tinker_tokens all = TINKER_TOKENS_INIT;
-    bool closed = false;
-    for (size_t i = 0; i < s->tokens.n; i++)
-        closed = closed || s->tokens.ids[i] == s->r->think_close;
-    tinker_parsed *p = NULL;
-    if ((!closed || s->prefix.n == 0 ||
-         tinker_tokens_append(&all, s->prefix.ids, s->prefix.n, err) == TINKER_OK) &&
-        tinker_tokens_append(&all, s->tokens.ids, s->tokens.n, err) == TINKER_OK)
-        p = render_parse_tokens(s->r, all.ids, all.n, true, err);
-    tinker_tokens_clear(&all);
-    return p;
-}
-
 tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_delta **deltas,
                                          size_t *n, tinker_parsed **out, tinker_error *err)
 {
@@ -358,6 +337,17 @@ tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_de
     publish_deltas(s, deltas, n);
     if (!out)
         return TINKER_OK;
-    *out = parse_all(s, err);
+    /* The whole message from all tokens, after the prompt's own where a think block was closed:
+     * the same rule as parse_restore(), which does not run when streaming. */
+    tinker_tokens all = TINKER_TOKENS_INIT;
+    bool closed = false;
+    for (size_t i = 0; i < s->tokens.n; i++)
+        closed = closed || s->tokens.ids[i] == s->r->think_close;
+    *out = NULL;
+    if ((!closed || s->prefix.n == 0 ||
+         tinker_tokens_append(&all, s->prefix.ids, s->prefix.n, err) == TINKER_OK) &&
+        tinker_tokens_append(&all, s->tokens.ids, s->tokens.n, err) == TINKER_OK)
+        *out = render_parse_tokens(s->r, all.ids, all.n, true, err);
+    tinker_tokens_clear(&all);
     return *out ? TINKER_OK : err ? err->status : TINKER_EINVAL;
 }

@@ -111,6 +111,7 @@ static bool is_ignorable(uint32_t cp)
            c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
 }
 
+/* utf8proc maps valid characters to valid ones, so encoding cannot fail. */
 static void put_code_point(struct buf *out, utf8proc_int32_t cp)
 {
     char bytes[4];

@@ -433,7 +433,7 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
     struct jinja_frame *frame = push_frame(r, m->closure), *saved = r->frame;
     if (!frame)
         return jv_undefined(NULL);
-    /* Unknown keywords are dropped silently; templates pass them to macros of other versions. */
+    /* Unknown keywords are ignored. */
     if (args->n > node->n_keys) {
         jx_fail(r->x, "macro takes at most %zu arguments", node->n_keys);
         return jv_undefined(NULL);

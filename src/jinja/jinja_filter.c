@@ -123,6 +123,7 @@ static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str pa
     return v;
 }
 
+/* The attribute is taken from each item before joining, as in the reference. */
 static struct jv filter_join(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -160,6 +161,7 @@ static struct jv filter_list(struct jinja_run *r, struct jv_str name, struct jv 
     return v.kind == JV_STRING ? jinja_join(r->x, (struct jv_str){ "", 0 }, out) : out;
 }
 
+/* Every argument is taken as text, as the reference does. */
 static struct jv filter_replace(struct jinja_run *r, struct jv_str name, struct jv v,
                                 const struct jinja_args *a)
 {
@@ -214,6 +216,7 @@ static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct j
     return missing;
 }
 
+/* The reference rounds to 0 digits by default and always gives a float for "ceil" and "floor". */
 static struct jv filter_round(struct jinja_run *r, struct jv_str name, struct jv v,
                               const struct jinja_args *a)
 {
@@ -223,6 +226,7 @@ static struct jv filter_round(struct jinja_run *r, struct jv_str name, struct jv
     return jinja_round(r->x, v, digits.kind == JV_INT ? digits.i : 99, method);
 }
 
+/* -INT64_MIN has no value: an error, not a wrong number. */
 static struct jv filter_abs(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {
@@ -276,6 +280,7 @@ static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct j
 /* ---- over sequences ---- */
 
 /* The arguments from number `from` on, for an inner filter or test. */
+/* Borrowed: the arguments after those that the outer filter used itself. */
 static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args *out)
 {
     *out = *a;
@@ -424,6 +429,7 @@ static struct jv filter_extreme(struct jinja_run *r, struct jv_str name, struct 
                                              : list.list->items[0];
 }
 
+/* With "+" of templates, so that texts and lists can be summed, too, given a start of their kind. */
 static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {

@@ -39,35 +39,27 @@ static struct jv load_number(struct jx *x, struct json_reader *r)
     return v;
 }
 
-/* The numbers that Python reads and JSON does not have. */
-static bool load_nonfinite(struct json_reader *r, struct jv *out)
-{
-    static const struct {
-        const char *word;
-        double value;
-    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        size_t n = strlen(words[i].word);
-        if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n) != 0)
-            continue;
-        r->p += n;
-        *out = jv_float(words[i].value);
-        return true;
-    }
-    return false;
-}
-
 static struct jv load_value(struct jx *x, struct json_reader *r)
 {
     bool b = false;
     struct json_str s = { "", 0 };
-    struct jv number, out;
+    struct jv out;
+    static const struct {
+        const char *word;
+        double value;
+    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
     /* NaN and Infinity are no JSON, but Python writes and reads them. */
     enum json_kind kind = json_peek(r);
-    if (!r->failed && (kind == JSON_NUMBER || kind == JSON_NONE) && load_nonfinite(r, &number))
-        return number;
+    for (size_t i = 0; i < ARRAY_LEN(words) && !r->failed; i++) {
+        size_t n = strlen(words[i].word);
+        if ((kind == JSON_NUMBER || kind == JSON_NONE) && (size_t)(r->end - r->p) >= n &&
+            memcmp(r->p, words[i].word, n) == 0) {
+            r->p += n;
+            return jv_float(words[i].value);
+        }
+    }
     switch (kind) {
     case JSON_NULL:
         json_null(r);
@@ -99,6 +91,7 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     }
 }
 
+/* A failure of the text is the caller's to judge; only memory and limits make x fail. */
 struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
 {
     struct json_reader r;
@@ -145,6 +138,7 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
     buf_putc(out, '"');
 }
 
+/* One call of jv_dump(): where to write and how. */
 struct dumper {
     struct jx *x;
     struct buf *out;
@@ -181,6 +175,7 @@ static void dump_list(struct dumper *d, struct jv v, int level)
     buf_putc(d->out, ']');
 }
 
+/* By bytes, which is by code points, as Python's sort_keys. */
 static int compare_pairs(const void *a, const void *b)
 {
     const struct jv_pair *p = a, *q = b;
@@ -227,6 +222,7 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
     buf_putc(d->out, '}');
 }
 
+/* The level bounds recursion, which matters for values that share parts; steps bound their size. */
 static void dump_value(struct dumper *d, struct jv v, int level)
 {
     if (!jx_step(d->x, 1))

@@ -14,6 +14,8 @@
 #include "base/number.h"
 #include "base/utf8.h"
 
+/* Two modes: outside of tags everything is text up to the next "{{", "{%" or "{#"; inside, tokens.
+ * The source is owned by the arena, so that tokens may point into it. */
 struct lexer {
     struct jx *x;
     const char *p, *end;
@@ -50,6 +52,7 @@ static void advance_lexer(struct lexer *l, size_t n)
     l->p += n;
 }
 
+/* Fail at the current line; false, always. */
 static bool fail_lexing(struct lexer *l, const char *what)
 {
     l->x->line = l->line;
@@ -268,8 +271,10 @@ static bool lex_tag(struct lexer *l, bool block)
         skip_space(l);
         if (l->p >= l->end)
             return fail_lexing(l, "tag is not closed");
+        /* "-%}" and "+%}" close a tag, but "{{ a +}}" does not: a plus is an operator there. */
         bool sign = l->p + 2 < l->end && (*l->p == '-' || (block && *l->p == '+')) &&
                     memcmp(l->p + 1, close, 2) == 0;
+        /* "{{ {'a': {}}}}" would otherwise end too early. */
         if (nesting <= 0 && (sign || looking_at(l, close))) {
             push_token(l, block ? TOK_BLOCK_END : TOK_VAR_END, l->p, 0);
             close_tag(l, sign ? 3 : 2, sign ? *l->p : 0, block);
@@ -369,6 +374,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         jx_fail(x, "template is not valid UTF-8");
     const char *start = l.p;
     while (!x->failed && l.p < l.end) {
+        /* Text up to the next tag is collected in one token. */
         char tag = l.p + 1 < l.end && *l.p == '{' ? l.p[1] : 0;
         if (tag != '{' && tag != '%' && tag != '#') {
             advance_lexer(&l, 1);
@@ -377,6 +383,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         char sign = l.p + 2 < l.end && (l.p[2] == '-' || l.p[2] == '+') ? l.p[2] : 0;
         if (tag == '{' && sign == '+') /* {{+ is an expression with a plus */
             sign = 0;
+        /* The sign of a tag decides about the text before it, so the text is written only now. */
         put_text(&l, start, (size_t)(l.p - start), tag, sign);
         if (tag == '%' && lex_raw(&l)) {
             start = l.p;

@@ -29,6 +29,7 @@ static int64_t int_arg(const struct jinja_args *args, size_t i, const char *name
     return v.kind == JV_INT ? v.i : missing;
 }
 
+/* Items are printed as {{ item }} would be. */
 struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
 {
     struct buf b;
@@ -183,6 +184,7 @@ static size_t line_break(struct jv_str s)
     return len && breaks ? (size_t)len : 0;
 }
 
+/* Line ends of Python's str.splitlines(): more than LF and CR, and CR LF is one. */
 struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
 {
     struct jv out = jv_list_new(x);
@@ -239,6 +241,7 @@ static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(false);
 }
 
+/* upper, lower, title and capitalize, by their first letter. */
 static struct jv method_case(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -308,6 +311,7 @@ static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
     return x->failed ? jv_undefined(NULL) : jinja_join(x, self.str, list);
 }
 
+/* The text without a prefix or suffix; as it is when it has none. */
 static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
                                const struct jinja_args *args)
 {

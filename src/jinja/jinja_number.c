@@ -31,6 +31,7 @@ static bool plain_text(struct jv_str s, char out[NUMBER_TEXT])
     return n > 0;
 }
 
+/* ASCII digits; isdigit() does not depend on the locale. */
 static const char *skip_digits(const char *s)
 {
     while (isdigit((unsigned char)*s))

@@ -75,6 +75,7 @@ static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
     return out;
 }
 
+/* Python would go on with a larger integer; a template that gets here is not doing chat. */
 static struct jv fail_overflow(struct jx *x)
 {
     jx_fail(x, "integer overflow");
@@ -107,6 +108,7 @@ static struct jv int_power(struct jx *x, int64_t a, int64_t b)
     return jv_int(out);
 }
 
+/* Checked arithmetic of the compiler: signed overflow would be undefined. */
 static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
 {
     int64_t out = 0;
@@ -231,6 +233,7 @@ static bool contains_item(struct jx *x, struct jv item, struct jv in)
     return jx_fail(x, "argument of type '%s' is not iterable", jv_type_name(in));
 }
 
+/* Equality is defined for all values, order only for like ones. */
 bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
     if (x->failed)
@@ -275,6 +278,7 @@ static bool case_is(struct jv v, bool upper)
     return any;
 }
 
+/* odd, even and divisibleby; i % -1 is avoided, since INT64_MIN % -1 traps. */
 static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv arg)
 {
     if (v.kind != JV_INT && v.kind != JV_BOOL)

@@ -95,7 +95,7 @@ static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool 
         jinja_push_key(p, node, name, NULL);
         if (attributes && jinja_accept_op(p, "."))
             jinja_expect_name(p, &attr);
-        /* A comma may trail: "for a, in x" unpacks sequences of one item. */
+        /* A trailing comma is accepted and changes nothing. */
     } while (jinja_accept_op(p, ",") && p->at->kind == TOK_NAME && !jinja_is_name(p, "in"));
     if (parens)
         jinja_expect_op(p, ")");

@@ -83,11 +83,13 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from)
     return SIZE_MAX;
 }
 
+/* In units of 64 by 64 bytes. */
 uint64_t text_find_steps(struct jv_str s, struct jv_str what)
 {
     return 1 + (uint64_t)(s.n / 64 + 1) * (what.n / 64 + 1);
 }
 
+/* Simple and from the right; prices are those of text_find_steps(). */
 size_t text_rfind(struct jv_str s, struct jv_str what)
 {
     if (what.n > s.n)

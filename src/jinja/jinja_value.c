@@ -155,6 +155,7 @@ struct jv jv_dict_new(struct jx *x)
 }
 
 /* Room for one more element; the old array stays behind in the arena. */
+/* NULL and failed when the arena is full, which is how a template runs out of memory. */
 static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
@@ -225,22 +226,6 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-/* At most a quarter full after a rebuild, and half full before the next. */
-static void index_rebuild(struct jx *x, struct jv_dict *d)
-{
-    size_t cap = 64;
-    while (cap < d->n * 4)
-        cap *= 2;
-    d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
-    if (!d->index) {
-        jx_nomem(x);
-        return;
-    }
-    d->index_cap = cap;
-    for (size_t i = 0; i < d->n; i++)
-        index_insert(d, i);
-}
-
 /* The pointer stays valid until the next jv_put() on the dict. */
 struct jv *jv_find(struct jv dict, struct jv key)
 {
@@ -281,10 +266,22 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
     d->pairs[d->n++] = (struct jv_pair){ key, value };
     if (d->n < INDEX_FROM)
         return;
-    if (!d->index || d->n * 2 > d->index_cap)
-        index_rebuild(x, d);
-    else
+    if (d->index && d->n * 2 <= d->index_cap) {
         index_insert(d, d->n - 1);
+        return;
+    }
+    /* Rebuild: at most a quarter full now, half full before the next time. */
+    size_t cap = 64;
+    while (cap < d->n * 4)
+        cap *= 2;
+    d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
+    if (!d->index) {
+        jx_nomem(x);
+        return;
+    }
+    d->index_cap = cap;
+    for (size_t i = 0; i < d->n; i++)
+        index_insert(d, i);
 }
 
 void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
@@ -294,6 +291,7 @@ void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
 
 /* ---- asking ---- */
 
+/* Tuples, lists and views share one representation and differ in kind or `view` only. */
 bool jv_is_seq(struct jv v)
 {
     return v.kind == JV_LIST || v.kind == JV_TUPLE;
@@ -319,12 +317,14 @@ bool jv_is(struct jv v, const char *text)
     return v.kind == JV_STRING && v.str.n == strlen(text) && memcmp(v.str.s, text, v.str.n) == 0;
 }
 
+/* Safe on anything, so that chains of jv_get() need no checks in between. */
 struct jv jv_get(struct jv dict, const char *key)
 {
     struct jv *v = jv_find(dict, jv_str(key));
     return v ? *v : jv_undefined(key);
 }
 
+/* 0 for what is no number: callers have asked jv_is_number() before. */
 double jv_number(struct jv v)
 {
     return v.kind == JV_FLOAT ? v.f : v.kind == JV_INT ? (double)v.i : v.kind == JV_BOOL ? v.b : 0;
@@ -450,6 +450,7 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
     return 0;
 }
 
+/* Python's names, for messages; in the order of enum jv_kind. */
 const char *jv_type_name(struct jv v)
 {
     static const char *const names[] = { "undefined", "None", "bool",     "int",    "int",
@@ -525,6 +526,7 @@ static void repr_list(struct jx *x, struct buf *out, struct jv v)
     buf_puts(out, tuple ? ")" : view ? "])" : "]");
 }
 
+/* Cost and depth are bounded by steps and by the depth of values. */
 void jv_repr(struct jx *x, struct buf *out, struct jv v)
 {
     if (!jx_step(x, 1))
@@ -579,6 +581,7 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         jx_nomem(x);
 }
 
+/* str(): text as it is, undefined as nothing, anything else as repr(). */
 void jv_print(struct jx *x, struct buf *out, struct jv v)
 {
     if (v.kind != JV_STRING) {
