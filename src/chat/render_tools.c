@@ -325,7 +325,9 @@ void kimi_tools(struct render_call *c, struct jv tools, const char *system, stru
     struct buf b;
     buf_init(&b, c->x.arena->max);
     if (tools.list->n > 0) {
-        struct jv_dumps compact = { ",", ":", -1, true, true };
+        struct jv_dumps compact = {
+            .item_sep = ",", .key_sep = ":", .indent = -1, .ascii = true, .sort_keys = true
+        };
         if (c->r->flags & RENDER_K25)
             kimi_typescript(&c->x, &b, tools);
         else

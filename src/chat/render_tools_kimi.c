@@ -119,7 +119,7 @@ static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
 static void put_property(struct ts *t, struct jv name, struct jv schema, bool required, int indent)
 {
     struct jv fallback = jv_get(schema, "default");
-    struct jv_dumps how = { NULL, NULL, -1, false, false };
+    struct jv_dumps how = { .indent = -1 };
     kimi_put_doc(t, schema, indent);
     if (fallback.kind != JV_UNDEFINED && fallback.kind != JV_NONE) {
         put_indent(t, indent);

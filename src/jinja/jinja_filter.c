@@ -17,7 +17,7 @@ static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct j
                                const struct jinja_args *a)
 {
     (void)name;
-    struct jv_dumps how = { NULL, NULL, -1, false, false };
+    struct jv_dumps how = { .indent = -1 };
     struct jv ascii = jinja_arg(a, 0, "ensure_ascii", jv_bool(false));
     struct jv indent = jinja_arg(a, 1, "indent", jv_none());
     struct jv seps = jinja_arg(a, 2, "separators", jv_none());
@@ -279,8 +279,8 @@ static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct j
 
 /* ---- over sequences ---- */
 
-/* The arguments from number `from` on, for an inner filter or test. */
-/* Borrowed: the arguments after those that the outer filter used itself. */
+/* The arguments from number `from` on, for an inner filter or test.
+ * Borrowed: the arguments after those that the outer filter used itself. */
 static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args *out)
 {
     *out = *a;

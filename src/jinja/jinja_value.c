@@ -154,8 +154,8 @@ struct jv jv_dict_new(struct jx *x)
     return v.dict ? v : jv_undefined(NULL);
 }
 
-/* Room for one more element; the old array stays behind in the arena. */
-/* NULL and failed when the arena is full, which is how a template runs out of memory. */
+/* Room for one more element; the old array stays behind in the arena.
+ * NULL and failed when the arena is full, which is how a template runs out of memory. */
 static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)

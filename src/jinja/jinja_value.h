@@ -166,7 +166,7 @@ struct jv_dumps {
 };
 #define JV_DUMPS_PYTHON             \
     {                               \
-        NULL, NULL, -1, true, false \
+        .indent = -1, .ascii = true \
     }
 /* Parse; on failure *why (may be NULL) receives the reason and the result is undefined
  * without making x fail (unless memory ran out). */
