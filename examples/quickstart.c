@@ -65,12 +65,9 @@ static int evaluate(tinker_sampler *sampler, tinker_tokenizer *tok, tinker_rende
 {
     tinker_future *answers[HELD_OUT];
     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
-    tinker_stop_sequences stop = tinker_renderer_stop(renderer);
     params.max_tokens = 48;
     params.temperature = 0;
-    params.stop_tokens = stop.tokens;
-    params.stop_strings = stop.strings;
-    params.n_stop = stop.n;
+    tinker_renderer_set_stop(renderer, &params);
     for (size_t i = 0; i < n; i++) {
         tinker_message m = { .role = "user", .content = s[i].text };
         tinker_rendered *prompt =

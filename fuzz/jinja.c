@@ -30,11 +30,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tinker_template *t = tinker_template_new((const char *)data, size, &err);
     if (!t)
         return 0;
-    size_t n = 0;
-    char *text = tinker_template_render_json(t, messages, tools, &opts, &n, &err);
-    if (text && n > opts.max_memory)
+    tinker_text text = TINKER_TEXT_INIT;
+    if (tinker_template_render_json(t, messages, tools, &opts, &text, &err) == TINKER_OK &&
+        text.n > opts.max_memory)
         abort();
-    free(text);
+    tinker_text_clear(&text);
     tinker_template_free(t);
     return 0;
 }

@@ -50,10 +50,12 @@ static void check_message(const tinker_parsed *p)
 {
     if (!p)
         return;
-    size_t n;
-    char *json = tinker_message_to_json(p->message, &n, NULL);
-    demand(json != NULL && strlen(json) == n);
-    free(json);
+    tinker_text text = TINKER_TEXT_INIT;
+    demand(tinker_message_to_json(p->message, &text, NULL) == TINKER_OK);
+    demand(strlen(text.s) == text.n);
+    text.n = 0;
+    demand(tinker_message_text(p->message, &text, NULL) == TINKER_OK);
+    tinker_text_clear(&text);
 }
 
 static void parse(const tinker_renderer *r, const tinker_tokens *ids)

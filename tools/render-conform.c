@@ -69,20 +69,20 @@ static bool run_template(struct request *q, struct json_writer *w)
     opts.eos_token = text_of(q, "eos_token");
     opts.variables = variables;
     opts.now = now.kind == JV_INT ? now.i : 0;
-    size_t n = 0;
-    char *text = tinker_template_render_json(t, messages, tools, &opts, &n, &q->err);
-    if (text) {
+    tinker_text text = TINKER_TEXT_INIT;
+    bool ok = tinker_template_render_json(t, messages, tools, &opts, &text, &q->err) == TINKER_OK;
+    if (ok) {
         json_put_key(w, "text");
-        json_put_string_n(w, text, n);
+        json_put_string_n(w, text.s, text.n);
     } else {
         failed(q, w);
     }
-    free(text);
+    tinker_text_clear(&text);
     free(messages);
     free(tools);
     free(variables);
     tinker_template_free(t);
-    return text != NULL;
+    return ok;
 }
 #ifndef TEMPLATES_ONLY
 static tinker_tokenizer *tokenizer_of(struct request *q)
@@ -138,10 +138,10 @@ static void put_rendered(struct json_writer *w, const tinker_rendered *x)
 
 static void put_message(struct request *q, struct json_writer *w, const tinker_message *m)
 {
-    size_t n = 0;
-    char *text = tinker_message_to_json(m, &n, &q->err);
-    json_put_raw(w, text, n);
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    if (tinker_message_to_json(m, &text, &q->err) == TINKER_OK)
+        json_put_raw(w, text.s, text.n);
+    tinker_text_clear(&text);
 }
 
 static void put_datum(struct request *q, struct json_writer *w, const tinker_rendered *x)

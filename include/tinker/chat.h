@@ -5,8 +5,21 @@
  * model sampled into a message with thinking and tool calls.  A chat template
  * runs a model's own Jinja template instead, for models without a renderer.
  *
- * Strings are UTF-8.  A length of 0 beside a text means "up to the NUL".
- * Results own all they refer to and go away with one free. */
+ *     tinker_renderer *r = tinker_renderer_new("qwen3", tokenizer, NULL, &err);
+ *     tinker_message ask = { .role = "user", .content = "What is 2 + 2?" };
+ *     tinker_rendered *prompt = tinker_renderer_prompt(r, &ask, 1, NULL, NULL, &err);
+ *     tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
+ *     tinker_renderer_set_stop(r, &params);
+ *     f = tinker_sampler_sample(sampler, &prompt->examples[0].input, &params, NULL, &err);
+ *     ...
+ *     tinker_parsed *answer = tinker_renderer_parse(r, sequence->tokens, sequence->n, &err);
+ *     tinker_text text = TINKER_TEXT_INIT;
+ *     tinker_message_text(answer->message, &text, &err);
+ *
+ * Strings are UTF-8.  A length of 0 beside a text means "up to the NUL".  Results own all
+ * they refer to and go away with one free.  Functions that take a tinker_text append to it
+ * and leave it as it was when they fail; clear it with tinker_text_clear().  Nothing here
+ * uses the network, and only tinker_template_open() reads files, so no other call blocks. */
 #ifndef TINKER_CHAT_H
 #define TINKER_CHAT_H
 
@@ -30,17 +43,18 @@ typedef enum tinker_part_kind {
 
 /* One piece of content.  An image is a data: URI in `text`, or the bytes of a png or
  * jpeg file; expected_tokens is how many positions it takes (0: ask the service, which
- * is possible in prompts only). */
+ * is possible in prompts only).  Thread safety: plain data. */
 typedef struct tinker_part {
     tinker_part_kind kind;
     const char *text;
     size_t n_text;
     const void *bytes;
     size_t n_bytes;
-    const char *format; /* "png" or "jpeg"; NULL: recognised from the bytes */
+    const char *format; /* "png" or "jpeg"; NULL: recognized from the bytes */
     int64_t expected_tokens;
 } tinker_part;
 
+/* A call of a function that the model asked for. */
 typedef struct tinker_tool_call {
     const char *id; /* NULL: none */
     const char *name;
@@ -53,7 +67,7 @@ typedef struct tinker_unparsed_tool_call {
     const char *error;
 } tinker_unparsed_tool_call;
 
-/* Content is a string, or (parts not NULL) a list of parts.  Zero-initialise, then fill.
+/* Content is a string, or (parts not NULL) a list of parts.  Zero-initialize, then fill.
  * Thread safety: plain data. */
 typedef struct tinker_message {
     const char *role; /* "system", "user", "assistant", "tool", ... */
@@ -72,7 +86,8 @@ typedef struct tinker_message {
 } tinker_message;
 
 /* A function the model may call.  `spec`, when not NULL, is the whole declaration as a
- * JSON object (bare, not wrapped in {"type":"function"}) and wins over the other fields. */
+ * JSON object (bare, not wrapped in {"type":"function"}) and wins over the other fields.
+ * Thread safety: plain data. */
 typedef struct tinker_tool {
     const char *name;
     const char *description;
@@ -80,9 +95,7 @@ typedef struct tinker_tool {
     const char *spec;
 } tinker_tool;
 
-/* Messages read from JSON: [...], or {"messages": [...], "tools": [...]}.  Accepts the
- * cookbook's shape and the one of chat-completion APIs (null content, image_url parts,
- * reasoning_content, arguments as object, wrapped tools). */
+/* Messages and tools that own their memory.  Thread safety: plain data. */
 typedef struct tinker_conversation {
     const tinker_message *messages;
     size_t n_messages;
@@ -90,31 +103,41 @@ typedef struct tinker_conversation {
     size_t n_tools;
 } tinker_conversation;
 
-/* NULL with *err set: TINKER_EINVAL names the place, TINKER_ENOMEM. */
+/* Read json[0..n): [...], or {"messages": [...], "tools": [...]}.  Accepts the cookbook's
+ * shape and the one of chat-completion APIs (null content, image_url parts,
+ * reasoning_content, arguments as object, wrapped tools).  The text is not needed after the
+ * call.  Returns a conversation to be freed with tinker_conversation_free(), or NULL with
+ * *err set: TINKER_EINVAL names the place ("messages[2].content[0]: ..."), TINKER_ENOMEM. */
 TINKER_API tinker_conversation *tinker_conversation_parse(const char *json, size_t n,
                                                           tinker_error *err);
+/* Free a conversation and all its messages.  NULL is allowed. */
 TINKER_API void tinker_conversation_free(tinker_conversation *c);
 
-/* The message as a JSON object, malloc'd and NUL-terminated; free() it.  NULL with *err
- * set to TINKER_ENOMEM.  len may be NULL. */
-TINKER_API char *tinker_message_to_json(const tinker_message *message, size_t *len,
-                                        tinker_error *err);
+/* Append the message as a JSON object, in the shape that tinker_conversation_parse() reads, to
+ * *out.  TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_message_to_json(const tinker_message *message, tinker_text *out,
+                                                tinker_error *err);
+/* Append what the message says, without thinking, images and tool calls, to *out: its text
+ * parts one after the other, or the string content as it is.  TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_message_text(const tinker_message *message, tinker_text *out,
+                                             tinker_error *err);
 
 /* ---- renderers ------------------------------------------------------------------------------- */
 
+/* Which tokens of a supervised example get weight 1. */
 typedef enum tinker_train_on {
     TINKER_TRAIN_LAST_ASSISTANT_MESSAGE = 0,
-    TINKER_TRAIN_LAST_ASSISTANT_TURN = 1,
+    TINKER_TRAIN_LAST_ASSISTANT_TURN = 1, /* all answers after the last user message */
     TINKER_TRAIN_ALL_ASSISTANT_MESSAGES = 2,
     TINKER_TRAIN_ALL_MESSAGES = 3,
-    TINKER_TRAIN_ALL_TOKENS = 4,
+    TINKER_TRAIN_ALL_TOKENS = 4, /* headers, too */
     TINKER_TRAIN_ALL_USER_AND_SYSTEM_MESSAGES = 5,
-    TINKER_TRAIN_CUSTOMIZED = 6
+    TINKER_TRAIN_CUSTOMIZED = 6 /* messages whose `trainable` is set */
 } tinker_train_on;
 
-/* "last_assistant_message" ... "customized"; NULL for a value out of range. */
+/* "last_assistant_message" ... "customized"; NULL for an invalid value.  Static. */
 TINKER_API const char *tinker_train_on_name(tinker_train_on mode);
-/* TINKER_EINVAL lists the names. */
+/* The value of such a name in *out.  TINKER_EINVAL lists the names. */
 TINKER_API tinker_status tinker_train_on_parse(const char *name, tinker_train_on *out,
                                                tinker_error *err);
 
@@ -122,13 +145,17 @@ TINKER_API tinker_status tinker_train_on_parse(const char *name, tinker_train_on
  * Thread safety: any thread, any time. */
 typedef struct tinker_renderer tinker_renderer;
 
+/* Receives a warning about a conversation, one line without a newline, which is borrowed for
+ * the call.  Called in the thread that renders. */
+typedef void tinker_renderer_warn_fn(const char *line, void *state);
+
 typedef struct tinker_renderer_options {
     size_t size;             /* set by TINKER_RENDERER_OPTIONS_INIT */
     int thinking_in_history; /* 0: as the name says; 1: keep; -1: strip */
     int safe_content;        /* 1: control tokens typed in content and names stay text */
     int system_as_user;      /* deepseekv3: later system messages become user messages */
     const char *date;        /* gpt_oss system prompt: "YYYY-MM-DD"; NULL: today, local time */
-    void (*warn)(void *state, const char *line); /* NULL: silence; called in the caller's thread */
+    tinker_renderer_warn_fn *warn; /* NULL: silence */
     void *warn_state;
 } tinker_renderer_options;
 #define TINKER_RENDERER_OPTIONS_INIT                               \
@@ -136,13 +163,16 @@ typedef struct tinker_renderer_options {
         sizeof(tinker_renderer_options), 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* NULL with *err set: TINKER_EINVAL for an unknown name or a tokenizer that lacks the
- * format's control tokens. */
+/* The renderer called `name` ("qwen3"; see tinker_renderer_for()) for a tokenizer, which is
+ * borrowed for as long as the renderer lives.  opts NULL: all defaults.  Free it with
+ * tinker_renderer_free().  NULL with *err set: TINKER_EINVAL for an unknown name or a tokenizer
+ * that lacks the format's control tokens, TINKER_ENOMEM. */
 TINKER_API tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *tokenizer,
                                                 const tinker_renderer_options *opts,
                                                 tinker_error *err);
-/* No other call on the object may be in progress. */
+/* NULL is allowed.  No other call on the object may be in progress. */
 TINKER_API void tinker_renderer_free(tinker_renderer *r);
+/* The name it was made with; borrowed. */
 TINKER_API const char *tinker_renderer_name(const tinker_renderer *r);
 /* Whether the prompt of each turn extends the one before, so that one example can train
  * several turns. */
@@ -150,61 +180,67 @@ TINKER_API int tinker_renderer_has_extension(const tinker_renderer *r);
 /* Whether its prompt tells the model not to reason. */
 TINKER_API int tinker_renderer_disables_thinking(const tinker_renderer *r);
 
-/* Stop sequences: token ids or strings, one of the two; ready for tinker_sampling_params.
- * Borrowed from the renderer. */
+/* Stop sequences: token ids or strings, one of the two; the other is NULL.  Borrowed from the
+ * renderer. */
 typedef struct tinker_stop_sequences {
     const int32_t *tokens;
     const char *const *strings;
     size_t n;
 } tinker_stop_sequences;
+/* What ends an answer in this format. */
 TINKER_API tinker_stop_sequences tinker_renderer_stop(const tinker_renderer *r);
+/* Make sampling stop where an answer in this format ends: replaces stop_tokens, stop_strings and
+ * n_stop.  The lists are borrowed: use the parameters while the renderer lives. */
+TINKER_API void tinker_renderer_set_stop(const tinker_renderer *r, tinker_sampling_params *params);
 
-/* Names of all renderers, in a fixed order; NULL past the end. */
+/* Names of all built-in renderers, in a fixed order; NULL past the end.  Static. */
 TINKER_API const char *tinker_renderer_name_at(size_t i);
 /* The i-th renderer recommended for a model, best first; NULL past the end or when the
- * model is unknown.  A ":checkpoint" suffix of the name is ignored. */
+ * model is unknown.  A ":checkpoint" suffix of the name is ignored.  Static. */
 TINKER_API const char *tinker_renderer_recommended(const char *model, size_t i);
 /* The renderer to use for a model: the recommended one, else what the control tokens of its
- * tokenizer (may be NULL) speak for, "role_colon" when nothing does.  Static. */
+ * tokenizer (may be NULL) indicate, "role_colon" when nothing does.  Never NULL.  Static. */
 TINKER_API const char *tinker_renderer_for(const char *model, const tinker_tokenizer *tokenizer);
-/* 1 when `name` suits `model` or nothing is known of the model, else 0 with a sentence
- * for the user in warning[0..size). */
-TINKER_API int tinker_renderer_suits(const char *model, const char *name, char *warning,
-                                     size_t size);
+/* 1 when `name` suits `model` or nothing is known of the model; else 0, with a sentence for the
+ * user appended to *warning (may be NULL; unchanged when memory runs out). */
+TINKER_API int tinker_renderer_suits(const char *model, const char *name, tinker_text *warning);
 
 /* A chat format of your own: append one message to the three texts with
  * tinker_text_append().  `header` comes before what is trained; `body` is what somebody
  * wrote, `tail` ends it.  Control tokens count as such in header and tail, and in the body
- * unless safe_content.  A prompt is the header of an empty message.  Called in the thread
- * that renders, for the same message always with the same result; is_last: no other message
- * was given after it.  A status other than
+ * unless safe_content.  A prompt is the header of an empty message.  All arguments are
+ * borrowed for the call.  Called in the thread that renders, for the same message always with
+ * the same result; is_last: no other message was given after it.  A status other than
  * TINKER_OK fails the rendering with the message in *err. */
-typedef tinker_status tinker_render_message(void *state, const tinker_message *message, int is_last,
-                                            tinker_text *header, tinker_text *body,
-                                            tinker_text *tail, tinker_error *err);
+typedef tinker_status tinker_render_message_fn(const tinker_message *message, int is_last,
+                                               tinker_text *header, tinker_text *body,
+                                               tinker_text *tail, tinker_error *err, void *state);
 
-typedef struct tinker_format {
-    size_t size; /* set by TINKER_FORMAT_INIT */
-    tinker_render_message *render;
+typedef struct tinker_format_options {
+    size_t size; /* set by TINKER_FORMAT_OPTIONS_INIT */
+    tinker_render_message_fn *render;
     void *state;
     const char *stop; /* control token that ends a message, and a sampled answer */
     const char *bos;  /* control token before the first message; NULL: none */
     int extends;      /* the prompt of each turn extends the one before */
-} tinker_format;
-#define TINKER_FORMAT_INIT                               \
-    {                                                    \
-        sizeof(tinker_format), NULL, NULL, NULL, NULL, 0 \
+} tinker_format_options;
+#define TINKER_FORMAT_OPTIONS_INIT                               \
+    {                                                            \
+        sizeof(tinker_format_options), NULL, NULL, NULL, NULL, 0 \
     }
 
 /* Make the format known to tinker_renderer_new() by a name, before any other of that name.
- * Copies the texts; state must live as long as a renderer may use it.  TINKER_EINVAL,
- * TINKER_ENOMEM. */
-TINKER_API tinker_status tinker_renderer_register(const char *name, const tinker_format *format,
+ * Copies the texts; state must live as long as a renderer may use it.  Any thread may call it.
+ * TINKER_EINVAL when name, render or stop is missing, TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_renderer_register(const char *name,
+                                                  const tinker_format_options *format,
                                                   tinker_error *err);
-/* 1: it was registered.  Renderers that were made keep it. */
+/* Forget a registered format.  1: it was registered, 0: it was not.  Renderers that were made
+ * keep it. */
 TINKER_API int tinker_renderer_unregister(const char *name);
 
-/* One token sequence.  weights (NULL in prompts) has one entry per token of the input. */
+/* One token sequence.  weights (NULL in prompts) has one entry per token of the input.
+ * Thread safety: plain data. */
 typedef struct tinker_example {
     tinker_model_input input;
     const float *weights;
@@ -215,26 +251,32 @@ typedef struct tinker_rendered {
     const tinker_example *examples; /* at least one, except from tinker_renderer_examples() */
     size_t n_examples;
 } tinker_rendered;
+/* Free a rendering and its examples.  NULL is allowed. */
 TINKER_API void tinker_rendered_free(tinker_rendered *x);
 
 /* Prompt for the next message, of `role` (NULL: "assistant"), which begins with `prefill`
- * (NULL: nothing).  NULL with *err set: TINKER_EINVAL for messages the format cannot
- * express, TINKER_ENOMEM. */
+ * (NULL: nothing).  The prompt is examples[0].input of the result, which is yours: free it with
+ * tinker_rendered_free().  Messages are not needed after the call.  NULL with *err set:
+ * TINKER_EINVAL for messages the format cannot express, TINKER_ENOMEM. */
 TINKER_API tinker_rendered *tinker_renderer_prompt(const tinker_renderer *r,
                                                    const tinker_message *messages, size_t n,
                                                    const char *role, const char *prefill,
                                                    tinker_error *err);
-/* One supervised example over all messages. */
+/* One supervised example over all messages.  Ownership and errors as above; TINKER_EINVAL also for
+ * no messages, and for an image without expected_tokens. */
 TINKER_API tinker_rendered *tinker_renderer_example(const tinker_renderer *r,
                                                     const tinker_message *messages, size_t n,
                                                     tinker_train_on mode, tinker_error *err);
-/* As many examples as it takes to train every turn in the context it will be sampled in. */
+/* As many examples as it takes to train every turn in the context it will be sampled in; may be
+ * none.  Ownership and errors as above; TINKER_EINVAL also for a mode that cannot be split. */
 TINKER_API tinker_rendered *tinker_renderer_examples(const tinker_renderer *r,
                                                      const tinker_message *messages, size_t n,
                                                      tinker_train_on mode, tinker_error *err);
 
-/* The messages that declare tools, to be put before a conversation.  TINKER_EINVAL when
- * the format has no tools. */
+/* The messages that declare tools[0..n), to be put before a conversation; system_prompt (NULL:
+ * none) becomes part of them, as the format demands.  Free the result with
+ * tinker_conversation_free().  NULL with *err set: TINKER_EINVAL when the format has no tools or a
+ * schema cannot be read, TINKER_ENOMEM. */
 TINKER_API tinker_conversation *tinker_renderer_tool_prefix(const tinker_renderer *r,
                                                             const tinker_tool *tools, size_t n,
                                                             const char *system_prompt,
@@ -242,10 +284,11 @@ TINKER_API tinker_conversation *tinker_renderer_tool_prefix(const tinker_rendere
 
 /* ---- responses ------------------------------------------------------------------------------- */
 
+/* How a response ended. */
 typedef enum tinker_termination {
     TINKER_TERMINATION_STOP_SEQUENCE = 0,
     TINKER_TERMINATION_EOS = 1,
-    TINKER_TERMINATION_MALFORMED = 2
+    TINKER_TERMINATION_MALFORMED = 2 /* cut off, for example by max_tokens */
 } tinker_termination;
 
 typedef struct tinker_parsed {
@@ -253,9 +296,13 @@ typedef struct tinker_parsed {
     tinker_termination termination;
 } tinker_parsed;
 
-/* NULL with *err set: TINKER_EINVAL when the tokens hold several stop tokens. */
+/* The message in sampled tokens[0..n), which are not needed after the call.  What the model wrote
+ * is never an error: a tool call that cannot be read is in unparsed_tool_calls.  Free the result
+ * with tinker_parsed_free().  NULL with *err set: TINKER_EINVAL when the tokens hold several stop
+ * tokens, that is, were not sampled with this renderer's stop sequences; TINKER_ENOMEM. */
 TINKER_API tinker_parsed *tinker_renderer_parse(const tinker_renderer *r, const int32_t *tokens,
                                                 size_t n, tinker_error *err);
+/* Free a parsed response and its message.  NULL is allowed. */
 TINKER_API void tinker_parsed_free(tinker_parsed *p);
 
 typedef enum tinker_parse_failure {
@@ -263,6 +310,7 @@ typedef enum tinker_parse_failure {
     TINKER_PARSE_STRUCTURAL = 1, /* no clean end: the turn cannot be rendered again */
     TINKER_PARSE_CONTENT = 2     /* a tool call could not be read; asking again may help */
 } tinker_parse_failure;
+/* Whether the response is usable as a turn of a conversation. */
 TINKER_API tinker_parse_failure tinker_parsed_failure(const tinker_parsed *p);
 
 typedef enum tinker_delta_kind {
@@ -271,6 +319,7 @@ typedef enum tinker_delta_kind {
     TINKER_DELTA_THINKING = 2
 } tinker_delta_kind;
 
+/* A piece of a response.  text is not NUL-terminated. */
 typedef struct tinker_delta {
     tinker_delta_kind kind;
     const char *text; /* HEADER: the role */
@@ -282,14 +331,19 @@ typedef struct tinker_delta {
  * Where the prompt opened a thinking block the stream begins inside it.
  * Thread safety: one thread at a time. */
 typedef struct tinker_parse_stream tinker_parse_stream;
+/* A stream for one response; the renderer must outlive it.  Free it with
+ * tinker_parse_stream_free().  NULL with *err set: TINKER_ENOMEM. */
 TINKER_API tinker_parse_stream *tinker_parse_stream_new(const tinker_renderer *r,
                                                         tinker_error *err);
+/* NULL is allowed.  No other call on the object may be in progress. */
 TINKER_API void tinker_parse_stream_free(tinker_parse_stream *s);
-/* Deltas are borrowed until the next call on the stream. */
+/* Take one token.  (*deltas)[0..*n), possibly none, are borrowed until the next call on the
+ * stream.  Tokens after a stop token are ignored.  TINKER_ESTATE after finish, TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
                                                   const tinker_delta **deltas, size_t *n,
                                                   tinker_error *err);
-/* The last deltas, and (out may be NULL) the whole message; free *out. */
+/* The last deltas, borrowed as above, and in *out (out may be NULL) the whole message, to be freed
+ * with tinker_parsed_free().  TINKER_ESTATE the second time, TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_parse_stream_finish(tinker_parse_stream *s,
                                                     const tinker_delta **deltas, size_t *n,
                                                     tinker_parsed **out, tinker_error *err);
@@ -315,24 +369,30 @@ typedef struct tinker_template_options {
         sizeof(tinker_template_options), 0, 0, NULL, NULL, NULL, 0, 0, 0 \
     }
 
-/* TINKER_EINVAL says "line N: ..." when the source does not parse. */
+/* Compile source[0..n), of at most 4 MiB, which is not needed after the call.  Free the template
+ * with tinker_template_free().  NULL with *err set: TINKER_EINVAL says "line N: ..." when the
+ * source does not parse, TINKER_ENOMEM. */
 TINKER_API tinker_template *tinker_template_new(const char *source, size_t n, tinker_error *err);
 /* The chat_template of a model directory: chat_template.jinja, or the entry in
- * tokenizer_config.json (the one called "default" of a list). */
+ * tokenizer_config.json (the one called "default" of a list).  Blocks on files.  Ownership and
+ * errors as above; a file that cannot be read or has no template is an error, too. */
 TINKER_API tinker_template *tinker_template_open(const char *model_dir, tinker_error *err);
+/* NULL is allowed.  No other call on the object may be in progress. */
 TINKER_API void tinker_template_free(tinker_template *t);
 
-/* Text of the conversation, malloc'd and NUL-terminated; free() it.  NULL with *err set:
- * TINKER_EINVAL for an error in or raised by the template, TINKER_ENOMEM over a limit. */
-TINKER_API char *tinker_template_render(const tinker_template *t, const tinker_message *messages,
-                                        size_t n, const tinker_tool *tools, size_t n_tools,
-                                        const tinker_template_options *opts, size_t *len,
-                                        tinker_error *err);
-/* The same with messages and tools (NULL: none) as JSON arrays, handed to the template as
- * they are. */
-TINKER_API char *tinker_template_render_json(const tinker_template *t, const char *messages,
-                                             const char *tools, const tinker_template_options *opts,
-                                             size_t *len, tinker_error *err);
+/* Append the text of the conversation to *out.  opts NULL: all defaults.  TINKER_EINVAL for an
+ * error in or raised by the template, or over max_steps; TINKER_ENOMEM over max_memory. */
+TINKER_API tinker_status tinker_template_render(const tinker_template *t,
+                                                const tinker_message *messages, size_t n,
+                                                const tinker_tool *tools, size_t n_tools,
+                                                const tinker_template_options *opts,
+                                                tinker_text *out, tinker_error *err);
+/* The same with messages and tools (NULL: none) as JSON arrays, NUL-terminated, handed to the
+ * template as they are. */
+TINKER_API tinker_status tinker_template_render_json(const tinker_template *t, const char *messages,
+                                                     const char *tools,
+                                                     const tinker_template_options *opts,
+                                                     tinker_text *out, tinker_error *err);
 
 #ifdef __cplusplus
 }

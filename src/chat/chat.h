@@ -1,8 +1,8 @@
 /* chat.h - messages between C structs, JSON and template values.
  *
  * All results live in the arena of the given jx and die with it. */
-#ifndef TEXT_CHAT_H
-#define TEXT_CHAT_H
+#ifndef CHAT_CHAT_H
+#define CHAT_CHAT_H
 
 #include <tinker/chat.h>
 #include "jinja/jinja_value.h"

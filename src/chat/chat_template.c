@@ -13,6 +13,8 @@
 #include "base/os.h"
 #include "jinja/jinja.h"
 
+/* MAX_SOURCE: templates in the wild have at most 100 kB. MAX_TREE: a node is larger than the
+ * characters it was made of. The defaults bound one rendering, see the options. */
 enum {
     MAX_SOURCE = 4 << 20,
     MAX_TREE = 256 << 20,
@@ -20,6 +22,7 @@ enum {
     DEFAULT_STEPS = 10000000
 };
 
+/* The tree and all its names and constants are in the arena. */
 struct tinker_template {
     struct arena arena;
     struct jinja_node *tree;
@@ -34,6 +37,8 @@ tinker_template *tinker_template_new(const char *source, size_t n, tinker_error 
     }
     struct jx x;
     arena_init(&t->arena, MAX_TREE);
+    /* Parsing costs steps, too: as many as the tree may have bytes is never the limit in practice.
+     */
     jx_init(&x, &t->arena, MAX_TREE, err);
     if (n == 0)
         n = strlen(source);
@@ -56,16 +61,8 @@ void tinker_template_free(tinker_template *t)
     free(t);
 }
 
-/* chat_template of a tokenizer_config.json: a string, or a list of named ones. */
-static struct jv pick_template(struct jv config)
-{
-    struct jv v = jv_get(config, "chat_template");
-    for (size_t i = 0; jv_is_seq(v) && i < v.list->n; i++)
-        if (jv_is(jv_get(v.list->items[i], "name"), "default"))
-            return jv_get(v.list->items[i], "template");
-    return v;
-}
-
+/* The template of a tokenizer_config.json. Only this one value is needed, but the file is JSON as a
+ * whole: it is read into a scratch arena. */
 static tinker_template *open_config(const char *path, tinker_error *err)
 {
     char *data = NULL;
@@ -78,7 +75,11 @@ static tinker_template *open_config(const char *path, tinker_error *err)
     arena_init(&arena, MAX_TREE);
     jx_init(&x, &arena, UINT64_MAX, err);
     const char *why = NULL;
-    struct jv v = pick_template(jv_loads(&x, data, n, &why));
+    struct jv v = jv_get(jv_loads(&x, data, n, &why), "chat_template");
+    /* A model with several templates has a list of them: {"name": ..., "template": ...}. */
+    for (size_t i = 0; jv_is_seq(v) && i < v.list->n; i++)
+        if (jv_is(jv_get(v.list->items[i], "name"), "default"))
+            v = jv_get(v.list->items[i], "template");
     if (why)
         err_set(err, TINKER_EINVAL, "%s: %s", path, why);
     else if (v.kind != JV_STRING)
@@ -100,6 +101,7 @@ tinker_template *tinker_template_open(const char *model_dir, tinker_error *err)
         err_set(err, TINKER_EINVAL, "name of the model directory is too long");
         return NULL;
     }
+    /* Newer model repositories have a file of its own, which wins, as in transformers. */
     if (os_read_file(path, MAX_SOURCE, &data, &n, NULL) == TINKER_OK) {
         tinker_template *t = tinker_template_new(data, n, err);
         free(data);
@@ -115,7 +117,9 @@ tinker_template *tinker_template_open(const char *model_dir, tinker_error *err)
 
 /* ---- values for the template ---- */
 
-static struct jv calls_value(struct jx *x, const tinker_message *m, bool as_text)
+/* Calls as templates expect them: OpenAI's shape, but with arguments as a mapping, because most
+ * templates apply |tojson to them. What is not JSON stays text. */
+static struct jv make_calls_value(struct jx *x, const tinker_message *m, bool as_text)
 {
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < m->n_tool_calls && !x->failed; i++) {
@@ -138,7 +142,7 @@ static struct jv calls_value(struct jx *x, const tinker_message *m, bool as_text
 }
 
 /* Text and thinking parts joined by kind. */
-static struct jv joined(struct jx *x, const tinker_message *m, tinker_part_kind kind)
+static struct jv join_parts_of_kind(struct jx *x, const tinker_message *m, tinker_part_kind kind)
 {
     struct buf b;
     buf_init(&b, x->arena->max);
@@ -148,7 +152,8 @@ static struct jv joined(struct jx *x, const tinker_message *m, tinker_part_kind 
     return jv_from_buf(x, &b);
 }
 
-static struct jv parts_value(struct jx *x, const tinker_message *m)
+/* A list of dicts, for templates that look for images. Thinking goes to reasoning_content. */
+static struct jv make_parts_value(struct jx *x, const tinker_message *m)
 {
     struct jv list = jv_list_new(x);
     for (size_t i = 0; i < m->n_parts && !x->failed; i++) {
@@ -163,6 +168,8 @@ static struct jv parts_value(struct jx *x, const tinker_message *m)
     return list;
 }
 
+/* The shape of transformers: content is a string unless there are images; reasoning is a key of its
+ * own, which templates print or leave out as they see fit. */
 struct jv chat_message_value(struct jx *x, const tinker_message *m, bool arguments_as_text)
 {
     struct jv d = jv_dict_new(x);
@@ -174,12 +181,12 @@ struct jv chat_message_value(struct jx *x, const tinker_message *m, bool argumen
     jv_set(x, d, "role", jv_str(m->role));
     jv_set(x, d, "content",
            !m->parts ? jv_strn(chat_content(m).s, chat_content(m).n)
-           : images  ? parts_value(x, m)
-                     : joined(x, m, TINKER_PART_TEXT));
+           : images  ? make_parts_value(x, m)
+                     : join_parts_of_kind(x, m, TINKER_PART_TEXT));
     if (thinking)
-        jv_set(x, d, "reasoning_content", joined(x, m, TINKER_PART_THINKING));
+        jv_set(x, d, "reasoning_content", join_parts_of_kind(x, m, TINKER_PART_THINKING));
     if (m->n_tool_calls)
-        jv_set(x, d, "tool_calls", calls_value(x, m, arguments_as_text));
+        jv_set(x, d, "tool_calls", make_calls_value(x, m, arguments_as_text));
     if (m->tool_call_id)
         jv_set(x, d, "tool_call_id", jv_str(m->tool_call_id));
     if (m->name)
@@ -187,6 +194,7 @@ struct jv chat_message_value(struct jx *x, const tinker_message *m, bool argumen
     return d;
 }
 
+/* The bare declaration: {"name": ..., "description": ..., "parameters": schema}. */
 struct jv chat_tool_value(struct jx *x, const tinker_tool *tool)
 {
     const char *why = NULL;
@@ -207,37 +215,30 @@ struct jv chat_tool_value(struct jx *x, const tinker_tool *tool)
     return d;
 }
 
-static struct jv tools_value(struct jx *x, const tinker_tool *tools, size_t n)
-{
-    struct jv list = jv_list_new(x);
-    for (size_t i = 0; i < n && !x->failed; i++) {
-        struct jv d = jv_dict_new(x);
-        jv_set(x, d, "type", jv_str("function"));
-        jv_set(x, d, "function", chat_tool_value(x, &tools[i]));
-        jv_push(x, list, d);
-    }
-    return list;
-}
-
 /* ---- rendering ---- */
 
 /* One rendering: options, arena, and the template's variables. */
-struct job {
+struct template_run {
     tinker_template_options opts;
     struct arena arena;
     struct jx x;
     struct jv globals;
+    tinker_error err;
 };
 
-static bool job_begin(struct job *j, const tinker_template_options *opts, tinker_error *err)
+static tinker_status begin_template_run(struct template_run *j, const tinker_template_options *opts,
+                                        tinker_error *err)
 {
     static const tinker_template_options defaults = TINKER_TEMPLATE_OPTIONS_INIT;
     j->opts = defaults;
     if (opts &&
         opts_copy(&j->opts, sizeof(j->opts), opts, "tinker_template_options", err) != TINKER_OK)
-        return false;
+        return TINKER_EINVAL;
     arena_init(&j->arena, j->opts.max_memory ? j->opts.max_memory : DEFAULT_MEMORY);
-    jx_init(&j->x, &j->arena, j->opts.max_steps ? j->opts.max_steps : DEFAULT_STEPS, err);
+    /* The status of a failure is in the error only, so a caller without one gets ours. */
+    jx_init(&j->x, &j->arena, j->opts.max_steps ? j->opts.max_steps : DEFAULT_STEPS,
+            err ? err : &j->err);
+    /* Variables of the caller first: the names below win over them. */
     j->globals = jv_dict_new(&j->x);
     if (j->opts.variables) {
         j->globals = jv_loads(&j->x, j->opts.variables, strlen(j->opts.variables), NULL);
@@ -249,51 +250,61 @@ static bool job_begin(struct job *j, const tinker_template_options *opts, tinker
         jv_set(&j->x, j->globals, "bos_token", jv_str(j->opts.bos_token));
     if (j->opts.eos_token)
         jv_set(&j->x, j->globals, "eos_token", jv_str(j->opts.eos_token));
-    return true;
+    return TINKER_OK;
 }
 
-static char *job_end(struct job *j, const tinker_template *t, size_t *len)
+/* Run the template, append what it wrote to *out, free what the run held. */
+static tinker_status end_template_run(struct template_run *j, const tinker_template *t,
+                                      tinker_text *out)
 {
-    struct buf out;
-    buf_init(&out, j->arena.max);
-    buf_puts(&out, "");
+    struct buf b;
+    buf_init(&b, j->arena.max);
     int64_t now = j->opts.now ? j->opts.now : (int64_t)time(NULL);
     if (!j->x.failed)
-        jinja_run(&j->x, t->tree, j->globals, now, &out);
-    char *text = j->x.failed ? NULL : buf_detach(&out, len);
-    if (!j->x.failed && !text)
-        jx_nomem(&j->x);
-    if (!text)
+        jinja_run(&j->x, t->tree, j->globals, now, &b);
+    tinker_status status = j->x.failed
+                               ? j->x.err->status
+                               : tinker_text_append(out, b.len ? b.data : "", b.len, j->x.err);
+    if (status != TINKER_OK)
         err_prefix(j->x.err, "chat template");
-    buf_clear(&out);
+    buf_clear(&b);
     arena_clear(&j->arena);
-    return text;
+    return status;
 }
 
-char *tinker_template_render(const tinker_template *t, const tinker_message *messages, size_t n,
-                             const tinker_tool *tools, size_t n_tools,
-                             const tinker_template_options *opts, size_t *len, tinker_error *err)
+tinker_status tinker_template_render(const tinker_template *t, const tinker_message *messages,
+                                     size_t n, const tinker_tool *tools, size_t n_tools,
+                                     const tinker_template_options *opts, tinker_text *out,
+                                     tinker_error *err)
 {
-    struct job j;
-    if (!job_begin(&j, opts, err))
-        return NULL;
+    struct template_run j;
+    if (begin_template_run(&j, opts, err) != TINKER_OK)
+        return TINKER_EINVAL;
     struct jv list = jv_list_new(&j.x);
     chat_check(&j.x, messages, n);
     for (size_t i = 0; i < n && !j.x.failed; i++)
         jv_push(&j.x, list, chat_message_value(&j.x, &messages[i], j.opts.arguments_as_text));
     jv_set(&j.x, j.globals, "messages", list);
-    jv_set(&j.x, j.globals, "tools", n_tools ? tools_value(&j.x, tools, n_tools) : jv_none());
-    return job_end(&j, t, len);
+    /* Templates test "if tools": none is None, not an empty list. */
+    struct jv declared = n_tools ? jv_list_new(&j.x) : jv_none();
+    for (size_t i = 0; i < n_tools && !j.x.failed; i++) {
+        struct jv d = jv_dict_new(&j.x);
+        jv_set(&j.x, d, "type", jv_str("function"));
+        jv_set(&j.x, d, "function", chat_tool_value(&j.x, &tools[i]));
+        jv_push(&j.x, declared, d);
+    }
+    jv_set(&j.x, j.globals, "tools", declared);
+    return end_template_run(&j, t, out);
 }
 
-char *tinker_template_render_json(const tinker_template *t, const char *messages, const char *tools,
-                                  const tinker_template_options *opts, size_t *len,
-                                  tinker_error *err)
+tinker_status tinker_template_render_json(const tinker_template *t, const char *messages,
+                                          const char *tools, const tinker_template_options *opts,
+                                          tinker_text *out, tinker_error *err)
 {
-    struct job j;
+    struct template_run j;
     const char *why = NULL;
-    if (!job_begin(&j, opts, err))
-        return NULL;
+    if (begin_template_run(&j, opts, err) != TINKER_OK)
+        return TINKER_EINVAL;
     jv_set(&j.x, j.globals, "messages", jv_loads(&j.x, messages, strlen(messages), &why));
     if (why)
         jx_fail(&j.x, "messages: %s", why);
@@ -301,5 +312,5 @@ char *tinker_template_render_json(const tinker_template *t, const char *messages
            tools ? jv_loads(&j.x, tools, strlen(tools), &why) : jv_none());
     if (why)
         jx_fail(&j.x, "tools: %s", why);
-    return job_end(&j, t, len);
+    return end_template_run(&j, t, out);
 }

@@ -4,8 +4,8 @@
  * render_build.c puts messages together and weighs them.  What varies inside a family is
  * in the flags of the variant.  A renderer is immutable; every call has its own arena and
  * jx, where all failures end up. */
-#ifndef TEXT_RENDER_H
-#define TEXT_RENDER_H
+#ifndef CHAT_RENDER_H
+#define CHAT_RENDER_H
 
 #include <tinker/chat.h>
 #include "chat/chat.h"
@@ -170,6 +170,8 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
 void kimi_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void harmony_tools(struct render_call *c, struct jv tools, const char *system, struct jv out);
 void kimi_typescript(struct jx *x, struct buf *out, struct jv tools);
+/* Whether a JSON schema lists the property `name` as required. */
+bool tools_is_required(struct jv schema, struct jv name);
 void tools_add_message(struct render_call *c, struct jv out, const char *role, struct buf *text);
 
 extern const char kimi_default_system[];

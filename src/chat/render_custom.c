@@ -14,13 +14,14 @@
 struct custom {
     struct render_variant variant; /* first: renderers point here */
     struct render_format format;
-    tinker_render_message *render;
+    tinker_render_message_fn *render;
     void *state;
     char *name, *bos, *stop;
     size_t refs; /* the registry's and one per renderer; under the lock */
     struct custom *next;
 };
 
+/* Guards the list `customs`, `next` and `refs`. The rest of a format never changes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct custom *customs;
 
@@ -38,6 +39,8 @@ static void custom_free(struct custom *c)
 static bool render_custom(struct render_call *c, const struct render_at *at,
                           struct render_out *out);
 
+/* The format's render function tells whether a variant was made here; then `variant`, which is
+ * first, is the address of the whole. */
 static struct custom *custom_of(const struct render_variant *v)
 {
     return v->format->render == render_custom ? (struct custom *)v : NULL;
@@ -45,12 +48,8 @@ static struct custom *custom_of(const struct render_variant *v)
 
 /* ---- rendering -------------------------------------------------------------------------- */
 
-static struct jv_str as_str(const tinker_text *t)
-{
-    return (struct jv_str){ t->s ? t->s : "", t->n };
-}
-
-static void put_markup(struct render_text *t, const tinker_text *text)
+/* Header and tail are markup: control tokens in them count whatever the options say. */
+static void append_markup(struct render_text *t, const tinker_text *text)
 {
     buf_append(&t->buf, text->s ? text->s : "", text->n);
 }
@@ -62,13 +61,13 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
     tinker_error err = { .message = "" };
     struct render_text t;
     tinker_status status =
-        custom->render(custom->state, at->message, at->is_last, &header, &body, &tail, &err);
+        custom->render(at->message, at->is_last, &header, &body, &tail, &err, custom->state);
     if (status == TINKER_OK) {
         text_init(&t, c);
-        put_markup(&t, &header);
+        append_markup(&t, &header);
         render_set_header(out, text_encode(&t, false));
-        text_content(&t, as_str(&body));
-        put_markup(&t, &tail);
+        text_content(&t, (struct jv_str){ body.s ? body.s : "", body.n });
+        append_markup(&t, &tail);
         render_push_text(&t, out, false);
     } else {
         jx_fail(&c->x, "%s", *err.message ? err.message : tinker_status_name(status));
@@ -79,6 +78,8 @@ static bool render_custom(struct render_call *c, const struct render_at *at, str
     return !c->x.failed;
 }
 
+/* A custom format has no think blocks and no calls: the content is the text up to its stop token.
+ */
 static void parse_custom(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;
@@ -87,7 +88,8 @@ static void parse_custom(struct render_call *c, struct render_parse *p, bool str
 
 /* ---- the registry ----------------------------------------------------------------------- */
 
-static struct custom **find(const char *name)
+/* The link that points to the format of that name, or the last link. Lock held. */
+static struct custom **find_custom(const char *name)
 {
     struct custom **at = &customs;
     while (*at && strcmp((*at)->name, name) != 0)
@@ -95,7 +97,8 @@ static struct custom **find(const char *name)
     return at;
 }
 
-static void drop(struct custom *c)
+/* Lock held. The last of registry and renderers frees. */
+static void drop_custom_ref(struct custom *c)
 {
     if (--c->refs == 0)
         custom_free(c);
@@ -104,7 +107,7 @@ static void drop(struct custom *c)
 const struct render_variant *render_custom_find(const char *name)
 {
     pthread_mutex_lock(&lock);
-    struct custom *c = *find(name);
+    struct custom *c = *find_custom(name);
     if (c)
         c->refs++;
     pthread_mutex_unlock(&lock);
@@ -117,11 +120,12 @@ void render_custom_release(const struct render_variant *v)
     if (!c)
         return;
     pthread_mutex_lock(&lock);
-    drop(c);
+    drop_custom_ref(c);
     pthread_mutex_unlock(&lock);
 }
 
-static struct custom *custom_new(const char *name, const tinker_format *f)
+/* A copy of the caller's options, with one reference for the registry. */
+static struct custom *custom_new(const char *name, const tinker_format_options *f)
 {
     struct custom *c = calloc(1, sizeof(*c));
     if (!c)
@@ -146,13 +150,13 @@ static struct custom *custom_new(const char *name, const tinker_format *f)
     return c;
 }
 
-tinker_status tinker_renderer_register(const char *name, const tinker_format *format,
+tinker_status tinker_renderer_register(const char *name, const tinker_format_options *format,
                                        tinker_error *err)
 {
-    tinker_format f = TINKER_FORMAT_INIT;
+    tinker_format_options f = TINKER_FORMAT_OPTIONS_INIT;
     if (!name || !*name)
         return err_set(err, TINKER_EINVAL, "a renderer needs a name");
-    if (!format || opts_copy(&f, sizeof(f), format, "tinker_format", err) != TINKER_OK)
+    if (!format || opts_copy(&f, sizeof(f), format, "tinker_format_options", err) != TINKER_OK)
         return format ? TINKER_EINVAL : err_set(err, TINKER_EINVAL, "renderer %s: no format", name);
     if (!f.render || !f.stop)
         return err_set(err, TINKER_EINVAL, "renderer %s: %s is missing", name,
@@ -161,11 +165,12 @@ tinker_status tinker_renderer_register(const char *name, const tinker_format *fo
     if (!c)
         return err_nomem(err, "a chat format");
     pthread_mutex_lock(&lock);
-    struct custom **at = find(name), *old = *at;
+    struct custom **at = find_custom(name), *old = *at;
+    /* Replace in place: renderers of the old format keep it alive. */
     c->next = old ? old->next : NULL;
     *at = c;
     if (old)
-        drop(old);
+        drop_custom_ref(old);
     pthread_mutex_unlock(&lock);
     return TINKER_OK;
 }
@@ -173,10 +178,10 @@ tinker_status tinker_renderer_register(const char *name, const tinker_format *fo
 int tinker_renderer_unregister(const char *name)
 {
     pthread_mutex_lock(&lock);
-    struct custom **at = find(name), *c = *at;
+    struct custom **at = find_custom(name), *c = *at;
     if (c) {
         *at = c->next;
-        drop(c);
+        drop_custom_ref(c);
     }
     pthread_mutex_unlock(&lock);
     return c != NULL;

@@ -1,6 +1,6 @@
 /* render_custom.h - chat formats that the program registered. */
-#ifndef TEXT_RENDER_CUSTOM_H
-#define TEXT_RENDER_CUSTOM_H
+#ifndef CHAT_RENDER_CUSTOM_H
+#define CHAT_RENDER_CUSTOM_H
 
 #include "chat/render.h"
 

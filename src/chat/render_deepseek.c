@@ -14,24 +14,22 @@
 #define CALL_END    "<｜tool▁call▁end｜>"
 #define CALL_SEP    "<｜tool▁sep｜>"
 
-static bool thinks(const struct render_call *c)
+/* Without thinking (deepseekv3; "|" stands for the fullwidth bar, line breaks added):
+ *
+ *     <|begin_of_sentence|>Be brief.<|User|>Hi<|Assistant|></think>Hello.<|end_of_sentence|>
+ *     <|User|>Time?<|Assistant|></think>I look.<|tool_calls_begin|>
+ *     <|tool_call_begin|>clock<|tool_sep|>{}<|tool_call_end|><|tool_calls_end|><|end_of_sentence|>
+ *     <|tool_output_begin|>"12:00"<|tool_output_end|>Noon.<|end_of_sentence|>
+ *
+ * The system message has no token of its own and may only stand first. With thinking the prompt
+ * ends in "<|Assistant|><think>" and the last answer is "<think>...</think>text". */
+static bool deepseek_thinks(const struct render_call *c)
 {
     return (c->r->flags & RENDER_THINKING) != 0;
 }
 
-/* <think>...</think> cut from a string. */
-static void put_without_thinking(struct render_text *t, struct jv_str s)
-{
-    size_t at = 0, pos = 0, begin;
-    struct jv_str inner;
-    while (parse_between(s, "<think>", "</think>", &at, &begin, &inner)) {
-        text_content(t, (struct jv_str){ s.s + pos, begin - pos });
-        pos = at;
-    }
-    text_content(t, (struct jv_str){ s.s + pos, s.n - pos });
-}
-
-static void put_parts(struct render_text *t, const tinker_message *m, bool strip)
+/* Parts in their order; thinking in tags unless it is stripped. */
+static void deepseek_put_parts(struct render_text *t, const tinker_message *m, bool strip)
 {
     for (size_t i = 0; i < m->n_parts; i++) {
         struct jv_str s = chat_part_text(&m->parts[i]);
@@ -47,7 +45,8 @@ static void put_parts(struct render_text *t, const tinker_message *m, bool strip
     }
 }
 
-static void put_calls(struct render_text *t, const tinker_message *m)
+/* Arguments are written as the caller gave them: a text, not necessarily compact JSON. */
+static void deepseek_put_calls(struct render_text *t, const tinker_message *m)
 {
     if (m->n_tool_calls == 0)
         return;
@@ -63,27 +62,36 @@ static void put_calls(struct render_text *t, const tinker_message *m)
 }
 
 /* Body of an assistant message; whether the end token follows. */
-static bool put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at,
-                          bool follows_tool)
+static bool deepseek_put_assistant(struct render_call *c, struct render_text *t,
+                                   const struct render_at *at, bool follows_tool)
 {
     const tinker_message *m = at->message;
     bool strip = !(c->r->flags & RENDER_KEEP) && m->n_tool_calls == 0 && !at->is_last;
-    if (!thinks(c) && !follows_tool) {
-        if (m->parts)
-            put_parts(t, m, true);
-        else
-            put_without_thinking(t, chat_content(m));
+    if (!deepseek_thinks(c) && !follows_tool) {
+        if (m->parts) {
+            deepseek_put_parts(t, m, true);
+            return t->buf.len > 0;
+        }
+        /* A string may hold <think>...</think> itself: the blocks are cut from it. */
+        struct jv_str s = chat_content(m), inner;
+        size_t end = 0, pos = 0, begin;
+        for (; parse_between(s, "<think>", "</think>", &end, &begin, &inner); pos = end)
+            text_content(t, parse_slice(s, pos, begin));
+        text_content(t, parse_from(s, pos));
         return t->buf.len > 0;
     }
     if (m->parts)
-        put_parts(t, m, strip);
+        deepseek_put_parts(t, m, strip);
     else
         text_content(t, chat_content(m));
     return !message_is_empty(m);
 }
 
-static bool render_assistant(struct render_call *c, const struct render_at *at,
-                             struct render_out *out)
+/* The header ends in </think> where no reasoning follows: always without thinking, in history with
+ * it. The last answer without reasoning gets an empty block instead, which is output and trained,
+ * because the prompt opens the block and the model must close it. */
+static bool deepseek_render_assistant(struct render_call *c, const struct render_at *at,
+                                      struct render_out *out)
 {
     const tinker_message *m = at->message;
     bool follows_tool = role_is(at->prev, "tool");
@@ -94,14 +102,14 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
     if (!follows_tool) {
         text_markup(&t, "<｜Assistant｜>");
         struct render_ids header = text_encode(&t, false);
-        if (!thinks(c) || history)
+        if (!deepseek_thinks(c) || history)
             header = render_join(c, header, render_encode(c, "</think>"));
         render_set_header(out, header);
-        if (thinks(c) && at->is_last && !message_is_empty(m) && !message_has_thinking(m))
+        if (deepseek_thinks(c) && at->is_last && !message_is_empty(m) && !message_has_thinking(m))
             block = render_encode(c, "<think></think>");
     }
-    bool end = put_assistant(c, &t, at, follows_tool);
-    put_calls(&t, m);
+    bool end = deepseek_put_assistant(c, &t, at, follows_tool);
+    deepseek_put_calls(&t, m);
     struct render_ids ids = render_join(c, block, text_encode(&t, false));
     if (end)
         ids = render_join(c, ids, (struct render_ids){ &c->r->stop[0], 1 });
@@ -109,11 +117,12 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
     return !c->x.failed;
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool deepseek_render_message(struct render_call *c, const struct render_at *at,
+                                    struct render_out *out)
 {
     const tinker_message *m = at->message;
     if (role_is(m, "assistant"))
-        return render_assistant(c, at, out);
+        return deepseek_render_assistant(c, at, out);
     bool system = role_is(m, "system"), tool = role_is(m, "tool");
     if (!system && !tool && !role_is(m, "user"))
         return jx_fail(&c->x, "role %s is not supported", m->role);
@@ -128,32 +137,25 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
         render_set_header(out, render_encode(c, "<｜User｜>"));
     text_content(&t, message_text(c, m));
     text_markup(&t, tool ? "<｜tool▁output▁end｜>" : "");
-    put_calls(&t, m);
+    deepseek_put_calls(&t, m);
     render_push_text(&t, out, false);
     return !c->x.failed;
 }
 
-static const char *prefill(const struct render_call *c, const tinker_message *messages, size_t n)
+/* After the result of a tool the model goes on in the same turn, whose block is closed already. */
+static const char *deepseek_prefill(const struct render_call *c, const tinker_message *messages,
+                                    size_t n)
 {
     bool after_tool = n > 0 && role_is(&messages[n - 1], "tool");
-    return thinks(c) && !after_tool ? "<think>" : "";
+    return deepseek_thinks(c) && !after_tool ? "<think>" : "";
 }
 
 /* ---- responses ---- */
 
-static bool is_word(struct jv_str s)
-{
-    for (size_t i = 0; i < s.n;) {
-        uint32_t cp;
-        int n = utf8_decode(s.s + i, s.n - i, &cp);
-        if (n == 0 || !parse_is_word(cp))
-            return false;
-        i += (size_t)n;
-    }
-    return s.n > 0;
-}
-
-static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
+/* NAME<sep>ARGUMENTS between begin and end markers, inside one section. A begin marker whose name
+ * is none is text, and the search goes on right behind it, as a regular expression's would. */
+static void deepseek_read_calls(struct render_call *c, struct render_parse *p,
+                                struct jv_str section)
 {
     static const struct jv_str open = { CALL_BEGIN, sizeof(CALL_BEGIN) - 1 };
     struct parse_mark sep = { .what = CALL_SEP }, close = { .what = CALL_END };
@@ -164,7 +166,14 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
         if (end == SIZE_MAX)
             return; /* nor does anything behind it end */
         struct jv_str name = { section.s + name_at, mid - name_at };
-        if (!is_word(name)) {
+        bool word = name.n > 0; /* \w+ of Python: what the reference takes for a function's name */
+        for (size_t i = 0; i < name.n && word;) {
+            uint32_t cp;
+            int n = utf8_decode(name.s + i, name.n - i, &cp);
+            word = n > 0 && parse_is_word(cp);
+            i += (size_t)n;
+        }
+        if (!word) {
             at = name_at;
             continue;
         }
@@ -175,26 +184,11 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
     }
 }
 
-/* The text without its tool sections and the white space before them. */
-static struct jv_str without_sections(struct render_call *c, struct jv_str text)
+/* Order matters: calls are read before the text is cut, and unfinished blocks are reported only
+ * where nothing finished covers them. */
+static void deepseek_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
-    struct buf b;
-    size_t at = 0, pos = 0, begin;
-    struct jv_str inner;
-    buf_init(&b, c->x.arena->max);
-    while (parse_between(text, CALLS_BEGIN, CALLS_END, &at, &begin, &inner)) {
-        struct jv_str before = { text.s + pos, begin - pos };
-        before = text_trim(before, NULL, false, true);
-        buf_append(&b, before.s, before.n);
-        pos = at;
-    }
-    buf_append(&b, text.s + pos, text.n - pos);
-    return text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
-}
-
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
-{
-    if (thinks(c) && !streaming)
+    if (deepseek_thinks(c) && !streaming)
         parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
     parse_stop(c, p);
     if (c->x.failed || (p->termination == TINKER_TERMINATION_MALFORMED && !streaming))
@@ -202,11 +196,21 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
     struct jv_str text = p->content, inner;
     size_t at = 0, begin;
     if (parse_between(text, CALLS_BEGIN, CALLS_END, &at, &begin, &inner))
-        read_calls(c, p, inner);
+        deepseek_read_calls(c, p, inner);
     if (!parse_unterminated(c, p, text, CALLS_BEGIN, CALLS_END))
         parse_unterminated(c, p, text, CALL_BEGIN, CALL_END);
-    if (p->n_calls || p->n_unparsed)
-        text = without_sections(c, text);
+    if (p->n_calls || p->n_unparsed) {
+        /* The message is the text without its tool sections and the white space before them. */
+        struct buf b;
+        size_t end = 0, pos = 0;
+        buf_init(&b, c->x.arena->max);
+        for (; parse_between(text, CALLS_BEGIN, CALLS_END, &end, &begin, &inner); pos = end) {
+            struct jv_str before = text_trim(parse_slice(text, pos, begin), NULL, false, true);
+            buf_append(&b, before.s, before.n);
+        }
+        buf_append(&b, text.s + pos, text.n - pos);
+        text = text_trim(jv_from_buf(&c->x, &b).str, NULL, true, true);
+    }
     parse_blocks(c, p, text, false);
 }
 
@@ -214,9 +218,9 @@ const struct render_format render_deepseek = {
     .tokens = { "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>" },
     .n_stop = 1,
     .bos = "<｜begin▁of▁sentence｜>",
-    .render = render,
-    .prefill = prefill,
-    .parse = parse,
+    .render = deepseek_render_message,
+    .prefill = deepseek_prefill,
+    .parse = deepseek_parse_response,
     .tools = deepseek_tools,
     .think_tags = true,
 };

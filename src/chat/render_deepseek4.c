@@ -3,13 +3,23 @@
  * Results of tools and questions that follow each other are one turn and one text: the first
  * message of a turn has all of it, the others render as nothing, so that tokens are those of the
  * model's own template.  Thinking before the last turn is left out unless tools are declared.  What
- * decides is the whole conversation, so it is looked at once, in prepare(), and the prompt inside an
- * example is taken as it is. */
+ * decides is the whole conversation, so it is looked at once, in deepseek4_prepare(), and the
+ * prompt inside an example is taken as it is. */
 #include "chat/render_parse.h"
 
 #include <string.h>
 #include "chat/render_order.h"
 
+/* A conversation with a tool (line breaks and bars as in render_deepseek.c; the "|DSML|" marks are
+ * text, not tokens):
+ *
+ *     <|begin_of_sentence|><|System|>Reasoning Effort: 75 (range ...)\n\nBe brief.\n\n## Tools ...
+ *     <|User|>Time?<|Assistant|><think>The clock.</think>\n\n
+ *     <|DSML| calls>\n<|DSML| invoke name="clock">\n
+ *     <|DSML| parameter name="zone" string="true">UTC</|DSML| parameter>\n
+ *     </|DSML| invoke>\n</|DSML| calls><|end_of_sentence|>
+ *     <|User|><tool_result>12:00</tool_result>
+ *     <|Assistant|><think>...</think>Noon.<|end_of_sentence|> */
 #define CALLS_OPEN   "<｜DSML｜ calls>"
 #define CALLS_CLOSE  "</｜DSML｜ calls>"
 #define INVOKE_OPEN  "<｜DSML｜ invoke name=\""
@@ -19,7 +29,7 @@
 #define PARAM_JSON   "\" string=\"false\">"
 #define PARAM_CLOSE  "</｜DSML｜ parameter>"
 
-static bool thinks(const struct render_call *c)
+static bool deepseek4_thinks(const struct render_call *c)
 {
     return (c->r->flags & RENDER_THINKING) != 0;
 }
@@ -31,7 +41,8 @@ static bool in_user_turn(const tinker_message *m)
 
 /* ---- the conversation as turns ---- */
 
-static void set_text(struct render_call *c, tinker_message *m, struct buf *b)
+/* The message's content becomes the text of b, which is cleared. */
+static void set_message_text(struct render_call *c, tinker_message *m, struct buf *b)
 {
     struct jv_str s = jv_from_buf(&c->x, b).str;
     m->parts = NULL;
@@ -56,7 +67,7 @@ static void fold_tools(struct render_call *c, tinker_message *messages, size_t i
     buf_append(&b, system.s, system.n);
     buf_puts(&b, "\n\n");
     deepseek4_declare(c, &b, text);
-    set_text(c, &messages[0], &b); /* the second is passed over by its role */
+    set_message_text(c, &messages[0], &b); /* the second is passed over by its role */
     messages[0].role = "system";
 }
 
@@ -77,10 +88,13 @@ static void join_turn(struct render_call *c, const struct call_order *order,
         buf_append(&b, s.s, s.n);
         buf_puts(&b, tool ? "</tool_result>" : "");
     }
-    set_text(c, &messages[0], &b);
+    set_message_text(c, &messages[0], &b);
 }
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+/* One pass over the whole conversation: fold declarations of tools into the system message, join
+ * the messages of each user turn, and find out through which message thinking is dropped
+ * (c->drop_through; -1: none). Declared tools keep all thinking. */
+static void deepseek4_prepare(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     struct call_order order;
     if (c->nested)
@@ -103,6 +117,7 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
             join_turn(c, &order, copy + i, end - i);
         else
             end = i + 1;
+        /* A system message in the middle counts as something the user said. */
         bool later = role_is(&copy[end - 1], "system") && end > 1;
         if (drops && (in_user_turn(&copy[end - 1]) || later))
             c->drop_through = (int64_t)end - 1;
@@ -112,7 +127,8 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
         *messages = copy;
 }
 
-static size_t turn_start(const tinker_message *messages, size_t n)
+/* A later system message begins a turn, as a user message does. */
+static size_t deepseek4_turn_start(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
         if (role_is(&messages[i], "user") || (i > 0 && role_is(&messages[i], "system")))
@@ -123,14 +139,14 @@ static size_t turn_start(const tinker_message *messages, size_t n)
 /* ---- messages ---- */
 
 /* What a prompt begins with, before the first message. */
-static void put_opening(struct render_text *t, const struct render_at *at)
+static void deepseek4_put_opening(struct render_text *t, const struct render_at *at)
 {
     unsigned flags = t->c->r->flags;
     const char *effort = flags & RENDER_LOW ? "50" : flags & RENDER_HIGH ? "100" : "75";
-    if (at->index > 0 || (!thinks(t->c) && !role_is(at->message, "system")))
+    if (at->index > 0 || (!deepseek4_thinks(t->c) && !role_is(at->message, "system")))
         return;
     text_markup(t, "<｜System｜>");
-    if (!thinks(t->c))
+    if (!deepseek4_thinks(t->c))
         return;
     text_markup(t, "Reasoning Effort: ");
     text_markup(t, effort);
@@ -139,11 +155,12 @@ static void put_opening(struct render_text *t, const struct render_at *at)
 
 /* The system message is encoded as one text with its header, which gets the token that reaches over
  * its end. */
-static bool render_system(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool deepseek4_render_system(struct render_call *c, const struct render_at *at,
+                                    struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
-    put_opening(&t, at);
+    deepseek4_put_opening(&t, at);
     text_markup(&t, at->index > 0 ? "<｜System｜>" : "");
     size_t header = t.buf.len, covered = 0, k = 0, n;
     text_content(&t, message_text(c, at->message));
@@ -155,25 +172,12 @@ static bool render_system(struct render_call *c, const struct render_at *at, str
     return !c->x.failed;
 }
 
-static bool render_user(struct render_call *c, const struct render_at *at, struct render_out *out)
-{
-    struct render_text t;
-    if (at->prev && in_user_turn(at->prev))
-        return true;
-    text_init(&t, c);
-    put_opening(&t, at);
-    text_markup(&t, "<｜User｜>");
-    render_set_header(out, text_encode(&t, false));
-    text_content(&t, message_text(c, at->message));
-    render_push_text(&t, out, false);
-    return !c->x.failed;
-}
-
 /* Arguments as an object; what is none is the one argument of that name. */
-static struct jv arguments_of(struct render_call *c, const tinker_tool_call *call)
+static struct jv read_call_arguments(struct render_call *c, const tinker_tool_call *call)
 {
     struct jv_str given = chat_text(call->arguments, 0);
     struct jv v = jv_loads(&c->x, given.s, given.n, NULL);
+    /* Some programs encode arguments twice: a JSON string that holds JSON. */
     if (v.kind == JV_STRING)
         v = jv_loads(&c->x, v.str.s, v.str.n, NULL);
     if (v.kind == JV_DICT)
@@ -183,9 +187,11 @@ static struct jv arguments_of(struct render_call *c, const tinker_tool_call *cal
     return args;
 }
 
-static void put_call(struct render_text *t, const tinker_tool_call *call)
+/* Strings are written as they are, everything else as JSON; the attribute `string` tells which, so
+ * that "3" and 3 stay different. */
+static void deepseek4_put_call(struct render_text *t, const tinker_tool_call *call)
 {
-    struct jv args = arguments_of(t->c, call);
+    struct jv args = read_call_arguments(t->c, call);
     text_markup(t, INVOKE_OPEN);
     text_content(t, chat_text(call->name, 0));
     text_markup(t, "\">\n");
@@ -201,21 +207,13 @@ static void put_call(struct render_text *t, const tinker_tool_call *call)
     text_markup(t, "\n" INVOKE_CLOSE);
 }
 
-static void put_calls(struct render_text *t, const tinker_message *m)
-{
-    text_markup(t, m->n_tool_calls > 0 ? "\n\n" CALLS_OPEN : "");
-    for (size_t i = 0; i < m->n_tool_calls && !t->c->x.failed; i++) {
-        text_markup(t, "\n");
-        put_call(t, &m->tool_calls[i]);
-    }
-    text_markup(t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
-}
-
-static bool render_assistant(struct render_call *c, const struct render_at *at,
-                             struct render_out *out)
+/* An answer has a header only if the turn before is the user's; otherwise (two answers in a row)
+ * its text continues. `keep`: whether its thinking is shown, else the header closes the block. */
+static bool deepseek4_render_assistant(struct render_call *c, const struct render_at *at,
+                                       struct render_out *out)
 {
     const tinker_message *m = at->message;
-    bool keep = thinks(c) && at->index > c->drop_through;
+    bool keep = deepseek4_thinks(c) && at->index > c->drop_through;
     bool follows =
         at->prev && (in_user_turn(at->prev) || (role_is(at->prev, "system") && at->index > 1));
     struct render_text t;
@@ -223,7 +221,7 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
         if (m->parts[i].kind == TINKER_PART_IMAGE)
             return jx_fail(&c->x, "this renderer takes no images");
     text_init(&t, c);
-    put_opening(&t, at);
+    deepseek4_put_opening(&t, at);
     if (follows)
         text_markup(&t, keep ? "<｜Assistant｜><think>" : "<｜Assistant｜></think>");
     render_set_header(out, text_encode(&t, false));
@@ -232,92 +230,95 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
         text_markup(&t, "</think>");
     }
     text_content(&t, message_join(c, m, TINKER_PART_TEXT));
-    put_calls(&t, m);
+    text_markup(&t, m->n_tool_calls > 0 ? "\n\n" CALLS_OPEN : "");
+    for (size_t i = 0; i < m->n_tool_calls && !c->x.failed; i++) {
+        text_markup(&t, "\n");
+        deepseek4_put_call(&t, &m->tool_calls[i]);
+    }
+    text_markup(&t, m->n_tool_calls > 0 ? "\n" CALLS_CLOSE : "");
     struct render_ids end = { &c->r->stop[0], 1 };
     render_push_ids(c, out, render_join(c, text_encode(&t, false), end));
     return !c->x.failed;
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool deepseek4_render_message(struct render_call *c, const struct render_at *at,
+                                     struct render_out *out)
 {
     const tinker_message *m = at->message;
     if (role_is(m, "system"))
-        return render_system(c, at, out);
+        return deepseek4_render_system(c, at, out);
     if (role_is(m, "tool_declare"))
         return true; /* it is in the system message */
-    if (in_user_turn(m))
-        return render_user(c, at, out);
+    if (in_user_turn(m)) {
+        struct render_text t;
+        if (at->prev && in_user_turn(at->prev))
+            return true; /* the first message of the turn has all of its text */
+        text_init(&t, c);
+        deepseek4_put_opening(&t, at);
+        text_markup(&t, "<｜User｜>");
+        render_set_header(out, text_encode(&t, false));
+        text_content(&t, message_text(c, m));
+        render_push_text(&t, out, false);
+        return !c->x.failed;
+    }
     if (role_is(m, "assistant"))
-        return render_assistant(c, at, out);
+        return deepseek4_render_assistant(c, at, out);
     return jx_fail(&c->x, "role %s is not supported", m->role);
 }
 
 /* ---- responses ---- */
 
-struct found {
+/* An invocation or a parameter that was found in text. */
+struct dsml_block {
     size_t begin, end; /* of all of it */
     struct jv_str name, body;
     bool string;
 };
 
-static size_t find(struct jv_str s, const char *what, size_t at)
-{
-    return text_find(s, (struct jv_str){ what, strlen(what) }, at);
-}
-
-static struct jv_str part(struct jv_str s, size_t begin, size_t end)
-{
-    return (struct jv_str){ s.s + begin, end - begin };
-}
-
-static bool is_blank(struct jv_str s)
-{
-    return text_trim(s, NULL, true, true).n == 0;
-}
-
 /* The next invocation at or after `at`. */
-static bool find_invoke(struct jv_str s, size_t at, struct found *out)
+static bool find_dsml_invoke(struct jv_str s, size_t at, struct dsml_block *out)
 {
-    size_t begin = find(s, INVOKE_OPEN, at), name = begin + strlen(INVOKE_OPEN);
-    size_t stop = begin == SIZE_MAX ? SIZE_MAX : find(s, "\">\n", name);
-    size_t end = stop == SIZE_MAX ? SIZE_MAX : find(s, INVOKE_CLOSE, stop + 3);
+    size_t begin = parse_find(s, INVOKE_OPEN, at), name = begin + strlen(INVOKE_OPEN);
+    size_t stop = begin == SIZE_MAX ? SIZE_MAX : parse_find(s, "\">\n", name);
+    size_t end = stop == SIZE_MAX ? SIZE_MAX : parse_find(s, INVOKE_CLOSE, stop + 3);
     if (end == SIZE_MAX)
         return false;
-    *out = (struct found){ begin, end + strlen(INVOKE_CLOSE), part(s, name, stop),
-                           part(s, stop + 3, end), false };
+    *out = (struct dsml_block){ begin, end + strlen(INVOKE_CLOSE), parse_slice(s, name, stop),
+                                parse_slice(s, stop + 3, end), false };
     return true;
 }
 
 /* The next parameter at or after `at`. */
-static bool find_parameter(struct jv_str s, size_t at, struct parse_mark marks[2],
-                           struct found *out)
+static bool find_dsml_parameter(struct jv_str s, size_t at, struct parse_mark marks[2],
+                                struct dsml_block *out)
 {
-    size_t begin = find(s, PARAM_OPEN, at), name = begin + strlen(PARAM_OPEN);
+    size_t begin = parse_find(s, PARAM_OPEN, at), name = begin + strlen(PARAM_OPEN);
     if (begin == SIZE_MAX)
         return false;
     size_t text = parse_next(&marks[0], s, name), json = parse_next(&marks[1], s, name);
     bool string = text < json;
     size_t stop = string ? text : json;
     size_t body = stop + strlen(string ? PARAM_TEXT : PARAM_JSON);
-    size_t end = stop == SIZE_MAX ? SIZE_MAX : find(s, PARAM_CLOSE, body);
+    size_t end = stop == SIZE_MAX ? SIZE_MAX : parse_find(s, PARAM_CLOSE, body);
     if (end == SIZE_MAX)
         return false;
-    *out = (struct found){ begin, end + strlen(PARAM_CLOSE), part(s, name, stop),
-                           part(s, body, end), string };
+    *out = (struct dsml_block){ begin, end + strlen(PARAM_CLOSE), parse_slice(s, name, stop),
+                                parse_slice(s, body, end), string };
     return true;
 }
 
 /* Parameters into a dict; the reason when they cannot be read. */
-static const char *read_parameters(struct render_call *c, struct jv_str s, struct jv args)
+static const char *read_dsml_parameters(struct render_call *c, struct jv_str s, struct jv args)
 {
     struct parse_mark marks[2] = { { .what = PARAM_TEXT }, { .what = PARAM_JSON } };
     const char *why = NULL;
     size_t pos = 0;
-    for (struct found f; !c->x.failed && find_parameter(s, pos, marks, &f); pos = f.end) {
+    for (struct dsml_block f; !c->x.failed && find_dsml_parameter(s, pos, marks, &f); pos = f.end) {
         struct jv value = jv_strn(f.body.s, f.body.n), key = jv_strn(f.name.s, f.name.n);
-        if (!is_blank(part(s, pos, f.begin)))
+        /* Nothing but white space may stand between parameters. */
+        if (!parse_is_blank(parse_slice(s, pos, f.begin)))
             return "Invalid DSML: text outside parameters";
-        if (is_blank(f.name))
+        if (parse_is_blank(f.name))
             return "Invalid DSML: empty parameter name";
         if (jv_find(args, key))
             return "Invalid DSML: duplicate parameter";
@@ -327,33 +328,13 @@ static const char *read_parameters(struct render_call *c, struct jv_str s, struc
             return "Invalid DSML: a parameter is not JSON";
         jv_put(&c->x, args, key, value);
     }
-    return is_blank(part(s, pos, s.n)) ? NULL : "Invalid DSML: text outside parameters";
-}
-
-static void read_invoke(struct render_call *c, struct render_parse *p, struct jv_str section,
-                        const struct found *f)
-{
-    struct jv args = jv_dict_new(&c->x);
-    const char *why =
-        is_blank(f->name) ? "Invalid DSML: empty function name" : read_parameters(c, f->body, args);
-    if (why)
-        parse_add_unparsed(c, p, part(section, f->begin, f->end), why);
-    else
-        parse_add_call(c, p, NULL, f->name, render_dumps(c, args));
-}
-
-/* Whether there are invocations, and nothing between them. */
-static bool is_well_formed(struct jv_str s)
-{
-    size_t pos = 0;
-    for (struct found f; find_invoke(s, pos, &f); pos = f.end)
-        if (!is_blank(part(s, pos, f.begin)))
-            return false;
-    return pos > 0 && is_blank(part(s, pos, s.n));
+    return parse_is_blank(parse_slice(s, pos, s.n)) ? NULL
+                                                    : "Invalid DSML: text outside parameters";
 }
 
 /* Take the calls out of text; returns what comes before them. */
-static struct jv_str read_calls(struct render_call *c, struct render_parse *p, struct jv_str text)
+static struct jv_str read_dsml_calls(struct render_call *c, struct render_parse *p,
+                                     struct jv_str text)
 {
     size_t end = 0, begin, pos = 0;
     struct jv_str inner;
@@ -361,26 +342,42 @@ static struct jv_str read_calls(struct render_call *c, struct render_parse *p, s
         return text;
     if (begin >= 2 && memcmp(text.s + begin - 2, "\n\n", 2) == 0)
         begin -= 2;
-    if (!is_well_formed(inner))
-        parse_add_unparsed(c, p, part(text, begin, end), "Invalid DSML: malformed invoke");
-    else
-        for (struct found f; !c->x.failed && find_invoke(inner, pos, &f); pos = f.end)
-            read_invoke(c, p, inner, &f);
-    if (!is_blank(part(text, end, text.n)))
-        parse_add_unparsed(c, p, part(text, end, text.n), "Invalid DSML: output after calls block");
-    return part(text, 0, begin);
+    /* There must be invocations, and nothing between them; else the block is refused as a whole. */
+    bool well_formed = true;
+    for (struct dsml_block f; find_dsml_invoke(inner, pos, &f); pos = f.end)
+        well_formed = well_formed && parse_is_blank(parse_slice(inner, pos, f.begin));
+    well_formed = well_formed && pos > 0 && parse_is_blank(parse_from(inner, pos));
+    if (!well_formed)
+        parse_add_unparsed(c, p, parse_slice(text, begin, end), "Invalid DSML: malformed invoke");
+    pos = 0;
+    for (struct dsml_block f; well_formed && !c->x.failed && find_dsml_invoke(inner, pos, &f);
+         pos = f.end) {
+        struct jv args = jv_dict_new(&c->x);
+        const char *why = parse_is_blank(f.name) ? "Invalid DSML: empty function name"
+                                                 : read_dsml_parameters(c, f.body, args);
+        if (why)
+            parse_add_unparsed(c, p, parse_slice(inner, f.begin, f.end), why);
+        else
+            parse_add_call(c, p, NULL, f.name, render_dumps(c, args));
+    }
+    if (!parse_is_blank(parse_slice(text, end, text.n)))
+        parse_add_unparsed(c, p, parse_slice(text, end, text.n),
+                           "Invalid DSML: output after calls block");
+    return parse_slice(text, 0, begin);
 }
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+/* A mark outside of a complete calls block means that the model tried to call something: report it
+ * instead of showing markup as an answer. */
+static void deepseek4_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
-    if (thinks(c) && !streaming)
+    if (deepseek4_thinks(c) && !streaming)
         parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
     parse_stop(c, p);
     if (c->x.failed || (p->termination == TINKER_TERMINATION_MALFORMED && !streaming))
         return;
-    struct jv_str text = read_calls(c, p, p->content);
+    struct jv_str text = read_dsml_calls(c, p, p->content);
     if (!parse_unterminated(c, p, text, CALLS_OPEN, CALLS_CLOSE) &&
-        find(text, "｜DSML｜", 0) != SIZE_MAX)
+        parse_find(text, "｜DSML｜", 0) != SIZE_MAX)
         parse_add_unparsed(c, p, text, "Invalid DSML: marker outside a calls block");
     parse_blocks(c, p, text, false);
 }
@@ -389,10 +386,10 @@ const struct render_format render_deepseek4 = {
     .tokens = { "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜System｜>" },
     .n_stop = 1,
     .bos = "<｜begin▁of▁sentence｜>",
-    .render = render,
-    .prepare = prepare,
-    .turn_start = turn_start,
-    .parse = parse,
+    .render = deepseek4_render_message,
+    .prepare = deepseek4_prepare,
+    .turn_start = deepseek4_turn_start,
+    .parse = deepseek4_parse_response,
     .tools = deepseek4_tools,
     .think_tags = true,
 };

@@ -18,9 +18,19 @@
 #define VALUE_OPEN  "<arg_value>"
 #define VALUE_CLOSE "</arg_value>"
 
+/* A conversation with a tool (line breaks added, none are in the text):
+ *
+ *     [gMASK]<sop><|system|>Reasoning Effort: Max<|system|>Be brief.<|user|>Time?
+ *     <|assistant|><think>The clock.</think>
+ *     <tool_call>clock<arg_key>zone</arg_key><arg_value>UTC</arg_value></tool_call>
+ *     <|observation|><tool_response>12:00</tool_response>
+ *     <|assistant|><think>...</think>Noon.<|user|>
+ *
+ * The <|observation|> and the last <|user|> belong to the answers before them. */
 enum { STOP_EOS = 2 }; /* which of the stop tokens is <|endoftext|> */
 
-static struct render_ids opening(struct render_call *c)
+/* The opening is fixed text, and its effort is chosen by the name of the renderer. */
+static struct render_ids glm_encode_opening(struct render_call *c)
 {
     const char *effort = c->r->flags & RENDER_LOW    ? "Low"
                          : c->r->flags & RENDER_HIGH ? "High"
@@ -32,7 +42,8 @@ static struct render_ids opening(struct render_call *c)
     return text_encode(&t, false);
 }
 
-static const char *role_token(const char *role)
+/* NULL: the format has no such role. */
+static const char *find_role_token(const char *role)
 {
     static const char *const tokens[][2] = { { "system", "<|system|>" },
                                              { "user", USER },
@@ -46,12 +57,12 @@ static const char *role_token(const char *role)
 
 /* What the assistant message m ends with when `next`, or nothing if NULL, follows; NULL: next
  * starts with what the model would not have written. */
-static const char *turn_end(const tinker_message *m, const tinker_message *next)
+static const char *choose_turn_end(const tinker_message *m, const tinker_message *next)
 {
     const char *end = m->n_tool_calls > 0 ? OBSERVATION : USER;
     if (!next)
         return end;
-    const char *token = role_token(next->role);
+    const char *token = find_role_token(next->role);
     return token && strcmp(token, end) == 0 ? end : NULL;
 }
 
@@ -85,7 +96,7 @@ static void split_thinking(struct render_call *c, const tinker_message *m, struc
     *text = (struct jv_str){ text->s + rest, text->n - rest };
 }
 
-static void put_call(struct render_text *t, const tinker_tool_call *call)
+static void glm_put_call(struct render_text *t, const tinker_tool_call *call)
 {
     struct jv args = call_arguments(t->c, call);
     text_markup(t, "<tool_call>");
@@ -101,13 +112,15 @@ static void put_call(struct render_text *t, const tinker_tool_call *call)
     text_markup(t, "</tool_call>");
 }
 
-static struct render_ids assistant_header(struct render_call *c)
+static struct render_ids glm_encode_header(struct render_call *c)
 {
     return render_join(c, render_encode(c, "<|assistant|>"), render_encode(c, "<think>"));
 }
 
-static bool render_assistant(struct render_call *c, const struct render_at *at,
-                             struct render_out *out)
+/* In a finished example the role token that ends the turn is the stop overlap of the last message;
+ * in between it is part of the output. Either way it is trained with the answer. */
+static bool glm_render_assistant(struct render_call *c, const struct render_at *at,
+                                 struct render_out *out)
 {
     const tinker_message *m = at->message;
     bool keep = c->r->flags & RENDER_KEEP || at->index > at->last_user;
@@ -120,24 +133,26 @@ static bool render_assistant(struct render_call *c, const struct render_at *at,
     text_markup(&t, "</think>");
     text_content(&t, text_trim(text, NULL, true, true));
     for (size_t i = 0; i < m->n_tool_calls && !c->x.failed; i++)
-        put_call(&t, &m->tool_calls[i]);
-    const char *end = turn_end(m, at->next);
+        glm_put_call(&t, &m->tool_calls[i]);
+    const char *end = choose_turn_end(m, at->next);
     struct render_ids ids = text_encode(&t, false), stop = render_encode(c, end ? end : "");
-    render_set_header(out, assistant_header(c));
+    render_set_header(out, glm_encode_header(c));
     render_push_ids(c, out, at->is_last ? ids : render_join(c, ids, stop));
     out->overlap = stop;
     out->has_overlap = at->is_last;
     return !c->x.failed;
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool glm_render_message(struct render_call *c, const struct render_at *at,
+                               struct render_out *out)
 {
     const tinker_message *m = at->message;
     if (role_is(m, "assistant"))
-        return render_assistant(c, at, out);
-    const char *token = role_token(m->role);
+        return glm_render_assistant(c, at, out);
+    const char *token = find_role_token(m->role);
     bool tool = role_is(m, "tool");
-    bool given = role_is(at->prev, "assistant") && turn_end(at->prev, m);
+    /* The answer before this message ended with the message's own role token. */
+    bool given = role_is(at->prev, "assistant") && choose_turn_end(at->prev, m);
     if (!token)
         return jx_fail(&c->x, "role %s is not supported", m->role);
     struct render_text t;
@@ -152,22 +167,22 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     return !c->x.failed;
 }
 
-static bool suffix(struct render_call *c, const char *role, const struct render_at *at,
-                   struct render_ids *out)
+static bool glm_encode_suffix(struct render_call *c, const char *role, const struct render_at *at,
+                              struct render_ids *out)
 {
-    const char *token = role_token(role);
+    const char *token = find_role_token(role);
     (void)at;
     if (!token)
         return jx_fail(&c->x, "role %s is not supported", role);
-    *out = strcmp(role, "assistant") == 0 ? assistant_header(c) : render_encode(c, token);
+    *out = strcmp(role, "assistant") == 0 ? glm_encode_header(c) : render_encode(c, token);
     return !c->x.failed;
 }
 
 /* ---- order of results ---- */
 
 /* Whether every result has an id of its own, which is that of a call. */
-static bool answers_calls(struct render_call *c, const struct call_order *o,
-                          const tinker_message *results, size_t n)
+static bool results_match_calls(struct render_call *c, const struct call_order *o,
+                                const tinker_message *results, size_t n)
 {
     bool *seen = c->x.failed ? NULL : arena_array(c->x.arena, o->n + 1, sizeof(*seen));
     if (!seen)
@@ -182,7 +197,10 @@ static bool answers_calls(struct render_call *c, const struct call_order *o,
     return true;
 }
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+/* Sort each run of results by the order of the calls that they answer, if ids make that certain:
+ * every call and every result has an id of its own and they match. Otherwise the caller's order is
+ * the best there is. */
+static void glm_sort_results(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     struct call_order order;
     tinker_message *copy = order_copy(c, *messages, *n);
@@ -191,7 +209,8 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
         for (end = i; end < *n && role_is(&copy[end], "tool"); end++)
             ;
         if (end > i && i > 0 && role_is(&copy[i - 1], "assistant") &&
-            order_take(c, &order, &copy[i - 1]) && answers_calls(c, &order, copy + i, end - i))
+            order_take(c, &order, &copy[i - 1]) &&
+            results_match_calls(c, &order, copy + i, end - i))
             order_sort(c, &order, copy + i, end - i);
     }
     order_clear(&order);
@@ -201,34 +220,13 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
 
 /* ---- responses ---- */
 
-static struct jv_str from(struct jv_str s, size_t at)
-{
-    return (struct jv_str){ s.s + at, s.n - at };
-}
-
-static bool is_blank(struct jv_str s)
-{
-    return text_trim(s, NULL, true, true).n == 0;
-}
-
-/* Length of the name at the start of s: letters, digits, underscores, hyphens, full stops. */
-static size_t name_length(struct jv_str s)
-{
-    size_t at = 0;
-    uint32_t cp;
-    int n;
-    while (at < s.n && (n = utf8_decode(s.s + at, s.n - at, &cp)) > 0 &&
-           (parse_is_word(cp) || cp == '-' || cp == '.'))
-        at += (size_t)n;
-    return at;
-}
-
 struct pair {
     size_t begin, end; /* of all of it */
     struct jv_str key, value;
 };
 
-/* The next key with a value at or after `at`; false: there is none. */
+/* The next key with a value at or after `at`; false: there is none. As with the reference's regular
+ * expression, a key may itself contain "</arg_key>" that no value follows. */
 static bool find_pair(struct jv_str s, size_t at, struct pair *out)
 {
     size_t begin = text_find(s, (struct jv_str){ KEY_OPEN, strlen(KEY_OPEN) }, at);
@@ -237,7 +235,7 @@ static bool find_pair(struct jv_str s, size_t at, struct pair *out)
     size_t key = begin + strlen(KEY_OPEN), stop = key;
     while ((stop = text_find(s, (struct jv_str){ KEY_CLOSE, strlen(KEY_CLOSE) }, stop)) !=
            SIZE_MAX) {
-        struct jv_str rest = text_trim(from(s, stop + strlen(KEY_CLOSE)), NULL, true, false);
+        struct jv_str rest = text_trim(parse_from(s, stop + strlen(KEY_CLOSE)), NULL, true, false);
         if (!text_starts(rest, VALUE_OPEN)) {
             stop += strlen(KEY_CLOSE);
             continue;
@@ -256,32 +254,40 @@ static bool find_pair(struct jv_str s, size_t at, struct pair *out)
 }
 
 /* <tool_call>NAME KEY VALUE ...</tool_call>; NULL when it was added, else the reason. */
-static const char *read_call(struct render_call *c, struct render_parse *p, struct jv_str raw)
+static const char *read_glm_call(struct render_call *c, struct render_parse *p, struct jv_str raw)
 {
     static const char malformed[] = "Malformed GLM tool call";
     if (raw.n < 11 + 12 || !text_ends(raw, "</tool_call>")) /* what follows a NUL is cut */
         return malformed;
     struct jv_str s = text_trim((struct jv_str){ raw.s + 11, raw.n - 11 - 12 }, NULL, true, true);
-    size_t n = name_length(s), pos = 0;
+    size_t n = 0, pos = 0;
+    uint32_t cp;
+    /* A name is letters, digits, underscores, hyphens and full stops. */
+    for (int len; n < s.n && (len = utf8_decode(s.s + n, s.n - n, &cp)) > 0; n += (size_t)len)
+        if (!parse_is_word(cp) && cp != '-' && cp != '.')
+            break;
     if (n == 0)
         return malformed;
-    struct jv_str name = { s.s, n }, body = text_trim(from(s, n), NULL, true, true);
+    struct jv_str name = { s.s, n }, body = text_trim(parse_from(s, n), NULL, true, true);
     struct jv args = jv_dict_new(&c->x);
     for (struct pair pair; !c->x.failed && find_pair(body, pos, &pair); pos = pair.end) {
         struct jv_str key = text_trim(pair.key, NULL, true, true);
-        if (!is_blank((struct jv_str){ body.s + pos, pair.begin - pos }))
+        if (!parse_is_blank((struct jv_str){ body.s + pos, pair.begin - pos }))
             return "Unexpected content between tool call arguments";
         if (key.n == 0)
             return "Empty tool call argument key";
         jv_put(&c->x, args, jv_strn(key.s, key.n), parse_argument(c, pair.value));
     }
-    if (!is_blank(from(body, pos)))
+    if (!parse_is_blank(parse_from(body, pos)))
         return "Unexpected trailing content inside tool call";
     parse_add_call(c, p, NULL, name, render_dumps(c, args));
     return NULL;
 }
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+/* parse_blocks() takes the inside of <tool_call> for JSON and records each as unparsed; these are
+ * read again in GLM's own syntax. One of the stop tokens is the end of the text, which is told
+ * apart in `termination`. */
+static void glm_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     size_t kept = 0;
     if (!streaming)
@@ -295,7 +301,7 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
     parse_blocks(c, p, p->content, true);
     for (size_t i = 0; i < p->n_unparsed && !c->x.failed; i++) {
         tinker_unparsed_tool_call u = p->unparsed[i]; /* they are no JSON */
-        u.error = read_call(c, p, chat_text(u.raw_text, 0));
+        u.error = read_glm_call(c, p, chat_text(u.raw_text, 0));
         if (u.error)
             p->unparsed[kept++] = u;
     }
@@ -305,11 +311,11 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
 const struct render_format render_glm = {
     .tokens = { USER, OBSERVATION, "<|endoftext|>", "<|system|>", "<|assistant|>" },
     .n_stop = 3,
-    .opening = opening,
-    .render = render,
-    .suffix = suffix,
-    .prepare = prepare,
-    .parse = parse,
+    .opening = glm_encode_opening,
+    .render = glm_render_message,
+    .suffix = glm_encode_suffix,
+    .prepare = glm_sort_results,
+    .parse = glm_parse_response,
     .tools = glm_tools,
     .think_tags = true,
 };

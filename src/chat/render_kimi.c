@@ -8,9 +8,20 @@
 #include <string.h>
 #include "base/utf8.h"
 
+/* A conversation with a tool (kimi_k25; line breaks added):
+ *
+ *     <|im_system|>tool_declare<|im_middle|># Tools ...<|im_end|>
+ *     <|im_system|>system<|im_middle|>You are Kimi, ...<|im_end|>
+ *     <|im_user|>user<|im_middle|>Time?<|im_end|>
+ *     <|im_assistant|>assistant<|im_middle|><think>The clock.</think><|tool_calls_section_begin|>
+ *     <|tool_call_begin|>functions.clock:0<|tool_call_argument_begin|>{}<|tool_call_end|>
+ *     <|tool_calls_section_end|><|im_end|>
+ *     <|im_system|>clock<|im_middle|>## Return of functions.clock:0\n12:00<|im_end|>
+ *     <|im_assistant|>assistant<|im_middle|><think></think>Noon.<|im_end|> */
 const char kimi_default_system[] = "You are Kimi, an AI assistant created by Moonshot AI.";
 
-static void prepare(struct render_call *c, const tinker_message **messages, size_t *n)
+/* The default goes behind a declaration of tools and before everything else. */
+static void kimi_insert_system(struct render_call *c, const tinker_message **messages, size_t *n)
 {
     tinker_message system = { .role = "system", .content = kimi_default_system };
     bool declares = *n > 0 && role_is(&(*messages)[0], "tool_declare");
@@ -19,7 +30,8 @@ static void prepare(struct render_call *c, const tinker_message **messages, size
         *messages = render_insert(c, *messages, n, at, system);
 }
 
-static size_t turn_start(const tinker_message *messages, size_t n)
+/* A turn with tools contains several answers, and its reasoning stays visible as a whole. */
+static size_t kimi_turn_start(const tinker_message *messages, size_t n)
 {
     for (size_t i = n; i-- > 0;)
         if (role_is(&messages[i], "assistant") && messages[i].n_tool_calls == 0)
@@ -27,7 +39,9 @@ static size_t turn_start(const tinker_message *messages, size_t n)
     return 0;
 }
 
-static void put_header(struct render_call *c, const tinker_message *m, struct render_out *out)
+/* Everything that is neither user nor assistant is a system message with a name: "tool" carries the
+ * name of the function and says which call it answers. */
+static void kimi_put_header(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
     bool tool = role_is(m, "tool");
@@ -48,7 +62,8 @@ static void put_header(struct render_call *c, const tinker_message *m, struct re
     render_set_header(out, text_encode(&t, false));
 }
 
-static void put_assistant(struct render_call *c, struct render_text *t, const struct render_at *at)
+static void kimi_put_assistant(struct render_call *c, struct render_text *t,
+                               const struct render_at *at)
 {
     const tinker_message *m = at->message;
     struct jv_str thinking = message_join(c, m, TINKER_PART_THINKING);
@@ -63,6 +78,8 @@ static void put_assistant(struct render_call *c, struct render_text *t, const st
     text_markup(t, "<|tool_calls_section_begin|>");
     for (size_t i = 0; i < m->n_tool_calls; i++) {
         const tinker_tool_call *call = &m->tool_calls[i];
+        /* Calls without an id get the one that the model itself would write: functions.NAME:INDEX.
+         */
         char number[24];
         size_t k = sizeof(number) - 1, v = i;
         number[k] = 0;
@@ -86,7 +103,9 @@ static void put_assistant(struct render_call *c, struct render_text *t, const st
     text_markup(t, "<|tool_calls_section_end|>");
 }
 
-static void put_parts(struct render_call *c, const tinker_message *m, struct render_out *out)
+/* Text and images are chunks of their own here; encoding them together is not what the template
+ * does. */
+static void kimi_put_parts(struct render_call *c, const tinker_message *m, struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -108,19 +127,20 @@ static void put_parts(struct render_call *c, const tinker_message *m, struct ren
     buf_clear(&t.buf);
 }
 
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool kimi_render_message(struct render_call *c, const struct render_at *at,
+                                struct render_out *out)
 {
     const tinker_message *m = at->message;
-    put_header(c, m, out);
+    kimi_put_header(c, m, out);
     bool one_text = !m->parts || (m->n_parts == 1 && m->parts[0].kind == TINKER_PART_TEXT);
     if (!role_is(m, "assistant") && !one_text) {
-        put_parts(c, m, out);
+        kimi_put_parts(c, m, out);
         return !c->x.failed;
     }
     struct render_text t;
     text_init(&t, c);
     if (role_is(m, "assistant"))
-        put_assistant(c, &t, at);
+        kimi_put_assistant(c, &t, at);
     else
         text_content(&t, message_text(c, m));
     text_markup(&t, "<|im_end|>");
@@ -128,7 +148,9 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     return !c->x.failed;
 }
 
-static const char *prefill(const struct render_call *c, const tinker_message *messages, size_t n)
+/* Part of the prompt since 2.5; earlier models write <think> themselves. */
+static const char *kimi_prefill(const struct render_call *c, const tinker_message *messages,
+                                size_t n)
 {
     (void)messages;
     (void)n;
@@ -139,26 +161,7 @@ static const char *prefill(const struct render_call *c, const tinker_message *me
 
 /* ---- responses ---- */
 
-/* "functions.NAME:0": does it end in a colon and digits? */
-static bool is_call_id(struct jv_str id)
-{
-    size_t digits = 0;
-    while (digits < id.n && id.s[id.n - 1 - digits] >= '0' && id.s[id.n - 1 - digits] <= '9')
-        digits++;
-    return digits > 0 && id.n > digits + 1 && id.s[id.n - digits - 1] == ':';
-}
-
-static struct jv_str call_name(struct jv_str id)
-{
-    size_t colon = text_find(id, (struct jv_str){ ":", 1 }, 0);
-    struct jv_str name = { id.s, colon == SIZE_MAX ? id.n : colon };
-    size_t dot = text_find(name, (struct jv_str){ ".", 1 }, 0);
-    if (dot != SIZE_MAX)
-        name = (struct jv_str){ name.s + dot + 1, name.n - dot - 1 };
-    return name;
-}
-
-static void read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
+static void kimi_read_calls(struct render_call *c, struct render_parse *p, struct jv_str section)
 {
     static const struct jv_str open = { "<|tool_call_begin|>", 19 };
     struct parse_mark mid = { .what = "<|tool_call_argument_begin|>" };
@@ -173,25 +176,33 @@ static void read_calls(struct render_call *c, struct render_parse *p, struct jv_
         bool plain = !memchr(id.s, '<', id.n);
         if (plain)
             id = text_trim(id, NULL, true, true);
-        if (!plain || !is_call_id(id)) {
+        /* An id is functions.NAME:0: it ends in a colon and digits. */
+        size_t digits = 0;
+        while (digits < id.n && id.s[id.n - 1 - digits] >= '0' && id.s[id.n - 1 - digits] <= '9')
+            digits++;
+        if (!plain || digits == 0 || id.n <= digits + 1 || id.s[id.n - digits - 1] != ':') {
             at = id_at;
             continue;
         }
+        struct jv_str name = { id.s, parse_find(id, ":", 0) };
+        size_t dot = parse_find(name, ".", 0);
+        if (dot != SIZE_MAX)
+            name = parse_from(name, dot + 1);
         struct jv_str args = { section.s + sep + mid_n, end - sep - mid_n };
         struct jv_str raw = { section.s + at, end + close_n - at };
-        parse_add_checked(c, p, parse_cstr(c, id), call_name(id), text_trim(args, NULL, true, true),
-                          raw);
+        parse_add_checked(c, p, parse_cstr(c, id), name, text_trim(args, NULL, true, true), raw);
         at = end + close_n;
     }
 }
 
+/* The section's marker has been seen in two spellings. */
 static const char *const markers[][2] = {
     { "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>" },
     { "<|tool_call_section_begin|>", "<|tool_call_section_end|>" },
     { "<|tool_call_begin|>", "<|tool_call_end|>" },
 };
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+static void kimi_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     if ((c->r->flags & RENDER_K25) && !streaming)
         parse_restore(c, p, (struct render_ids){ &c->r->think_open, 1 }, c->r->think_close);
@@ -209,7 +220,7 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
         }
     }
     if (section.s)
-        read_calls(c, p, section);
+        kimi_read_calls(c, p, section);
     for (size_t i = 0; i < 3; i++)
         if (parse_unterminated(c, p, all, markers[i][0], markers[i][1]))
             break;
@@ -219,11 +230,11 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
 const struct render_format render_kimi = {
     .tokens = { "<|im_end|>", "<|im_middle|>", "<|im_assistant|>" },
     .n_stop = 1,
-    .render = render,
-    .prepare = prepare,
-    .turn_start = turn_start,
-    .prefill = prefill,
-    .parse = parse,
+    .render = kimi_render_message,
+    .prepare = kimi_insert_system,
+    .turn_start = kimi_turn_start,
+    .prefill = kimi_prefill,
+    .parse = kimi_parse_response,
     .tools = kimi_tools,
     .split_by_user = true,
     .think_tags = true,

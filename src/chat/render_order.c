@@ -15,6 +15,7 @@ void order_clear(struct call_order *o)
     map_clear(&o->numbers);
 }
 
+/* Numbers are stored plus one, as the map's NULL means "absent". */
 bool order_take(struct render_call *c, struct call_order *o, const tinker_message *m)
 {
     bool clear = true;
@@ -30,6 +31,7 @@ bool order_take(struct render_call *c, struct call_order *o, const tinker_messag
         }
         if (!map_put(&o->numbers, id, strlen(id), (void *)(uintptr_t)(i + 1), &old))
             jx_nomem(&c->x);
+        /* Two calls with one id: which of them a result answers is not certain. */
         clear = clear && !old;
     }
     return clear;
@@ -51,12 +53,13 @@ tinker_message *order_copy(struct render_call *c, const tinker_message *messages
     return copy;
 }
 
+/* A result with its sort key; `place` makes the order stable, which qsort() is not. */
 struct result {
     size_t number, place;
     tinker_message message;
 };
 
-static int by_number(const void *a, const void *b)
+static int compare_results(const void *a, const void *b)
 {
     const struct result *x = a, *y = b;
     if (x->number != y->number)
@@ -64,6 +67,8 @@ static int by_number(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
+/* Only tool messages move, and only among the places of tool messages: user messages between
+ * results stay where they are. */
 void order_sort(struct render_call *c, const struct call_order *o, tinker_message *messages,
                 size_t n)
 {
@@ -78,7 +83,7 @@ void order_sort(struct render_call *c, const struct call_order *o, tinker_messag
         if (role_is(&messages[i], "tool"))
             results[k++] = (struct result){ number == SIZE_MAX ? 0 : number, i, messages[i] };
     }
-    qsort(results, k, sizeof(*results), by_number);
+    qsort(results, k, sizeof(*results), compare_results);
     for (size_t i = 0, next = 0; i < n; i++)
         if (role_is(&messages[i], "tool"))
             messages[i] = results[next++].message;

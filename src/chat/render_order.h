@@ -1,6 +1,6 @@
 /* render_order.h - results of tools in the order of the calls they answer. */
-#ifndef TEXT_RENDER_ORDER_H
-#define TEXT_RENDER_ORDER_H
+#ifndef CHAT_RENDER_ORDER_H
+#define CHAT_RENDER_ORDER_H
 
 #include "base/map.h"
 #include "chat/render.h"

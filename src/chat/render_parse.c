@@ -10,18 +10,21 @@
 #include <utf8proc.h>
 #include "base/err.h"
 
+/* Characters of an unfinished block that are kept for the user; bytes of one parsed response. */
 enum { DETAIL_MAX = 16384, MAX_PARSED = 1 << 30 };
 
 static const char unterminated[] = "unterminated tool block";
 
-struct box {
+/* A parsed response and its memory. The public struct is first, so that its pointer is ours. */
+struct parsed_box {
     tinker_parsed pub; /* first */
     struct arena arena;
     tinker_message message;
 };
 
-/* Grown copy of an array with room for one more. */
-static void *room(struct render_call *c, void *items, size_t n, size_t *cap, size_t size)
+/* The array with room for one more item. It is copied within the arena: the old one stays behind,
+ * which doubling keeps below the size of the new one. */
+static void *grow_array(struct render_call *c, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return items;
@@ -43,6 +46,7 @@ const char *parse_cstr(struct render_call *c, struct jv_str s)
     return jv_str_copy(&c->x, s.s, s.n).str.s;
 }
 
+/* Text of tokens. Special tokens are decoded, too: the markers between parts are text by now. */
 struct jv_str parse_decode(struct render_call *c, const int32_t *tokens, size_t n)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -55,6 +59,9 @@ struct jv_str parse_decode(struct render_call *c, const int32_t *tokens, size_t 
     return out;
 }
 
+/* Where the prompt opened the think block, the sampled tokens lack "<think>". It is put back before
+ * parsing, if the block is closed at all (`needed` is </think>) and the model did not write the
+ * opening itself. Then a response reads the same as the rendered message. */
 void parse_restore(struct render_call *c, struct render_parse *p, struct render_ids prefix,
                    int32_t needed)
 {
@@ -71,6 +78,9 @@ void parse_restore(struct render_call *c, struct render_parse *p, struct render_
     p->n_tokens = all.n;
 }
 
+/* Everything before the stop token is content. No stop token: the response was cut off (malformed).
+ * Several: the caller sampled with other stop sequences, so that the text goes beyond one message.
+ */
 void parse_stop(struct render_call *c, struct render_parse *p)
 {
     size_t count = 0, at = p->n_tokens;
@@ -92,10 +102,11 @@ void parse_stop(struct render_call *c, struct render_parse *p)
     p->termination = count ? TINKER_TERMINATION_STOP_SEQUENCE : TINKER_TERMINATION_MALFORMED;
 }
 
+/* Adding a part makes the content a list, even if it stays the only part. */
 void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_kind kind,
                     struct jv_str text)
 {
-    tinker_part *parts = room(c, p->parts, p->n_parts, &p->cap_parts, sizeof(*parts));
+    tinker_part *parts = grow_array(c, p->parts, p->n_parts, &p->cap_parts, sizeof(*parts));
     p->as_list = true;
     if (!parts)
         return;
@@ -104,27 +115,32 @@ void parse_add_part(struct render_call *c, struct render_parse *p, tinker_part_k
         (tinker_part){ .kind = kind, .text = parse_cstr(c, text), .n_text = text.n };
 }
 
+/* Texts are copied, because the caller's point into the decoded response or a scratch buffer; id is
+ * kept as it is and must live in the arena. */
 void parse_add_call(struct render_call *c, struct render_parse *p, const char *id,
                     struct jv_str name, struct jv_str arguments)
 {
-    tinker_tool_call *calls = room(c, p->calls, p->n_calls, &p->cap_calls, sizeof(*calls));
+    tinker_tool_call *calls = grow_array(c, p->calls, p->n_calls, &p->cap_calls, sizeof(*calls));
     if (!calls)
         return;
     p->calls = calls;
     calls[p->n_calls++] = (tinker_tool_call){ id, parse_cstr(c, name), parse_cstr(c, arguments) };
 }
 
+/* raw is what the model wrote, for a program that asks it to try again; error must live in the
+ * arena or be static. */
 void parse_add_unparsed(struct render_call *c, struct render_parse *p, struct jv_str raw,
                         const char *error)
 {
     tinker_unparsed_tool_call *calls =
-        room(c, p->unparsed, p->n_unparsed, &p->cap_unparsed, sizeof(*calls));
+        grow_array(c, p->unparsed, p->n_unparsed, &p->cap_unparsed, sizeof(*calls));
     if (!calls)
         return;
     p->unparsed = calls;
     calls[p->n_unparsed++] = (tinker_unparsed_tool_call){ parse_cstr(c, raw), error };
 }
 
+/* "Invalid JSON: why", in the arena. */
 static const char *invalid_json(struct render_call *c, const char *why)
 {
     char *text = c->x.failed ? NULL : arena_printf(c->x.arena, "Invalid JSON: %s", why);
@@ -133,6 +149,8 @@ static const char *invalid_json(struct render_call *c, const char *why)
     return text ? text : "";
 }
 
+/* Arguments stay the text that the model wrote: what a later turn renders must be what was sampled.
+ */
 void parse_add_checked(struct render_call *c, struct render_parse *p, const char *id,
                        struct jv_str name, struct jv_str arguments, struct jv_str raw)
 {
@@ -144,7 +162,8 @@ void parse_add_checked(struct render_call *c, struct render_parse *p, const char
         parse_add_call(c, p, id, name, arguments);
 }
 
-/* <tool_call>{"name": ..., "arguments": {...}}</tool_call> */
+/* The call inside <tool_call>{"name": ..., "arguments": {...}}</tool_call>. The texts of errors are
+ * those of the reference, because programs show them to the model. */
 static void add_json_call(struct render_call *c, struct render_parse *p, struct jv_str body,
                           struct jv_str raw)
 {
@@ -165,12 +184,34 @@ static void add_json_call(struct render_call *c, struct render_parse *p, struct 
                        render_dumps(c, args));
 }
 
+/* 3, true and [1] are JSON; "hello" without quotes is not, and stays text. */
 struct jv parse_argument(struct render_call *c, struct jv_str s)
 {
     struct jv v = jv_loads(&c->x, s.s, s.n, NULL);
     return v.kind == JV_UNDEFINED ? jv_strn(s.s, s.n) : v;
 }
 
+size_t parse_find(struct jv_str text, const char *what, size_t from)
+{
+    return text_find(text, (struct jv_str){ what, strlen(what) }, from);
+}
+
+struct jv_str parse_slice(struct jv_str text, size_t begin, size_t end)
+{
+    return (struct jv_str){ text.s + begin, end - begin };
+}
+
+struct jv_str parse_from(struct jv_str text, size_t begin)
+{
+    return (struct jv_str){ text.s + begin, text.n - begin };
+}
+
+bool parse_is_blank(struct jv_str text)
+{
+    return text_trim(text, NULL, true, true).n == 0;
+}
+
+/* Letters, numbers of any kind and the underscore: str.isalnum() of Python, and "_". */
 bool parse_is_word(uint32_t cp)
 {
     utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)cp);
@@ -179,6 +220,8 @@ bool parse_is_word(uint32_t cp)
     return cp == '_' || letter || number;
 }
 
+/* A marker that was found at or behind `from` before is still the next one, and one that was not
+ * found will not be found later. So a scan for several markers is linear in all. */
 size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)
 {
     if (!m->known || m->at < from)
@@ -187,6 +230,7 @@ size_t parse_next(struct parse_mark *m, struct jv_str text, size_t from)
     return m->at;
 }
 
+/* The first close after the open counts: blocks do not nest in any format. */
 bool parse_between(struct jv_str text, const char *open, const char *close, size_t *at,
                    size_t *begin, struct jv_str *inner)
 {
@@ -203,10 +247,18 @@ bool parse_between(struct jv_str text, const char *open, const char *close, size
     return true;
 }
 
+/* Cut text into parts at think blocks and, if asked, at tool_call blocks, whichever comes first:
+ *
+ *     a<think>b</think>c<tool_call>{...}</tool_call>d
+ *     -> text a, thinking b, text c, call, text d
+ *
+ * An unclosed block stays text. Each kind is searched again only after its last match was used, so
+ * that the scan is linear in the text. */
 void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str text, bool tools)
 {
     bool think = text_find(text, (struct jv_str){ "<think>", 7 }, 0) != SIZE_MAX;
     tools = tools && text_find(text, (struct jv_str){ "<tool_call>", 11 }, 0) != SIZE_MAX;
+    /* Content without blocks stays a string: most answers are. */
     if (!think && !tools) {
         p->content = text;
         return;
@@ -223,6 +275,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
             call_end = pos;
             tools = parse_between(text, "<tool_call>", "</tool_call>", &call_end, &call_at, &call);
         }
+        /* The block that begins first; a closed block of the other kind inside it is its text. */
         bool is_think = think && (!tools || think_at < call_at);
         if (!think && !tools)
             break;
@@ -231,6 +284,7 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
             parse_add_part(c, p, TINKER_PART_TEXT, (struct jv_str){ text.s + pos, start - pos });
         if (!is_think)
             add_json_call(c, p, call, (struct jv_str){ text.s + start, end - start });
+        /* An empty block is no reasoning. */
         else if (thought.n > 0)
             parse_add_part(c, p, TINKER_PART_THINKING, thought);
         pos = end;
@@ -239,7 +293,8 @@ void parse_blocks(struct render_call *c, struct render_parse *p, struct jv_str t
         parse_add_part(c, p, TINKER_PART_TEXT, (struct jv_str){ text.s + pos, text.n - pos });
 }
 
-static size_t count_of(struct jv_str text, const char *what)
+/* Occurrences that do not overlap. */
+static size_t count_occurrences(struct jv_str text, const char *what)
 {
     size_t n = 0, len = strlen(what);
     for (size_t at = 0; (at = text_find(text, (struct jv_str){ what, len }, at)) != SIZE_MAX;
@@ -248,10 +303,12 @@ static size_t count_of(struct jv_str text, const char *what)
     return n;
 }
 
+/* More openings than closings: the last opening is reported, with what follows it. The cut at
+ * DETAIL_MAX counts characters and leaves no half character behind. */
 bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv_str text,
                         const char *open, const char *close)
 {
-    if (count_of(text, open) <= count_of(text, close))
+    if (count_occurrences(text, open) <= count_occurrences(text, close))
         return false;
     size_t at = text_rfind(text, (struct jv_str){ open, strlen(open) });
     size_t end = at;
@@ -260,6 +317,7 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
         while (end < text.n && ((unsigned char)text.s[end] & 0xc0) == 0x80)
             end++;
     }
+    /* Programs test for the beginning of this text, so it is a constant. */
     const char *error = c->x.failed
                             ? NULL
                             : arena_printf(c->x.arena, "%s: '%s' opened without a matching '%s'",
@@ -272,7 +330,10 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
 
 /* ---- public ---- */
 
-static tinker_parsed *finish(struct render_call *c, struct render_parse *p, struct box *box)
+/* Turn what was found into the public message. Parts that are empty and parts that do not exist
+ * differ: a list without items is still a list. */
+static tinker_parsed *finish_parsed(struct render_call *c, struct render_parse *p,
+                                    struct parsed_box *box)
 {
     if (c->x.failed) {
         if (c->x.err)
@@ -283,6 +344,7 @@ static tinker_parsed *finish(struct render_call *c, struct render_parse *p, stru
     tinker_message *m = &box->message;
     *m = (tinker_message){ .role = "assistant" };
     if (p->as_list) {
+        /* Not NULL, so that the message still says "list". */
         static const tinker_part none;
         m->parts = p->parts ? p->parts : &none;
         m->n_parts = p->n_parts;
@@ -299,10 +361,11 @@ static tinker_parsed *finish(struct render_call *c, struct render_parse *p, stru
     return &box->pub;
 }
 
+/* Steps are not limited here: all scans are linear, and tokens come from the caller's sampler. */
 tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *tokens, size_t n,
                                    bool streaming, tinker_error *err)
 {
-    struct box *box = calloc(1, sizeof(*box));
+    struct parsed_box *box = calloc(1, sizeof(*box));
     if (!box) {
         err_nomem(err, "a parsed response");
         return NULL;
@@ -312,7 +375,7 @@ tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *toke
     arena_init(&box->arena, MAX_PARSED);
     jx_init(&c.x, &box->arena, UINT64_MAX, err);
     r->format->parse(&c, &p, streaming);
-    return finish(&c, &p, box);
+    return finish_parsed(&c, &p, box);
 }
 
 tinker_parsed *tinker_renderer_parse(const tinker_renderer *r, const int32_t *tokens, size_t n,
@@ -323,13 +386,14 @@ tinker_parsed *tinker_renderer_parse(const tinker_renderer *r, const int32_t *to
 
 void tinker_parsed_free(tinker_parsed *p)
 {
-    struct box *box = (struct box *)p;
+    struct parsed_box *box = (struct parsed_box *)p;
     if (!box)
         return;
     arena_clear(&box->arena);
     free(box);
 }
 
+/* A cut-off response counts as structural even if it holds unreadable calls, too. */
 tinker_parse_failure tinker_parsed_failure(const tinker_parsed *p)
 {
     if (p->termination == TINKER_TERMINATION_MALFORMED)

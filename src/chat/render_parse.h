@@ -1,6 +1,6 @@
 /* render_parse.h - taking a response apart, shared by the formats. */
-#ifndef TEXT_RENDER_PARSE_H
-#define TEXT_RENDER_PARSE_H
+#ifndef CHAT_RENDER_PARSE_H
+#define CHAT_RENDER_PARSE_H
 
 #include "chat/render.h"
 
@@ -43,6 +43,11 @@ bool parse_unterminated(struct render_call *c, struct render_parse *p, struct jv
 /* One argument of a call: JSON if it reads as JSON, else the text. */
 struct jv parse_argument(struct render_call *c, struct jv_str s);
 bool parse_is_word(uint32_t cp); /* as \w of Python */
+/* Offset of `what` in text at or after `from`; SIZE_MAX: none. */
+size_t parse_find(struct jv_str text, const char *what, size_t from);
+struct jv_str parse_slice(struct jv_str text, size_t begin, size_t end); /* [begin, end) */
+struct jv_str parse_from(struct jv_str text, size_t begin);              /* up to the end */
+bool parse_is_blank(struct jv_str text);                                 /* white space only */
 const char *parse_cstr(struct render_call *c, struct jv_str s);
 /* The whole of parsing; `streaming`: also when the stop token is missing. */
 tinker_parsed *render_parse_tokens(const tinker_renderer *r, const int32_t *tokens, size_t n,

@@ -7,13 +7,26 @@
 
 #include <string.h>
 
+/* A conversation with thinking (qwen3):
+ *
+ *     <|im_start|>user\nHi<|im_end|>\n
+ *     <|im_start|>assistant\n<think>\nGreet.\n</think>\n\nHello.<|im_end|>
+ *
+ * History shows "Hello." only. A tool call is "<tool_call>\n{"name": ..., "arguments":
+ * ...}\n</tool_call>" after the text, its result a user message
+ * "<tool_response>\n...\n</tool_response>". Messages are separated by the newline that begins each
+ * header but the first.
+ *
+ * Framed: an answer that gets a think block, empty or not. Only answers to a user are: the template
+ * looks for the last user message, and writes no block where there is none. */
 static bool is_framed(const struct render_call *c, const struct render_at *at)
 {
     return !(c->r->flags & RENDER_INSTRUCT) && role_is(at->message, "assistant") &&
            at->last_user >= 0 && (at->is_last || (c->r->flags & RENDER_KEEP));
 }
 
-static void put_frame(struct render_text *t, struct jv_str reasoning)
+/* The frame as the template writes it, which strips newlines around the reasoning. */
+static void put_think_frame(struct render_text *t, struct jv_str reasoning)
 {
     text_markup(t, "<think>\n");
     text_content(t, text_trim(reasoning, "\n", true, true));
@@ -25,7 +38,9 @@ static struct jv_str skip_newlines(struct jv_str s)
     return text_trim(s, "\n", true, false);
 }
 
-static void put_parts(struct render_text *t, const struct render_at *at, bool framed, bool strip)
+/* Newlines after a frame are the frame's own: those of the content go. */
+static void qwen3_put_parts(struct render_text *t, const struct render_at *at, bool framed,
+                            bool strip)
 {
     const tinker_message *m = at->message;
     bool after_block = false;
@@ -37,7 +52,7 @@ static void put_parts(struct render_text *t, const struct render_at *at, bool fr
         } else if (m->parts[i].kind == TINKER_PART_THINKING && !strip) {
             after_block = framed;
             if (framed) {
-                put_frame(t, s);
+                put_think_frame(t, s);
                 continue;
             }
             text_markup(t, "<think>");
@@ -47,34 +62,6 @@ static void put_parts(struct render_text *t, const struct render_at *at, bool fr
             jx_fail(&t->c->x, "this renderer takes no images");
         }
     }
-}
-
-/* String content with an inline block: normalised as the template does. */
-static void put_inline(struct render_text *t, struct jv_str s, size_t close)
-{
-    struct jv_str reasoning = { s.s, close };
-    size_t open = text_rfind(reasoning, (struct jv_str){ "<think>", 7 });
-    if (open != SIZE_MAX)
-        reasoning = (struct jv_str){ s.s + open + 7, close - open - 7 };
-    put_frame(t, reasoning);
-    text_content(t, skip_newlines((struct jv_str){ s.s + close + 8, s.n - close - 8 }));
-}
-
-static void put_content(struct render_call *c, struct render_text *t, const struct render_at *at,
-                        bool framed)
-{
-    const tinker_message *m = at->message;
-    bool strip = !(c->r->flags & RENDER_KEEP) && role_is(m, "assistant") && !at->is_last;
-    if (m->parts) {
-        put_parts(t, at, framed, strip);
-        return;
-    }
-    struct jv_str s = chat_content(m);
-    size_t close = framed ? text_find(s, (struct jv_str){ "</think>", 8 }, 0) : SIZE_MAX;
-    if (close == SIZE_MAX)
-        text_content(t, s);
-    else
-        put_inline(t, s, close);
 }
 
 void qwen_put_json_calls(struct render_text *t, const tinker_message *m)
@@ -89,17 +76,8 @@ void qwen_put_json_calls(struct render_text *t, const tinker_message *m)
     }
 }
 
-static void put_header(struct render_call *c, const struct render_at *at, struct render_out *out)
-{
-    struct render_text t;
-    text_init(&t, c);
-    text_markup(&t, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
-    text_name(&t, role_is(at->message, "tool") ? "user" : at->message->role);
-    text_markup(&t, "\n");
-    render_set_header(out, text_encode(&t, false));
-}
-
-static bool render(struct render_call *c, const struct render_at *at, struct render_out *out)
+static bool qwen3_render_message(struct render_call *c, const struct render_at *at,
+                                 struct render_out *out)
 {
     const tinker_message *m = at->message;
     bool framed = is_framed(c, at), tool = role_is(m, "tool");
@@ -108,16 +86,38 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
         return jx_fail(&c->x, "the conversation has no user message, so the template writes no "
                               "think block here while the prompt does; add a user message or "
                               "use the thinking renderer");
-    put_header(c, at, out);
+    struct render_text header;
+    text_init(&header, c);
+    text_markup(&header, at->index > 0 ? "\n<|im_start|>" : "<|im_start|>");
+    text_name(&header, tool ? "user" : m->role);
+    text_markup(&header, "\n");
+    render_set_header(out, text_encode(&header, false));
+    /* The body is assembled first, because whether it is empty decides about the newline before
+     * calls. */
     struct render_text body, t;
     text_init(&body, c);
     text_init(&t, c);
-    put_content(c, &body, at, framed);
+    bool strip = !(c->r->flags & RENDER_KEEP) && role_is(m, "assistant") && !at->is_last;
+    struct jv_str s = chat_content(m);
+    size_t close = framed && !m->parts ? parse_find(s, "</think>", 0) : SIZE_MAX;
+    if (m->parts) {
+        qwen3_put_parts(&body, at, framed, strip);
+    } else if (close == SIZE_MAX) {
+        text_content(&body, s);
+    } else {
+        /* String content with an inline block: normalized as the template does. */
+        struct jv_str reasoning = parse_slice(s, 0, close);
+        size_t open = text_rfind(reasoning, (struct jv_str){ "<think>", 7 });
+        if (open != SIZE_MAX)
+            reasoning = parse_from(reasoning, open + 7);
+        put_think_frame(&body, reasoning);
+        text_content(&body, skip_newlines(parse_from(s, close + 8)));
+    }
     if (!buf_ok(&body.buf))
         jx_nomem(&c->x);
     bool has_text = body.buf.len > 0;
     if (framed && !message_has_thinking(m)) {
-        put_frame(&t, (struct jv_str){ "", 0 });
+        put_think_frame(&t, (struct jv_str){ "", 0 });
         text_content(
             &t, skip_newlines((struct jv_str){ body.buf.data ? body.buf.data : "", body.buf.len }));
     } else {
@@ -135,8 +135,9 @@ static bool render(struct render_call *c, const struct render_at *at, struct ren
     return !c->x.failed;
 }
 
-static bool suffix(struct render_call *c, const char *role, const struct render_at *at,
-                   struct render_ids *out)
+/* disable_thinking answers for the model with an empty block. */
+static bool qwen3_encode_suffix(struct render_call *c, const char *role, const struct render_at *at,
+                                struct render_ids *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -152,7 +153,7 @@ static bool suffix(struct render_call *c, const char *role, const struct render_
 /* ---- responses ---- */
 
 /* Undo the framing: padding is not content, an empty block is no reasoning. */
-static void unframe(struct render_parse *p)
+static void remove_think_frames(struct render_parse *p)
 {
     size_t kept = 0;
     bool after_block = false;
@@ -174,13 +175,6 @@ static void unframe(struct render_parse *p)
     p->n_parts = kept;
 }
 
-/* Parts are NUL-terminated by contract; trimming at the end may have undone that. */
-static void terminate_parts(struct render_call *c, struct render_parse *p)
-{
-    for (size_t i = 0; i < p->n_parts; i++)
-        p->parts[i].text = parse_cstr(c, (struct jv_str){ p->parts[i].text, p->parts[i].n_text });
-}
-
 void qwen_parse(struct render_call *c, struct render_parse *p, bool streaming, bool frames)
 {
     parse_stop(c, p);
@@ -189,13 +183,16 @@ void qwen_parse(struct render_call *c, struct render_parse *p, bool streaming, b
     struct jv_str text = p->content;
     parse_blocks(c, p, text, true);
     if (frames && p->as_list) {
-        unframe(p);
-        terminate_parts(c, p);
+        remove_think_frames(p);
+        /* Parts are NUL-terminated by contract; trimming at the end may have undone that. */
+        for (size_t i = 0; i < p->n_parts; i++)
+            p->parts[i].text =
+                parse_cstr(c, (struct jv_str){ p->parts[i].text, p->parts[i].n_text });
     }
     parse_unterminated(c, p, text, "<tool_call>", "</tool_call>");
 }
 
-static void parse(struct render_call *c, struct render_parse *p, bool streaming)
+static void qwen3_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     qwen_parse(c, p, streaming, !(c->r->flags & RENDER_INSTRUCT));
 }
@@ -203,9 +200,9 @@ static void parse(struct render_call *c, struct render_parse *p, bool streaming)
 const struct render_format render_qwen3 = {
     .tokens = { "<|im_end|>", "<|im_start|>" },
     .n_stop = 1,
-    .render = render,
-    .suffix = suffix,
-    .parse = parse,
+    .render = qwen3_render_message,
+    .suffix = qwen3_encode_suffix,
+    .parse = qwen3_parse_response,
     .tools = qwen_tools,
     .think_tags = true,
 };

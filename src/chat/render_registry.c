@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "chat/render_custom.h"
 
+/* Name, format, and what distinguishes the variant within its family. */
 static const struct render_variant variants[] = {
     { "role_colon", &render_role_colon, RENDER_EXTENDS },
     { "llama3", &render_llama3, RENDER_EXTENDS },
@@ -73,6 +74,7 @@ enum { N_VARIANTS = ARRAY_LEN(variants) };
 static const struct {
     const char *model;
     const char *names[5];
+    /* Which renderers suit a model, best first. */
 } models[] = {
     { "meta-llama/Llama-3.1-8B-Instruct", { "llama3" } },
     { "meta-llama/Llama-3.3-70B-Instruct", { "llama3" } },
@@ -183,6 +185,7 @@ const char *tinker_renderer_name_at(size_t i)
     return i < N_VARIANTS ? variants[i].name : NULL;
 }
 
+/* "model:checkpoint" names the model up to the colon. */
 const char *tinker_renderer_recommended(const char *model, size_t i)
 {
     size_t n = strcspn(model, ":");
@@ -196,6 +199,8 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
 {
     static const struct {
         const char *token, *name;
+        /* Control tokens that only one family has, the most specific first: several families share
+     * <|im_start|>. */
     } signs[] = { { "<|im_middle|>", "kimi_k25" },
                   { "<|channel|>", "gpt_oss_no_sysprompt" },
                   { "<|observation|>", "glm5_3_max_reasoning" },
@@ -215,27 +220,30 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
     return "role_colon";
 }
 
-int tinker_renderer_suits(const char *model, const char *name, char *warning, size_t size)
+int tinker_renderer_suits(const char *model, const char *name, tinker_text *warning)
 {
-    const char *best = tinker_renderer_recommended(model, 0);
-    if (size > 0)
-        warning[0] = 0;
-    for (size_t i = 0; best && tinker_renderer_recommended(model, i); i++)
+    enum { WARNING_MAX = 4096 };
+    struct buf b;
+    if (!tinker_renderer_recommended(model, 0))
+        return 1;
+    for (size_t i = 0; tinker_renderer_recommended(model, i); i++)
         if (strcmp(tinker_renderer_recommended(model, i), name) == 0)
             return 1;
-    if (!best)
-        return 1;
-    int at = snprintf(warning, size, "renderer %s is not made for %s, which knows", name, model);
+    if (!warning)
+        return 0;
+    buf_init(&b, WARNING_MAX);
+    buf_printf(&b, "renderer %s is not made for %s, which knows", name, model);
     for (size_t i = 0; tinker_renderer_recommended(model, i); i++)
-        if (at > 0 && (size_t)at < size)
-            at += snprintf(warning + at, size - (size_t)at, "%s %s", i ? "," : "",
-                           tinker_renderer_recommended(model, i));
+        buf_printf(&b, "%s %s", i ? "," : "", tinker_renderer_recommended(model, i));
+    if (buf_ok(&b))
+        tinker_text_append(warning, b.data, b.len, NULL);
+    buf_clear(&b);
     return 0;
 }
 
 /* ---- objects ---- */
 
-static int32_t token_id(const tinker_renderer *r, const char *token)
+static int32_t find_token_id(const tinker_renderer *r, const char *token)
 {
     return tinker_tokenizer_id(r->tokenizer, token, strlen(token));
 }
@@ -244,7 +252,7 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
 {
     const struct render_format *f = r->format;
     for (size_t i = 0; i < 6 && f->tokens[i]; i++) {
-        int32_t id = token_id(r, f->tokens[i]);
+        int32_t id = find_token_id(r, f->tokens[i]);
         if (id < 0)
             return err_set(err, TINKER_EINVAL,
                            "renderer %s: the tokenizer has no token %s, so it belongs to another "
@@ -253,9 +261,10 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
         if (i < f->n_stop)
             r->stop[r->n_stop++] = id;
     }
-    r->think_open = token_id(r, "<think>");
-    r->think_close = token_id(r, "</think>");
-    r->bos = f->bos ? token_id(r, f->bos) : -1;
+    /* Optional: -1 where the vocabulary spells think tags with several tokens. */
+    r->think_open = find_token_id(r, "<think>");
+    r->think_close = find_token_id(r, "</think>");
+    r->bos = f->bos ? find_token_id(r, f->bos) : -1;
     if (f->bos && r->bos < 0)
         return err_set(err, TINKER_EINVAL, "renderer %s: the tokenizer has no token %s",
                        r->variant->name, f->bos);
@@ -264,30 +273,10 @@ static tinker_status find_tokens(tinker_renderer *r, tinker_error *err)
     return TINKER_OK;
 }
 
-static tinker_status check_options(tinker_renderer *r, const tinker_renderer_options *opts,
-                                   tinker_error *err)
-{
-    static const tinker_renderer_options defaults = TINKER_RENDERER_OPTIONS_INIT;
-    r->opts = defaults;
-    if (opts &&
-        opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_renderer_options", err) != TINKER_OK)
-        return TINKER_EINVAL;
-    if (r->opts.date && strlen(r->opts.date) >= sizeof(r->date))
-        return err_set(err, TINKER_EINVAL, "date \"%s\" is not of the form YYYY-MM-DD",
-                       r->opts.date);
-    if (r->opts.date)
-        snprintf(r->date, sizeof(r->date), "%s", r->opts.date);
-    r->opts.date = NULL;
-    if (r->opts.thinking_in_history > 0)
-        r->flags |= RENDER_KEEP;
-    else if (r->opts.thinking_in_history < 0)
-        r->flags &= ~(unsigned)RENDER_KEEP;
-    return TINKER_OK;
-}
-
 tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *tokenizer,
                                      const tinker_renderer_options *opts, tinker_error *err)
 {
+    /* A format of the program wins over a built-in one of the same name. */
     const struct render_variant *v = render_custom_find(name);
     if (!v)
         v = render_variant_find(name);
@@ -310,7 +299,22 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
     r->format = v->format;
     r->flags = v->flags;
     r->tokenizer = (tinker_tokenizer *)tokenizer; /* only ever read */
-    if (check_options(r, opts, err) != TINKER_OK || find_tokens(r, err) != TINKER_OK) {
+    static const tinker_renderer_options defaults = TINKER_RENDERER_OPTIONS_INIT;
+    tinker_status status = TINKER_OK;
+    r->opts = defaults;
+    if (opts)
+        status = opts_copy(&r->opts, sizeof(r->opts), opts, "tinker_renderer_options", err);
+    const char *date = r->opts.date;
+    if (status == TINKER_OK && date && strlen(date) >= sizeof(r->date))
+        status = err_set(err, TINKER_EINVAL, "date \"%s\" is not of the form YYYY-MM-DD", date);
+    else if (status == TINKER_OK && date)
+        snprintf(r->date, sizeof(r->date), "%s", date);
+    r->opts.date = NULL; /* the caller's text is not kept */
+    if (r->opts.thinking_in_history > 0)
+        r->flags |= RENDER_KEEP;
+    else if (r->opts.thinking_in_history < 0)
+        r->flags &= ~(unsigned)RENDER_KEEP;
+    if (status != TINKER_OK || find_tokens(r, err) != TINKER_OK) {
         tinker_renderer_free(r);
         return NULL;
     }
@@ -330,6 +334,8 @@ const char *tinker_renderer_name(const tinker_renderer *r)
     return r->variant->name;
 }
 
+/* Kept thinking makes history equal to what was sampled, except where the format itself rewrites
+ * it. */
 int tinker_renderer_has_extension(const tinker_renderer *r)
 {
     if (r->flags & RENDER_EXTENDS)
@@ -348,4 +354,12 @@ tinker_stop_sequences tinker_renderer_stop(const tinker_renderer *r)
     if (r->format == &render_role_colon)
         return (tinker_stop_sequences){ NULL, user, 1 };
     return (tinker_stop_sequences){ r->stop, NULL, r->n_stop };
+}
+
+void tinker_renderer_set_stop(const tinker_renderer *r, tinker_sampling_params *params)
+{
+    tinker_stop_sequences stop = tinker_renderer_stop(r);
+    params->stop_tokens = stop.tokens;
+    params->stop_strings = stop.strings;
+    params->n_stop = stop.n;
 }

@@ -9,7 +9,13 @@
 
 /* ---- role_colon ---- */
 
-static bool render_colon(struct render_call *c, const struct render_at *at, struct render_out *out)
+/*     User: Hi\n\nAssistant: Hello.\n\nUser:
+ *
+ * The header is "Assistant:", the output " Hello.\n\n", and the overlap "User:", which closes the
+ * stop string "\n\nUser:". Only an assistant's overlap means something; other roles get a
+ * placeholder, as in the reference. */
+static bool role_colon_render_message(struct render_call *c, const struct render_at *at,
+                                      struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -25,7 +31,9 @@ static bool render_colon(struct render_call *c, const struct render_at *at, stru
     return !c->x.failed;
 }
 
-static void parse_colon(struct render_call *c, struct render_parse *p, bool streaming)
+/* The stop string may come once, and then EOS must not: a base model that goes on to write the
+ * user's next turn has its text cut at the first stop. */
+static void role_colon_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     static const struct jv_str stop = { "\n\nUser:", 7 };
     (void)streaming;
@@ -36,6 +44,7 @@ static void parse_colon(struct render_call *c, struct render_parse *p, bool stre
     for (size_t at = 0; (at = text_find(text, stop, at)) != SIZE_MAX; at += stop.n)
         first = pieces++ == 1 ? at : first;
     text.n = first;
+    /* What render puts around the content goes. */
     if (text_starts(text, " ")) {
         text.s++;
         text.n--;
@@ -48,11 +57,15 @@ static void parse_colon(struct render_call *c, struct render_parse *p, bool stre
                                              : TINKER_TERMINATION_MALFORMED;
 }
 
-const struct render_format render_role_colon = { .render = render_colon, .parse = parse_colon };
+const struct render_format render_role_colon = { .render = role_colon_render_message,
+                                                 .parse = role_colon_parse_response };
 
 /* ---- llama3 ---- */
 
-static bool render_llama(struct render_call *c, const struct render_at *at, struct render_out *out)
+/*     <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>
+ *     <|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|> */
+static bool llama3_render_message(struct render_call *c, const struct render_at *at,
+                                  struct render_out *out)
 {
     struct render_text t;
     text_init(&t, c);
@@ -66,7 +79,7 @@ static bool render_llama(struct render_call *c, const struct render_at *at, stru
     return !c->x.failed;
 }
 
-static void parse_llama(struct render_call *c, struct render_parse *p, bool streaming)
+static void llama3_parse_response(struct render_call *c, struct render_parse *p, bool streaming)
 {
     (void)streaming;
     parse_stop(c, p);
@@ -76,6 +89,6 @@ const struct render_format render_llama3 = {
     .tokens = { "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>" },
     .n_stop = 1,
     .bos = "<|begin_of_text|>",
-    .render = render_llama,
-    .parse = parse_llama,
+    .render = llama3_render_message,
+    .parse = llama3_parse_response,
 };

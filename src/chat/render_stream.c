@@ -17,6 +17,14 @@ struct pending {
     int content_index;
 };
 
+/* The states, by format:
+ *
+ *     think tags   text <-> thinking at each tag; starts in thinking if the prompt opened the block
+ *     Harmony      header (in_body false) -> body at <|message|> -> header at <|end|>, <|call|> ...
+ *     role_colon   text, until "\n\nUser:" or EOS
+ *
+ * undecided: tokens so far repeat the prompt's "<think>", so nothing was emitted yet. finished: a
+ * stop was seen, later tokens are ignored. ended: finish was called. */
 struct tinker_parse_stream {
     const tinker_renderer *r;
     tinker_decoder *decoder;
@@ -32,14 +40,7 @@ struct tinker_parse_stream {
     int32_t prefix_ids[8];
 };
 
-static bool opens_thinking(const tinker_renderer *r)
-{
-    if (r->flags & RENDER_NO_THINK)
-        return false;
-    return (r->flags & (RENDER_Q35 | RENDER_K25 | RENDER_THINKING)) != 0;
-}
-
-/* Tokens of "<think>" or "<think>\n", which the prompt ended with. */
+/* Tokens of "<think>" or "<think>\n", which the prompt ended with and the response continues. */
 static tinker_status find_prefix(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
@@ -64,7 +65,10 @@ tinker_parse_stream *tinker_parse_stream_new(const tinker_renderer *r, tinker_er
     }
     s->r = r;
     s->decoder = tinker_decoder_new(r->tokenizer, NULL, err);
-    if (!s->decoder || (opens_thinking(r) && find_prefix(s, err) != TINKER_OK)) {
+    /* Whether the prompt of this renderer ended in an open think block. */
+    bool opens = !(r->flags & RENDER_NO_THINK) &&
+                 (r->flags & (RENDER_Q35 | RENDER_K25 | RENDER_THINKING)) != 0;
+    if (!s->decoder || (opens && find_prefix(s, err) != TINKER_OK)) {
         tinker_parse_stream_free(s);
         return NULL;
     }
@@ -85,12 +89,14 @@ void tinker_parse_stream_free(tinker_parse_stream *s)
 
 /* ---- deltas ---- */
 
-static bool add(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, size_t end)
+/* Note a delta by offsets: the text may still move while it grows. Empty ones are left out. */
+static bool add_delta(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, size_t end)
 {
     if (kind != TINKER_DELTA_HEADER && begin == end)
         return true;
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 8;
+        /* Both arrays have the same capacity; after a half failure the old ones are still owned. */
         struct pending *p = realloc(s->pending, cap * sizeof(*p));
         s->pending = p ? p : s->pending;
         tinker_delta *d = p ? realloc(s->deltas, cap * sizeof(*d)) : NULL;
@@ -103,14 +109,18 @@ static bool add(tinker_parse_stream *s, tinker_delta_kind kind, size_t begin, si
     return true;
 }
 
-static bool emit(tinker_parse_stream *s, size_t end)
+/* Emit the text up to `end` as what it is now. Muted text (arguments of a Harmony call) is passed
+ * over: it appears in the message only. */
+static bool emit_text(tinker_parse_stream *s, size_t end)
 {
     size_t begin = s->pos;
     s->pos = end;
-    return s->muted || add(s, s->thinking ? TINKER_DELTA_THINKING : TINKER_DELTA_TEXT, begin, end);
+    return s->muted ||
+           add_delta(s, s->thinking ? TINKER_DELTA_THINKING : TINKER_DELTA_TEXT, begin, end);
 }
 
-static void publish(tinker_parse_stream *s, const tinker_delta **deltas, size_t *n)
+/* All text of this call has arrived, so that addresses are final until the next call. */
+static void publish_deltas(tinker_parse_stream *s, const tinker_delta **deltas, size_t *n)
 {
     for (size_t i = 0; i < s->n; i++) {
         const struct pending *p = &s->pending[i];
@@ -125,13 +135,14 @@ static void publish(tinker_parse_stream *s, const tinker_delta **deltas, size_t 
 
 /* ---- scanners: each consumes s->text from s->pos on; false: no memory ---- */
 
-static struct jv_str whole(const tinker_parse_stream *s)
+static struct jv_str stream_text(const tinker_parse_stream *s)
 {
     return (struct jv_str){ s->text.s ? s->text.s : "", s->text.n };
 }
 
-/* Length of the longest end of the unread text that could be the beginning of tag. */
-static size_t held_back(const tinker_parse_stream *s, const char *tag)
+/* Length of the longest end of the unread text that could be the beginning of tag: it stays unread
+ * until the next token tells. At most strlen(tag) - 1 bytes, so nothing is held for long. */
+static size_t count_held_back(const tinker_parse_stream *s, const char *tag)
 {
     size_t left = s->text.n - s->pos, n = strlen(tag) - 1;
     for (n = n < left ? n : left; n > 0; n--)
@@ -140,14 +151,15 @@ static size_t held_back(const tinker_parse_stream *s, const char *tag)
     return 0;
 }
 
+/* Alternate between text and thinking at each tag; the tag itself is nobody's text. */
 static bool scan_think(tinker_parse_stream *s, bool last)
 {
     for (;;) {
         const char *tag = s->thinking ? "</think>" : "<think>";
-        size_t at = text_find(whole(s), (struct jv_str){ tag, strlen(tag) }, s->pos);
+        size_t at = text_find(stream_text(s), (struct jv_str){ tag, strlen(tag) }, s->pos);
         if (at == SIZE_MAX)
-            return emit(s, s->text.n - (last ? 0 : held_back(s, tag)));
-        if (!emit(s, at))
+            return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, tag)));
+        if (!emit_text(s, at))
             return false;
         s->pos = at + strlen(tag);
         s->thinking = !s->thinking;
@@ -155,10 +167,12 @@ static bool scan_think(tinker_parse_stream *s, bool last)
     }
 }
 
-/* Reads one Harmony header; false while it is incomplete. */
+/* Read one Harmony header up to <|message|>; false while it is incomplete. The channel decides
+ * between thinking and text, a recipient ("to=") mutes the body. The first body that is shown keeps
+ * content index 0. */
 static bool open_body(tinker_parse_stream *s)
 {
-    size_t at = text_find(whole(s), (struct jv_str){ "<|message|>", 11 }, s->pos);
+    size_t at = text_find(stream_text(s), (struct jv_str){ "<|message|>", 11 }, s->pos);
     if (at == SIZE_MAX)
         return false;
     struct jv_str head = { s->text.s + s->pos, at - s->pos };
@@ -172,23 +186,27 @@ static bool open_body(tinker_parse_stream *s)
     return true;
 }
 
+/* Bodies end at whichever of three markers comes first; what could be the beginning of any of them
+ * is held back. */
 static bool scan_harmony(tinker_parse_stream *s, bool last)
 {
     static const char *const ends[] = { "<|end|>", "<|call|>", "<|return|>" };
     while (s->in_body || open_body(s)) {
         size_t end = SIZE_MAX, keep = 0, len = 0;
+        /* The nearest end, and the longest beginning of any end at the end of the text. */
         for (size_t i = 0; i < 3; i++) {
-            size_t at = text_find(whole(s), (struct jv_str){ ends[i], strlen(ends[i]) }, s->pos);
+            size_t at =
+                text_find(stream_text(s), (struct jv_str){ ends[i], strlen(ends[i]) }, s->pos);
             if (at < end) {
                 end = at;
                 len = strlen(ends[i]);
             }
-            size_t h = held_back(s, ends[i]);
+            size_t h = count_held_back(s, ends[i]);
             keep = h > keep ? h : keep;
         }
         if (end == SIZE_MAX)
-            return emit(s, s->text.n - (last ? 0 : keep));
-        if (!emit(s, end))
+            return emit_text(s, s->text.n - (last ? 0 : keep));
+        if (!emit_text(s, end))
             return false;
         s->pos = end + len;
         s->in_body = false;
@@ -196,59 +214,57 @@ static bool scan_harmony(tinker_parse_stream *s, bool last)
     return true;
 }
 
-static bool scan_colon(tinker_parse_stream *s, bool last)
-{
-    static const char stop[] = "\n\nUser:";
-    size_t at = text_find(whole(s), (struct jv_str){ stop, 7 }, s->pos);
-    if (at == SIZE_MAX)
-        return emit(s, s->text.n - (last ? 0 : held_back(s, stop)));
-    s->finished = true;
-    bool ok = emit(s, at);
-    s->pos = s->text.n;
-    return ok;
-}
-
-static bool scan(tinker_parse_stream *s, bool last)
+/* `last`: no more text will come, so nothing is held back. */
+static bool scan_text(tinker_parse_stream *s, bool last)
 {
     const struct render_format *f = s->r->format;
     if (f == &render_harmony)
         return scan_harmony(s, last);
-    if (f == &render_role_colon)
-        return scan_colon(s, last);
-    return f->think_tags ? scan_think(s, last) : emit(s, s->text.n);
+    if (f == &render_role_colon) {
+        /* The stop is a string, which may begin in one token and end in another. */
+        static const char stop[] = "\n\nUser:";
+        size_t at = parse_find(stream_text(s), stop, s->pos);
+        if (at == SIZE_MAX)
+            return emit_text(s, s->text.n - (last ? 0 : count_held_back(s, stop)));
+        s->finished = true;
+        bool ok = emit_text(s, at);
+        s->pos = s->text.n;
+        return ok;
+    }
+    return f->think_tags ? scan_think(s, last) : emit_text(s, s->text.n);
 }
 
 /* ---- public ---- */
 
-static bool is_stop(const tinker_parse_stream *s, int32_t token)
-{
-    for (size_t i = 0; i < s->r->n_stop; i++)
-        if (s->r->stop[i] == token)
-            return true;
-    return s->r->format == &render_role_colon &&
-           token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
-}
-
-static tinker_status take(tinker_parse_stream *s, const int32_t *ids, size_t n, tinker_error *err)
+/* Decode, then scan what is new. The header delta comes before the first text, even if that text
+ * turns out to be markup. */
+static tinker_status take_tokens(tinker_parse_stream *s, const int32_t *ids, size_t n,
+                                 tinker_error *err)
 {
     size_t before = s->text.n;
     tinker_status st = tinker_decoder_put(s->decoder, ids, n, &s->text, err);
     if (st != TINKER_OK || s->text.n == before)
         return st;
-    bool ok = s->header || add(s, TINKER_DELTA_HEADER, 0, 0);
+    bool ok = s->header || add_delta(s, TINKER_DELTA_HEADER, 0, 0);
     s->header = true;
-    return ok && scan(s, false) ? TINKER_OK : err_nomem(err, "a parse stream");
+    return ok && scan_text(s, false) ? TINKER_OK : err_nomem(err, "a parse stream");
 }
 
 static tinker_status take_token(tinker_parse_stream *s, int32_t token, tinker_error *err)
 {
-    if (!is_stop(s, token))
-        return take(s, &token, 1, err);
+    /* role_colon stops at a string, but a model may also end with EOS. */
+    bool stop = s->r->format == &render_role_colon &&
+                token == tinker_tokenizer_special(s->r->tokenizer, TINKER_TOKEN_EOS);
+    for (size_t i = 0; i < s->r->n_stop; i++)
+        stop = stop || s->r->stop[i] == token;
+    if (!stop)
+        return take_tokens(s, &token, 1, err);
     s->finished = true;
     return TINKER_OK;
 }
 
-static tinker_status take_all(tinker_parse_stream *s, tinker_error *err)
+/* What was held back while undecided. */
+static tinker_status take_all_tokens(tinker_parse_stream *s, tinker_error *err)
 {
     tinker_status st = TINKER_OK;
     s->undecided = false;
@@ -257,23 +273,27 @@ static tinker_status take_all(tinker_parse_stream *s, tinker_error *err)
     return st;
 }
 
-/* While the tokens repeat what the prompt ended with, the model may be writing it itself. */
-static tinker_status decide(tinker_parse_stream *s, tinker_error *err)
+/* The prompt ended in "<think>", so the response continues the block. But a model may write the tag
+ * once more. While the tokens repeat the prefix we cannot tell: emit nothing. When it is complete,
+ * the model wrote it itself; when a token differs, the prompt's tokens are scanned first, which
+ * puts the stream inside the block. */
+static tinker_status decide_prefix(tinker_parse_stream *s, tinker_error *err)
 {
     size_t n = s->tokens.n;
     if (s->tokens.ids[n - 1] == s->prefix.ids[n - 1]) {
         if (n < s->prefix.n)
             return TINKER_OK;
         s->prefix.n = 0;
-        return take_all(s, err);
+        return take_all_tokens(s, err);
     }
-    tinker_status st = take(s, s->prefix.ids, s->prefix.n, err);
-    return st == TINKER_OK ? take_all(s, err) : st;
+    tinker_status st = take_tokens(s, s->prefix.ids, s->prefix.n, err);
+    return st == TINKER_OK ? take_all_tokens(s, err) : st;
 }
 
 tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
                                        const tinker_delta **deltas, size_t *n, tinker_error *err)
 {
+    /* Deltas of the last call are gone from here on. */
     s->n = 0;
     *n = 0;
     *deltas = s->deltas;
@@ -283,28 +303,12 @@ tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_t token,
         return TINKER_OK;
     tinker_status st = tinker_tokens_append(&s->tokens, &token, 1, err);
     if (st == TINKER_OK && s->undecided)
-        st = decide(s, err);
+        st = decide_prefix(s, err);
     else if (st == TINKER_OK)
         st = take_token(s, token, err);
     if (st == TINKER_OK)
-        publish(s, deltas, n);
+        publish_deltas(s, deltas, n);
     return st;
-}
-
-/* All tokens, after the prompt's own where a think block was closed. */
-static tinker_parsed *parse_all(tinker_parse_stream *s, tinker_error *err)
-{
-    tinker_tokens all = TINKER_TOKENS_INIT;
-    bool closed = false;
-    for (size_t i = 0; i < s->tokens.n; i++)
-        closed = closed || s->tokens.ids[i] == s->r->think_close;
-    tinker_parsed *p = NULL;
-    if ((!closed || s->prefix.n == 0 ||
-         tinker_tokens_append(&all, s->prefix.ids, s->prefix.n, err) == TINKER_OK) &&
-        tinker_tokens_append(&all, s->tokens.ids, s->tokens.n, err) == TINKER_OK)
-        p = render_parse_tokens(s->r, all.ids, all.n, true, err);
-    tinker_tokens_clear(&all);
-    return p;
 }
 
 tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_delta **deltas,
@@ -317,19 +321,33 @@ tinker_status tinker_parse_stream_finish(tinker_parse_stream *s, const tinker_de
         return err_set(err, TINKER_ESTATE, "the stream was finished already");
     s->ended = true;
     tinker_status st = TINKER_OK;
+    /* The response ended within what could have been the prompt's prefix: it is the model's own
+     * text. */
     if (s->undecided) {
         s->prefix.n = 0;
-        st = take_all(s, err);
+        st = take_all_tokens(s, err);
     }
+    /* Bytes of a character that never became complete are U+FFFD now. */
     if (st == TINKER_OK)
         st = tinker_decoder_end(s->decoder, &s->text, err);
     if (st != TINKER_OK)
         return st;
-    if ((!s->header && !add(s, TINKER_DELTA_HEADER, 0, 0)) || !scan(s, true))
+    if ((!s->header && !add_delta(s, TINKER_DELTA_HEADER, 0, 0)) || !scan_text(s, true))
         return err_nomem(err, "a parse stream");
-    publish(s, deltas, n);
+    publish_deltas(s, deltas, n);
     if (!out)
         return TINKER_OK;
-    *out = parse_all(s, err);
+    /* The whole message from all tokens, after the prompt's own where a think block was closed:
+     * the same rule as parse_restore(), which does not run when streaming. */
+    tinker_tokens all = TINKER_TOKENS_INIT;
+    bool closed = false;
+    for (size_t i = 0; i < s->tokens.n; i++)
+        closed = closed || s->tokens.ids[i] == s->r->think_close;
+    *out = NULL;
+    if ((!closed || s->prefix.n == 0 ||
+         tinker_tokens_append(&all, s->prefix.ids, s->prefix.n, err) == TINKER_OK) &&
+        tinker_tokens_append(&all, s->tokens.ids, s->tokens.n, err) == TINKER_OK)
+        *out = render_parse_tokens(s->r, all.ids, all.n, true, err);
+    tinker_tokens_clear(&all);
     return *out ? TINKER_OK : err ? err->status : TINKER_EINVAL;
 }

@@ -10,6 +10,7 @@
 #include "base/base64.h"
 #include "base/err.h"
 
+/* Positions that one image may claim; a service's images take a few thousand at most. */
 enum { IMAGE_TOKENS_MAX = 1 << 24 };
 
 void text_init(struct render_text *t, struct render_call *c)
@@ -18,6 +19,7 @@ void text_init(struct render_text *t, struct render_call *c)
     buf_init(&t->buf, c->x.arena->max);
 }
 
+/* Markup is the format's own: control tokens in it are control tokens. */
 void text_markup(struct render_text *t, const char *s)
 {
     buf_puts(&t->buf, s);
@@ -26,6 +28,7 @@ void text_markup(struct render_text *t, const char *s)
 /* What was added to the text from `begin` on came from a message. */
 static void note_content(struct render_text *t, size_t begin)
 {
+    /* Ranges are needed for safe_content only; text of no length has none. */
     if (t->buf.len == begin || !t->c->r->opts.safe_content)
         return;
     if (t->n == t->cap) {
@@ -63,6 +66,7 @@ void text_capitalized(struct render_text *t, const char *s)
     note_content(t, begin);
 }
 
+/* Encode one run and append its ids. The error of the tokenizer names the byte position. */
 static void encode_run(struct render_call *c, const char *s, size_t n, tinker_special_policy policy,
                        tinker_tokens *out)
 {
@@ -74,7 +78,8 @@ static void encode_run(struct render_call *c, const char *s, size_t n, tinker_sp
         c->x.failed = true;
 }
 
-static struct render_ids keep(struct render_call *c, tinker_tokens *tokens)
+/* Move ids from the heap to the arena of the call. */
+static struct render_ids keep_tokens(struct render_call *c, tinker_tokens *tokens)
 {
     struct render_ids out = { NULL, 0 };
     if (!c->x.failed && tokens->n > 0) {
@@ -101,12 +106,6 @@ static size_t added_token(const struct render_call *c, const char *s, size_t n, 
     return *id >= 0 && tinker_tokenizer_is_added(c->r->tokenizer, *id) ? len : 0;
 }
 
-/* Whether s begins as control tokens do: with "<|", or the fullwidth bar. */
-static bool looks_like_control(const char *s, size_t n)
-{
-    return (n > 2 && memcmp(s, "<|", 2) == 0) || (n > 4 && memcmp(s, "<\xef\xbd\x9c", 4) == 0);
-}
-
 /* A run without control tokens of the markup.  Those that a message spells stay text because they
  * are special; where they are not (DeepSeek), each is encoded on its own. */
 static void encode_content(struct render_call *c, const char *s, size_t n, tinker_tokens *out)
@@ -116,7 +115,10 @@ static void encode_content(struct render_call *c, const char *s, size_t n, tinke
     for (size_t at = 0; at < n && (p = memchr(s + at, '<', n - at)) != NULL; at += len) {
         int32_t id;
         at = (size_t)(p - s);
-        len = looks_like_control(p, n - at) ? added_token(c, p, n - at, &id) : 0;
+        /* Control tokens begin with "<|", or with '<' and the fullwidth bar. */
+        bool control = (n - at > 2 && memcmp(p, "<|", 2) == 0) ||
+                       (n - at > 4 && memcmp(p, "<\xef\xbd\x9c", 4) == 0);
+        len = control ? added_token(c, p, n - at, &id) : 0;
         if (len == 0 || tinker_tokenizer_is_special(c->r->tokenizer, id)) {
             len = len ? len : 1;
             continue;
@@ -128,6 +130,8 @@ static void encode_content(struct render_call *c, const char *s, size_t n, tinke
     encode_run(c, s + start, n - start, TINKER_SPECIAL_TEXT, out);
 }
 
+/* Cut the text at the control tokens of the markup; what lies between is encoded with control
+ * tokens as text. Content is jumped over, so that a '<' in it is never looked at. */
 static void encode_safely(struct render_text *t, tinker_tokens *out)
 {
     const char *s = t->buf.data;
@@ -137,6 +141,7 @@ static void encode_safely(struct render_text *t, tinker_tokens *out)
             at = t->content[k++].end;
             continue;
         }
+        /* A token of the markup cannot reach into content. */
         size_t limit = k < t->n ? t->content[k].begin : t->buf.len;
         int32_t id;
         size_t len = s[at] == '<' ? added_token(t->c, s + at, limit - at, &id) : 0;
@@ -153,6 +158,8 @@ static void encode_safely(struct render_text *t, tinker_tokens *out)
     encode_content(t->c, s + start, t->buf.len - start, out);
 }
 
+/* The one place where text becomes ids. Without ranges of content there is nothing to protect, and
+ * the text is encoded as a whole. */
 struct render_ids text_encode(struct render_text *t, bool plain)
 {
     tinker_tokens tokens = TINKER_TOKENS_INIT;
@@ -165,16 +172,17 @@ struct render_ids text_encode(struct render_text *t, bool plain)
                    plain ? TINKER_SPECIAL_TEXT : TINKER_SPECIAL_PARSE, &tokens);
     buf_clear(&t->buf);
     t->n = 0;
-    return keep(t->c, &tokens);
+    return keep_tokens(t->c, &tokens);
 }
 
 struct render_ids render_encode(struct render_call *c, const char *text)
 {
     tinker_tokens tokens = TINKER_TOKENS_INIT;
     encode_run(c, text, strlen(text), TINKER_SPECIAL_PARSE, &tokens);
-    return keep(c, &tokens);
+    return keep_tokens(c, &tokens);
 }
 
+/* Two sequences of ids, encoded separately on purpose: joining text instead could merge tokens. */
 struct render_ids render_join(struct render_call *c, struct render_ids a, struct render_ids b)
 {
     struct render_ids out = { NULL, a.n + b.n };
@@ -191,6 +199,7 @@ struct render_ids render_join(struct render_call *c, struct render_ids a, struct
     return out;
 }
 
+/* Room for one more chunk, zeroed; arrays grow within the arena. */
 static struct render_chunk *push_chunk(struct render_call *c, struct render_out *out)
 {
     if (out->n == out->cap) {
@@ -210,6 +219,7 @@ static struct render_chunk *push_chunk(struct render_call *c, struct render_out 
     return &out->chunks[out->n++];
 }
 
+/* No ids are no chunk: the service refuses empty ones. */
 void render_push_ids(struct render_call *c, struct render_out *out, struct render_ids ids)
 {
     struct render_chunk *k = ids.n ? push_chunk(c, out) : NULL;
@@ -251,6 +261,7 @@ static bool decode_data_uri(struct render_call *c, struct jv_str uri, tinker_chu
     return true;
 }
 
+/* The format of an image is told by its first bytes unless the caller knows better. */
 void render_push_image(struct render_call *c, struct render_out *out, const tinker_part *part)
 {
     struct render_chunk *k = push_chunk(c, out);
@@ -276,6 +287,7 @@ void render_push_image(struct render_call *c, struct render_out *out, const tink
 
 /* ---- looking at messages ---- */
 
+/* NULL, no neighbor, has no role. */
 bool role_is(const tinker_message *m, const char *role)
 {
     return m && strcmp(m->role, role) == 0;
@@ -314,6 +326,7 @@ bool message_has_text_part(const tinker_message *m)
     return false;
 }
 
+/* By its shape, as the reference's templates test it: a part without text is still content. */
 bool message_is_empty(const tinker_message *m)
 {
     return m->parts ? m->n_parts == 0 : chat_content(m).n == 0;
@@ -350,7 +363,8 @@ struct jv call_arguments(struct render_call *c, const tinker_tool_call *call)
     return v;
 }
 
-static struct jv_str dumps(struct render_call *c, struct jv v, bool ascii)
+/* As json.dumps() of Python: models were trained on its spaces after commas and colons. */
+static struct jv_str dump_json(struct render_call *c, struct jv v, bool ascii)
 {
     struct jv_dumps how = JV_DUMPS_PYTHON;
     struct buf b;
@@ -362,20 +376,21 @@ static struct jv_str dumps(struct render_call *c, struct jv v, bool ascii)
 
 struct jv_str render_dumps(struct render_call *c, struct jv v)
 {
-    return dumps(c, v, true);
+    return dump_json(c, v, true);
 }
 
 struct jv_str render_dumps_utf8(struct render_call *c, struct jv v)
 {
-    return dumps(c, v, false);
+    return dump_json(c, v, false);
 }
 
 void render_warn(const struct render_call *c, const char *line)
 {
     if (c->r->opts.warn)
-        c->r->opts.warn(c->r->opts.warn_state, line);
+        c->r->opts.warn(line, c->r->opts.warn_state);
 }
 
+/* The inserted message takes part in customized training as not trained. */
 const tinker_message *render_insert(struct render_call *c, const tinker_message *messages,
                                     size_t *n, size_t at, tinker_message first)
 {

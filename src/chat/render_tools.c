@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Append {"role": role, "content": text} to the list `out`; text is cleared. */
 void tools_add_message(struct render_call *c, struct jv out, const char *role, struct buf *text)
 {
     struct jv m = jv_dict_new(&c->x);
@@ -14,12 +15,22 @@ void tools_add_message(struct render_call *c, struct jv out, const char *role, s
     jv_push(&c->x, out, m);
 }
 
-static void dump(struct render_call *c, struct buf *b, struct jv v)
+bool tools_is_required(struct jv schema, struct jv name)
+{
+    struct jv list = jv_get(schema, "required");
+    for (size_t i = 0; jv_is_seq(list) && i < list.list->n; i++)
+        if (jv_equal(list.list->items[i], name))
+            return true;
+    return false;
+}
+
+static void put_json(struct render_call *c, struct buf *b, struct jv v)
 {
     struct jv_dumps how = JV_DUMPS_PYTHON;
     jv_dump(&c->x, b, v, &how);
 }
 
+/* {"type": "function", "function": tool}, as the OpenAI API has it. */
 static struct jv wrap_tool(struct render_call *c, struct jv tool)
 {
     struct jv wrapped = jv_dict_new(&c->x);
@@ -28,25 +39,10 @@ static struct jv wrap_tool(struct render_call *c, struct jv tool)
     return wrapped;
 }
 
-/* ---- Qwen3 ---- */
+/* ---- Qwen, Nemotron ---- */
 
-static void qwen3_text(struct render_call *c, struct buf *b, struct jv tools)
-{
-    buf_puts(b, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
-                "You are provided with function signatures within <tools></tools> XML tags:\n"
-                "<tools>\n");
-    for (size_t i = 0; i < tools.list->n; i++) {
-        dump(c, b, wrap_tool(c, tools.list->items[i]));
-        buf_putc(b, '\n');
-    }
-    buf_puts(b, "</tools>\n\nFor each function call, return a json object with function name and "
-                "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-                "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
-}
-
-/* ---- Qwen3.5, Nemotron ---- */
-
-static void put_text(struct render_call *c, struct buf *b, struct jv v)
+/* As Jinja prints it: a string without quotes, other values as Python's str(). */
+static void put_value(struct render_call *c, struct buf *b, struct jv v)
 {
     jv_print(&c->x, b, v);
 }
@@ -73,18 +69,19 @@ static void put_extra(struct render_call *c, struct buf *b, struct jv d, const c
         if (is_listed(key, handled))
             continue;
         buf_puts(b, "\n<");
-        put_text(c, b, key);
+        put_value(c, b, key);
         buf_putc(b, '>');
         if (v.kind == JV_DICT || v.kind == JV_LIST)
-            dump(c, b, v);
+            put_json(c, b, v);
         else
-            put_text(c, b, v);
+            put_value(c, b, v);
         buf_puts(b, "</");
-        put_text(c, b, key);
+        put_value(c, b, key);
         buf_putc(b, '>');
     }
 }
 
+/* <name>value</name> on a line of its own; nothing for a value that is absent. */
 static void put_element(struct render_call *c, struct buf *b, const char *name, struct jv v,
                         void (*put)(struct render_call *, struct buf *, struct jv))
 {
@@ -95,46 +92,46 @@ static void put_element(struct render_call *c, struct buf *b, const char *name, 
     buf_printf(b, "</%s>", name);
 }
 
-static void nemotron_parameter(struct render_call *c, struct buf *b, struct jv name, struct jv p)
+/* Nemotron's template turns the JSON schema into XML, where known entries come in a fixed order and
+ * all others after them, each as an element of its own. */
+static void put_nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
 {
-    static const char *const handled[] = { "name", "type", "description", "enum", NULL };
-    buf_puts(b, "\n<parameter>");
-    put_element(c, b, "name", name, put_text);
-    put_element(c, b, "type", jv_get(p, "type"), put_text);
-    put_element(c, b, "description", jv_get(p, "description"), put_trimmed);
-    put_element(c, b, "enum", jv_get(p, "enum"), dump);
-    put_extra(c, b, p, handled);
-    buf_puts(b, "\n</parameter>");
-}
-
-static void nemotron_tool(struct render_call *c, struct buf *b, struct jv tool)
-{
+    static const char *const in_parameter[] = { "name", "type", "description", "enum", NULL };
     static const char *const in_params[] = { "type", "properties", "required", NULL };
     static const char *const in_tool[] = { "type", "name", "description", "parameters", NULL };
     struct jv params = jv_get(tool, "parameters"), description = jv_get(tool, "description");
     struct jv props = jv_get(params, "properties");
     buf_puts(b, "<function>");
-    put_element(c, b, "name", jv_get(tool, "name"), put_text);
+    put_element(c, b, "name", jv_get(tool, "name"), put_value);
     if (description.kind == JV_STRING && text_trim(description.str, NULL, true, true).n > 0)
         put_element(c, b, "description", description, put_trimmed);
     buf_puts(b, "\n<parameters>");
-    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        nemotron_parameter(c, b, props.dict->pairs[i].key, props.dict->pairs[i].value);
+    for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++) {
+        struct jv p = props.dict->pairs[i].value;
+        buf_puts(b, "\n<parameter>");
+        put_element(c, b, "name", props.dict->pairs[i].key, put_value);
+        put_element(c, b, "type", jv_get(p, "type"), put_value);
+        put_element(c, b, "description", jv_get(p, "description"), put_trimmed);
+        put_element(c, b, "enum", jv_get(p, "enum"), put_json);
+        put_extra(c, b, p, in_parameter);
+        buf_puts(b, "\n</parameter>");
+    }
     put_extra(c, b, params, in_params);
-    put_element(c, b, "required", jv_get(params, "required"), dump);
+    put_element(c, b, "required", jv_get(params, "required"), put_json);
     buf_puts(b, "\n</parameters>");
     put_extra(c, b, tool, in_tool);
     buf_puts(b, "\n</function>");
 }
 
-static void xml_text(struct render_call *c, struct buf *b, struct jv tools)
+/* Qwen3.5 and later declare tools as JSON but call them in XML, Nemotron uses XML for both. */
+static void put_xml_tools(struct render_call *c, struct buf *b, struct jv tools)
 {
     buf_puts(b, "# Tools\n\nYou have access to the following functions:\n\n<tools>\n");
     for (size_t i = 0; i < tools.list->n; i++) {
         if (c->r->flags & RENDER_NEMOTRON)
-            nemotron_tool(c, b, tools.list->items[i]);
+            put_nemotron_tool(c, b, tools.list->items[i]);
         else
-            dump(c, b, tools.list->items[i]);
+            put_json(c, b, tools.list->items[i]);
         buf_putc(b, '\n');
     }
     buf_puts(b, "</tools>\n\nIf you choose to call a function ONLY reply in the following format "
@@ -154,6 +151,7 @@ static void xml_text(struct render_call *c, struct buf *b, struct jv tools)
                 "</IMPORTANT>");
 }
 
+/* One system message: Qwen3.5 puts the tools before the system prompt, the others after it. */
 void qwen_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -165,9 +163,21 @@ void qwen_tools(struct render_call *c, struct jv tools, const char *system, stru
         buf_puts(&b, any || !xml ? "\n\n" : "");
     }
     if (any && xml)
-        xml_text(c, &b, tools);
-    else if (any)
-        qwen3_text(c, &b, tools);
+        put_xml_tools(c, &b, tools);
+    if (any && !xml) {
+        buf_puts(&b,
+                 "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+                 "You are provided with function signatures within <tools></tools> XML tags:\n"
+                 "<tools>\n");
+        for (size_t i = 0; i < tools.list->n; i++) {
+            put_json(c, &b, wrap_tool(c, tools.list->items[i]));
+            buf_putc(&b, '\n');
+        }
+        buf_puts(&b,
+                 "</tools>\n\nFor each function call, return a json object with function name and "
+                 "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+                 "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
+    }
     if (!system_first && *system) {
         buf_puts(&b, any ? "\n\n" : "");
         buf_puts(&b, system);
@@ -177,6 +187,7 @@ void qwen_tools(struct render_call *c, struct jv tools, const char *system, stru
 
 /* ---- DeepSeek ---- */
 
+/* DeepSeek V3.1: a Markdown section per tool, behind the system prompt. */
 void deepseek_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -187,11 +198,11 @@ void deepseek_tools(struct render_call *c, struct jv tools, const char *system, 
     for (size_t i = 0; i < tools.list->n; i++) {
         struct jv tool = tools.list->items[i];
         buf_puts(&b, "\n### ");
-        put_text(c, &b, jv_get(tool, "name"));
+        put_value(c, &b, jv_get(tool, "name"));
         buf_puts(&b, "\nDescription: ");
-        put_text(c, &b, jv_get(tool, "description"));
+        put_value(c, &b, jv_get(tool, "description"));
         buf_puts(&b, "\n\nParameters: ");
-        dump(c, &b, jv_get(tool, "parameters"));
+        put_json(c, &b, jv_get(tool, "parameters"));
     }
     if (tools.list->n > 0)
         buf_puts(&b, "\n\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n"
@@ -214,6 +225,7 @@ static struct jv wrap_tools(struct render_call *c, struct jv tools)
 
 /* ---- DeepSeek V4 ---- */
 
+/* Run when messages are prepared, because declarations become part of the system message then. */
 void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str json)
 {
     struct jv tools = jv_loads(&c->x, json.s, json.n, NULL);
@@ -249,6 +261,8 @@ void deepseek4_declare(struct render_call *c, struct buf *out, struct jv_str jso
              "invoke tool calls.\n");
 }
 
+/* The declaration travels as JSON in a message of role tool_declare; deepseek4_declare() makes text
+ * of it. */
 void deepseek4_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -258,27 +272,14 @@ void deepseek4_tools(struct render_call *c, struct jv tools, const char *system,
         tools_add_message(c, out, "system", &b);
     buf_init(&b, c->x.arena->max);
     if (tools.list->n > 0) {
-        dump(c, &b, wrap_tools(c, tools));
+        put_json(c, &b, wrap_tools(c, tools));
         tools_add_message(c, out, "tool_declare", &b);
     }
 }
 
 /* ---- GLM ---- */
 
-static void glm_tool(struct render_call *c, struct buf *b, struct jv tool)
-{
-    static const char *const hidden[] = { "defer_loading", "strict", NULL };
-    struct jv shown = jv_dict_new(&c->x);
-    if (jv_truth(jv_get(tool, "defer_loading")))
-        return;
-    for (size_t i = 0; tool.kind == JV_DICT && i < tool.dict->n; i++)
-        if (!is_listed(tool.dict->pairs[i].key, hidden))
-            jv_put(&c->x, shown, tool.dict->pairs[i].key, tool.dict->pairs[i].value);
-    struct jv_str s = render_dumps_utf8(c, shown);
-    buf_append(b, s.s, s.n);
-    buf_putc(b, '\n');
-}
-
+/* GLM: the tools are a system message of their own, before the caller's. */
 void glm_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
@@ -288,8 +289,19 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
             &b, "\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
                 "You are provided with function signatures within <tools></tools> XML tags:\n"
                 "<tools>\n");
-        for (size_t i = 0; i < tools.list->n; i++)
-            glm_tool(c, &b, tools.list->items[i]);
+        for (size_t i = 0; i < tools.list->n; i++) {
+            /* Two fields are for the service only; a deferred tool is declared later. */
+            static const char *const hidden[] = { "defer_loading", "strict", NULL };
+            struct jv tool = tools.list->items[i], shown = jv_dict_new(&c->x);
+            if (jv_truth(jv_get(tool, "defer_loading")))
+                continue;
+            for (size_t k = 0; tool.kind == JV_DICT && k < tool.dict->n; k++)
+                if (!is_listed(tool.dict->pairs[k].key, hidden))
+                    jv_put(&c->x, shown, tool.dict->pairs[k].key, tool.dict->pairs[k].value);
+            struct jv_str s = render_dumps_utf8(c, shown);
+            buf_append(&b, s.s, s.n);
+            buf_putc(&b, '\n');
+        }
         buf_puts(
             &b, "</tools>\n\nFor each function call, output the function name and arguments within "
                 "the following XML format:\n<tool_call>{function-name}<arg_key>{arg-key-1}"
@@ -306,12 +318,16 @@ void glm_tools(struct render_call *c, struct jv tools, const char *system, struc
 
 /* ---- Kimi ---- */
 
+/* K2 declares compact JSON with sorted keys, K2.5 and later TypeScript. The default system message
+ * is written out here, so that adding a prompt replaces it. */
 void kimi_tools(struct render_call *c, struct jv tools, const char *system, struct jv out)
 {
     struct buf b;
     buf_init(&b, c->x.arena->max);
     if (tools.list->n > 0) {
-        struct jv_dumps compact = { ",", ":", -1, true, true };
+        struct jv_dumps compact = {
+            .item_sep = ",", .key_sep = ":", .indent = -1, .ascii = true, .sort_keys = true
+        };
         if (c->r->flags & RENDER_K25)
             kimi_typescript(&c->x, &b, tools);
         else

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is being written. $defs of all levels are collected into one table of interfaces. */
 struct ts {
     struct jx *x;
     struct buf *b;
@@ -15,22 +16,22 @@ struct ts {
     bool self_ref;
 };
 
-static void put_type(struct ts *t, struct jv schema, int indent);
+static void kimi_put_type(struct ts *t, struct jv schema, int indent);
 
-static void pad(struct ts *t, int indent)
+static void put_indent(struct ts *t, int indent)
 {
     for (int i = 0; i < indent; i++)
         buf_puts(t->b, "  ");
 }
 
 /* "// line" for each line; an empty line stays empty. */
-static void put_comment(struct ts *t, struct jv_str s, int indent)
+static void kimi_put_comment(struct ts *t, struct jv_str s, int indent)
 {
     while (true) {
         size_t nl = text_find(s, (struct jv_str){ "\n", 1 }, 0);
         size_t n = nl == SIZE_MAX ? s.n : nl;
         if (n > 0) {
-            pad(t, indent);
+            put_indent(t, indent);
             buf_puts(t->b, "// ");
             buf_append(t->b, s.s, n);
         }
@@ -41,6 +42,7 @@ static void put_comment(struct ts *t, struct jv_str s, int indent)
     }
 }
 
+/* What a schema is, in the order in which keys decide: a $ref wins over a type beside it. */
 enum shape { ANY, NONE, REF, ANY_OF, ENUM, UNION, OBJECT, ARRAY, SCALAR };
 
 static enum shape shape_of(struct ts *t, struct jv schema)
@@ -68,37 +70,36 @@ static enum shape shape_of(struct ts *t, struct jv schema)
     return ANY;
 }
 
-static const char *const *constraints_of(enum shape shape, struct jv type)
+/* Description and constraints above an entry; whether anything was written. */
+static bool kimi_put_doc(struct ts *t, struct jv schema, int indent)
 {
+    struct jv text = jv_get(schema, "description");
+    /* "first" is still true when no constraint was written. */
+    bool any = jv_truth(text), first = true;
+    if (any)
+        kimi_put_comment(t, jv_to_str(t->x, text).str, indent);
+    if (schema.kind != JV_DICT)
+        return any;
+    /* Which constraints are worth a comment depends on the type; each list is sorted. */
     static const char *const strings[] = { "maxLength", "minLength", "pattern", NULL };
     static const char *const numbers[] = { "maximum", "minimum", NULL };
     static const char *const arrays[] = { "maxItems", "minItems", NULL };
     static const char *const none[] = { NULL };
+    enum shape shape = shape_of(t, schema);
+    struct jv type = jv_get(schema, "type");
+    const char *const *key = none;
     if (shape == ARRAY)
-        return arrays;
-    if (shape == SCALAR && jv_is(type, "string"))
-        return strings;
-    if (shape == SCALAR && (jv_is(type, "number") || jv_is(type, "integer")))
-        return numbers;
-    return none;
-}
-
-/* Description and constraints above an entry; whether anything was written. */
-static bool put_doc(struct ts *t, struct jv schema, int indent)
-{
-    struct jv text = jv_get(schema, "description");
-    bool any = jv_truth(text), first = true;
-    if (any)
-        put_comment(t, jv_to_str(t->x, text).str, indent);
-    if (schema.kind != JV_DICT)
-        return any;
-    const char *const *key = constraints_of(shape_of(t, schema), jv_get(schema, "type"));
-    for (; *key; key++) { /* the lists are in sorted order */
+        key = arrays;
+    else if (shape == SCALAR && jv_is(type, "string"))
+        key = strings;
+    else if (shape == SCALAR && (jv_is(type, "number") || jv_is(type, "integer")))
+        key = numbers;
+    for (; *key; key++) {
         struct jv v = jv_get(schema, *key);
         if (v.kind == JV_UNDEFINED)
             continue;
         if (first) {
-            pad(t, indent);
+            put_indent(t, indent);
             buf_puts(t->b, "// ");
         }
         buf_printf(t->b, "%s%s: ", first ? "" : ", ", *key);
@@ -110,22 +111,18 @@ static bool put_doc(struct ts *t, struct jv schema, int indent)
     return any || !first;
 }
 
-static bool is_required(struct jv schema, struct jv name)
-{
-    struct jv list = jv_get(schema, "required");
-    for (size_t i = 0; jv_is_seq(list) && i < list.list->n; i++)
-        if (jv_equal(list.list->items[i], name))
-            return true;
-    return false;
-}
-
+/* A property of an object, with its comments:
+ *
+ *     // Where
+ *     // Default: "UTC"
+ *     zone?: string */
 static void put_property(struct ts *t, struct jv name, struct jv schema, bool required, int indent)
 {
     struct jv fallback = jv_get(schema, "default");
-    struct jv_dumps how = { NULL, NULL, -1, false, false };
-    put_doc(t, schema, indent);
+    struct jv_dumps how = { .indent = -1 };
+    kimi_put_doc(t, schema, indent);
     if (fallback.kind != JV_UNDEFINED && fallback.kind != JV_NONE) {
-        pad(t, indent);
+        put_indent(t, indent);
         buf_puts(t->b, "// Default: ");
         if (jv_is_number(fallback))
             jv_repr(t->x, t->b, fallback);
@@ -133,12 +130,13 @@ static void put_property(struct ts *t, struct jv name, struct jv schema, bool re
             jv_dump(t->x, t->b, fallback, &how);
         buf_putc(t->b, '\n');
     }
-    pad(t, indent);
+    put_indent(t, indent);
     jv_print(t->x, t->b, name);
     buf_puts(t->b, required ? ": " : "?: ");
-    put_type(t, schema, indent);
+    kimi_put_type(t, schema, indent);
 }
 
+/* By bytes, which is by code points in UTF-8, as Python sorts. */
 static int compare_names(const void *a, const void *b)
 {
     const struct jv_pair *p = a, *q = b;
@@ -160,7 +158,7 @@ static size_t put_properties(struct ts *t, struct jv schema, int indent, bool so
         qsort(pairs, n, sizeof(*pairs), compare_names);
     for (int pass = 0; pass < (sorted ? 2 : 1); pass++) {
         for (size_t i = 0; pairs && i < n && !t->x->failed; i++) {
-            bool required = is_required(schema, pairs[i].key);
+            bool required = tools_is_required(schema, pairs[i].key);
             if (sorted && required != (pass == 0))
                 continue;
             buf_puts(t->b, written++ > 0 ? ",\n" : "");
@@ -170,20 +168,21 @@ static size_t put_properties(struct ts *t, struct jv schema, int indent, bool so
     return written;
 }
 
-static void put_object(struct ts *t, struct jv schema, int indent)
+static void kimi_put_object(struct ts *t, struct jv schema, int indent)
 {
     struct jv more = jv_get(schema, "additionalProperties");
+    /* An object without properties is "{}": what was begun is taken back. */
     size_t at = t->b->len;
     buf_puts(t->b, "{\n");
     size_t n = put_properties(t, schema, indent + 1, true);
     if (more.kind != JV_UNDEFINED && more.kind != JV_NONE) {
         buf_puts(t->b, n++ > 0 ? ",\n" : "");
-        pad(t, indent + 1);
+        put_indent(t, indent + 1);
         buf_puts(t->b, "[k: string]: ");
         if (more.kind == JV_BOOL)
             buf_puts(t->b, more.b ? "any" : "never");
         else
-            put_type(t, more, indent + 1);
+            kimi_put_type(t, more, indent + 1);
     }
     if (n == 0) {
         if (buf_ok(t->b))
@@ -192,7 +191,7 @@ static void put_object(struct ts *t, struct jv schema, int indent)
         return;
     }
     buf_putc(t->b, '\n');
-    pad(t, indent);
+    put_indent(t, indent);
     buf_putc(t->b, '}');
 }
 
@@ -205,59 +204,24 @@ static void put_array(struct ts *t, struct jv schema, int indent)
         return;
     }
     buf_puts(t->b, "Array<\n");
-    if (put_doc(t, items, indent + 1)) {
-        pad(t, indent + 1);
-        put_type(t, items, indent + 1);
+    if (kimi_put_doc(t, items, indent + 1)) {
+        put_indent(t, indent + 1);
+        kimi_put_type(t, items, indent + 1);
         buf_putc(t->b, '\n');
-        pad(t, indent);
+        put_indent(t, indent);
     } else {
         if (buf_ok(t->b))
             t->b->len = at;
         buf_puts(t->b, "Array<");
-        put_type(t, items, indent);
+        kimi_put_type(t, items, indent);
     }
     buf_putc(t->b, '>');
 }
 
-static void put_enum(struct ts *t, struct jv list)
-{
-    for (size_t i = 0; i < list.list->n; i++) {
-        bool text = list.list->items[i].kind == JV_STRING;
-        buf_puts(t->b, i > 0 ? " | " : "");
-        buf_puts(t->b, text ? "\"" : "");
-        jv_print(t->x, t->b, list.list->items[i]);
-        buf_puts(t->b, text ? "\"" : "");
-    }
-}
-
-static void put_union(struct ts *t, struct jv list)
-{
-    for (size_t i = 0; i < list.list->n && !t->x->failed; i++) {
-        struct jv type = list.list->items[i];
-        buf_puts(t->b, i > 0 ? " | " : "");
-        if (jv_is(type, "integer"))
-            buf_puts(t->b, "number");
-        else if (jv_is(type, "object"))
-            buf_puts(t->b, "{}");
-        else if (jv_is(type, "array"))
-            buf_puts(t->b, "Array<any>");
-        else
-            jv_print(t->x, t->b, type);
-    }
-}
-
-static void put_ref(struct ts *t, struct jv ref)
-{
-    size_t slash = text_rfind(ref.str, (struct jv_str){ "/", 1 });
-    if (jv_is(ref, "#"))
-        buf_puts(t->b, "parameters");
-    else if (slash != SIZE_MAX)
-        buf_append(t->b, ref.str.s + slash + 1, ref.str.n - slash - 1);
-}
-
-static void put_type(struct ts *t, struct jv schema, int indent)
+static void kimi_put_type(struct ts *t, struct jv schema, int indent)
 {
     struct jv type = jv_get(schema, "type"), list;
+    size_t slash;
     if (t->x->failed)
         return;
     switch (shape_of(t, schema)) {
@@ -268,23 +232,47 @@ static void put_type(struct ts *t, struct jv schema, int indent)
         buf_puts(t->b, "null");
         break;
     case REF:
-        put_ref(t, jv_get(schema, "$ref"));
+        /* "#" is the parameters themselves, "#/$defs/NAME" an interface. */
+        list = jv_get(schema, "$ref");
+        slash = text_rfind(list.str, (struct jv_str){ "/", 1 });
+        if (jv_is(list, "#"))
+            buf_puts(t->b, "parameters");
+        else if (slash != SIZE_MAX)
+            buf_append(t->b, list.str.s + slash + 1, list.str.n - slash - 1);
         break;
     case ANY_OF:
         list = jv_get(schema, "anyOf");
         for (size_t i = 0; i < list.list->n; i++) {
             buf_puts(t->b, i > 0 ? " | " : "");
-            put_type(t, list.list->items[i], indent);
+            kimi_put_type(t, list.list->items[i], indent);
         }
         break;
     case ENUM:
-        put_enum(t, jv_get(schema, "enum"));
+        list = jv_get(schema, "enum");
+        for (size_t i = 0; i < list.list->n; i++) {
+            bool text = list.list->items[i].kind == JV_STRING;
+            buf_puts(t->b, i > 0 ? " | " : "");
+            buf_puts(t->b, text ? "\"" : "");
+            jv_print(t->x, t->b, list.list->items[i]);
+            buf_puts(t->b, text ? "\"" : "");
+        }
         break;
-    case UNION:
-        put_union(t, type);
+    case UNION: /* "type": ["string", "null"] */
+        for (size_t i = 0; i < type.list->n && !t->x->failed; i++) {
+            struct jv one = type.list->items[i];
+            buf_puts(t->b, i > 0 ? " | " : "");
+            if (jv_is(one, "integer"))
+                buf_puts(t->b, "number");
+            else if (jv_is(one, "object"))
+                buf_puts(t->b, "{}");
+            else if (jv_is(one, "array"))
+                buf_puts(t->b, "Array<any>");
+            else
+                jv_print(t->x, t->b, one);
+        }
         break;
     case OBJECT:
-        put_object(t, schema, indent);
+        kimi_put_object(t, schema, indent);
         break;
     case ARRAY:
         put_array(t, schema, indent);
@@ -300,22 +288,7 @@ static void put_type(struct ts *t, struct jv schema, int indent)
 
 /* ---- references ---- */
 
-static void scan_ref(struct ts *t, struct jv ref)
-{
-    if (ref.kind != JV_STRING)
-        return;
-    if (jv_is(ref, "#")) {
-        t->self_ref = true;
-        return;
-    }
-    struct jv_str name = { ref.str.s + 8, ref.str.n - 8 };
-    if (!text_starts(ref.str, "#/$defs/"))
-        jx_fail(t->x, "tool schema: unsupported reference");
-    else if (!jv_find(t->defs, jv_strn(name.s, name.n)))
-        jx_fail(t->x, "tool schema: reference to an unknown definition");
-}
-
-static void scan(struct ts *t, struct jv schema);
+static void scan_schema(struct ts *t, struct jv schema);
 
 /* Collect definitions and check references of an object, before anything is written.  Parameters
  * are one whatever they say they are. */
@@ -324,24 +297,33 @@ static void scan_object(struct ts *t, struct jv schema)
     struct jv defs = jv_get(schema, "$defs"), props = jv_get(schema, "properties");
     for (size_t i = 0; defs.kind == JV_DICT && i < defs.dict->n; i++)
         jv_put(t->x, t->defs, defs.dict->pairs[i].key, defs.dict->pairs[i].value);
-    scan(t, jv_get(schema, "additionalProperties"));
+    scan_schema(t, jv_get(schema, "additionalProperties"));
     for (size_t i = 0; props.kind == JV_DICT && i < props.dict->n; i++)
-        scan(t, props.dict->pairs[i].value);
+        scan_schema(t, props.dict->pairs[i].value);
 }
 
 /* The same of any schema. */
-static void scan(struct ts *t, struct jv schema)
+static void scan_schema(struct ts *t, struct jv schema)
 {
-    struct jv any = jv_get(schema, "anyOf");
+    static const char defs[] = "#/$defs/";
+    struct jv any = jv_get(schema, "anyOf"), ref = jv_get(schema, "$ref");
     if (schema.kind != JV_DICT)
         return;
     scan_object(t, schema);
-    scan_ref(t, jv_get(schema, "$ref"));
-    scan(t, jv_get(schema, "items"));
+    if (jv_is(ref, "#"))
+        t->self_ref = true;
+    else if (ref.kind == JV_STRING && !text_starts(ref.str, defs))
+        jx_fail(t->x, "tool schema: unsupported reference");
+    else if (ref.kind == JV_STRING &&
+             !jv_find(t->defs, jv_strn(ref.str.s + strlen(defs), ref.str.n - strlen(defs))))
+        jx_fail(t->x, "tool schema: reference to an unknown definition");
+    scan_schema(t, jv_get(schema, "items"));
     for (size_t i = 0; jv_is_seq(any) && i < any.list->n; i++)
-        scan(t, any.list->items[i]);
+        scan_schema(t, any.list->items[i]);
 }
 
+/* Interfaces come before the function that refers to them. One that refers to itself ("#") is the
+ * interface of the parameters, in the order of the schema. */
 static void put_interfaces(struct ts *t, struct jv parameters)
 {
     if (t->self_ref) {
@@ -357,39 +339,37 @@ static void put_interfaces(struct ts *t, struct jv parameters)
     for (size_t i = 0; t->defs.kind == JV_DICT && i < t->defs.dict->n && !t->x->failed; i++) {
         struct jv schema = t->defs.dict->pairs[i].value, text = jv_get(schema, "description");
         if (jv_truth(text))
-            put_comment(t, jv_to_str(t->x, text).str, 0);
+            kimi_put_comment(t, jv_to_str(t->x, text).str, 0);
         buf_puts(t->b, "interface ");
         jv_print(t->x, t->b, t->defs.dict->pairs[i].key);
         buf_putc(t->b, ' ');
-        put_type(t, schema, 0);
+        kimi_put_type(t, schema, 0);
         buf_putc(t->b, '\n');
     }
-}
-
-static void put_function(struct ts *t, struct jv tool)
-{
-    struct jv parameters = jv_get(tool, "parameters"), text = jv_get(tool, "description");
-    t->defs = jv_dict_new(t->x);
-    t->self_ref = false;
-    scan_object(t, parameters);
-    put_interfaces(t, parameters);
-    if (jv_truth(text))
-        put_comment(t, jv_to_str(t->x, text).str, 0);
-    buf_puts(t->b, "type ");
-    jv_print(t->x, t->b, jv_get(tool, "name"));
-    buf_puts(t->b, " = (_: ");
-    if (t->self_ref)
-        buf_puts(t->b, "parameters");
-    else
-        put_object(t, parameters, 0);
-    buf_puts(t->b, ") => any;\n");
 }
 
 void kimi_typescript(struct jx *x, struct buf *out, struct jv tools)
 {
     struct ts t = { .x = x, .b = out };
     buf_puts(out, "# Tools\n\n## functions\nnamespace functions {\n");
-    for (size_t i = 0; i < tools.list->n && !x->failed; i++)
-        put_function(&t, tools.list->items[i]);
+    for (size_t i = 0; i < tools.list->n && !x->failed; i++) {
+        struct jv tool = tools.list->items[i];
+        struct jv parameters = jv_get(tool, "parameters"), text = jv_get(tool, "description");
+        /* Interfaces are written before the function that needs them. */
+        t.defs = jv_dict_new(x);
+        t.self_ref = false;
+        scan_object(&t, parameters);
+        put_interfaces(&t, parameters);
+        if (jv_truth(text))
+            kimi_put_comment(&t, jv_to_str(x, text).str, 0);
+        buf_puts(out, "type ");
+        jv_print(x, out, jv_get(tool, "name"));
+        buf_puts(out, " = (_: ");
+        if (t.self_ref)
+            buf_puts(out, "parameters");
+        else
+            kimi_put_object(&t, parameters, 0);
+        buf_puts(out, ") => any;\n");
+    }
     buf_puts(out, "}\n");
 }

@@ -41,7 +41,7 @@ static int bad_data(const tinker_error *err)
                     err->message);
 }
 
-static void warn(void *state, const char *line)
+static void warn(const char *line, void *state)
 {
     (void)state;
     out_say("warning: %s", line);
@@ -198,8 +198,8 @@ static int report_difference(const struct job *j, const struct tokens *t,
     return EXIT_FAILED;
 }
 
-static char *run_template(const struct job *j, const tinker_message *m, size_t n, size_t *len,
-                          tinker_error *err)
+static tinker_status run_template(const struct job *j, const tinker_message *m, size_t n,
+                                  tinker_text *out, tinker_error *err)
 {
     tinker_template_options opts = TINKER_TEMPLATE_OPTIONS_INIT;
     const char *source = tinker_tokenizer_chat_template(j->tokenizer);
@@ -208,31 +208,33 @@ static char *run_template(const struct job *j, const tinker_message *m, size_t n
     if (!source) {
         *err = (tinker_error){ .status = TINKER_EINVAL };
         snprintf(err->message, sizeof(err->message), "the model has no chat template");
-        return NULL;
+        return TINKER_EINVAL;
     }
     if (id >= 0 && tinker_tokenizer_token(j->tokenizer, id, &bos, NULL) == TINKER_OK)
         opts.bos_token = bos.s;
     opts.add_generation_prompt = strcmp(j->q->mode, "generate") == 0;
     tinker_template *t = tinker_template_new(source, strlen(source), err);
-    char *text = t ? tinker_template_render(t, m, n, j->tools ? j->tools->tools : NULL,
-                                            j->tools ? j->tools->n_tools : 0, &opts, len, err)
-                   : NULL;
+    tinker_status status =
+        t ? tinker_template_render(t, m, n, j->tools ? j->tools->tools : NULL,
+                                   j->tools ? j->tools->n_tools : 0, &opts, out, err)
+          : err->status;
     tinker_template_free(t);
     tinker_text_clear(&bos);
-    return text;
+    return status;
 }
 
 static int compare(const struct job *j, const tinker_conversation *c, const struct tokens *t)
 {
     tinker_error err;
     tinker_tokens other = TINKER_TOKENS_INIT;
-    size_t len = 0, at = 0;
-    char *text = run_template(j, c->messages, c->n_messages, &len, &err);
-    if (!text ||
-        tinker_tokenizer_encode(j->tokenizer, text, len, NULL, &other, &err) != TINKER_OK) {
-        free(text);
+    size_t at = 0;
+    tinker_text text = TINKER_TEXT_INIT;
+    tinker_status made = run_template(j, c->messages, c->n_messages, &text, &err);
+    if (made == TINKER_OK)
+        made = tinker_tokenizer_encode(j->tokenizer, text.s, text.n, NULL, &other, &err);
+    tinker_text_clear(&text);
+    if (made != TINKER_OK)
         return bad_data(&err);
-    }
     while (at < t->n && at < other.n && t->ids[at] == other.ids[at])
         at++;
     int status = EXIT_OK;
@@ -241,7 +243,6 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
     else
         printf(globals.json ? "{\"equal\": true, \"tokens\": %zu}\n" : "all %zu tokens are equal\n",
                t->n);
-    free(text);
     tinker_tokens_clear(&other);
     return status;
 }
@@ -426,7 +427,8 @@ static int run(const struct request *q)
     tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
     tinker_error err;
     tinker_conversation *tools = NULL;
-    char warning[400], *text = NULL;
+    tinker_text warning = TINKER_TEXT_INIT;
+    char *text = NULL;
     size_t n = 0;
     int status = EXIT_OK;
     opts.warn = warn;
@@ -434,8 +436,9 @@ static int run(const struct request *q)
     if (!j.tokenizer)
         return status;
     const char *name = q->renderer ? q->renderer : tinker_renderer_for(q->model, j.tokenizer);
-    if (!tinker_renderer_suits(q->model, name, warning, sizeof(warning)))
-        out_say("warning: %s", warning);
+    if (!tinker_renderer_suits(q->model, name, &warning) && warning.s)
+        out_say("warning: %s", warning.s);
+    tinker_text_clear(&warning);
     j.r = tinker_renderer_new(name, j.tokenizer, &opts, &err);
     if (!j.r || tinker_train_on_parse(q->train_on, &j.train_on, &err) != TINKER_OK)
         status = out_fail(EXIT_USAGE, NULL, "%s", err.message);

@@ -169,7 +169,7 @@ static int find_base_model(struct api *a, struct job *j)
     return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
 }
 
-static void warn(void *state, const char *line)
+static void warn(const char *line, void *state)
 {
     (void)state;
     out_say("warning: %s", line);

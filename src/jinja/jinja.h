@@ -4,8 +4,8 @@
  * changes; any number of runs may share it.  jinja_run() evaluates it under limits of
  * steps, memory and depth.  White space is treated as with trim_blocks and lstrip_blocks
  * set, which is how models' templates are meant to be run. */
-#ifndef TEXT_JINJA_H
-#define TEXT_JINJA_H
+#ifndef JINJA_JINJA_H
+#define JINJA_JINJA_H
 
 #include "jinja/jinja_value.h"
 

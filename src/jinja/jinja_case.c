@@ -89,6 +89,7 @@ static const struct uni_range cased[] = {
 static const uint32_t ignorable[] = { 0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019, 0x2024,
                                       0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
 
+/* The property Cased of Unicode, section 3.13: letters with case, and the table above. */
 static bool is_cased(uint32_t cp)
 {
     if (cp < 0x80)
@@ -110,32 +111,34 @@ static bool is_ignorable(uint32_t cp)
            c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
 }
 
-static void put(struct buf *out, utf8proc_int32_t cp)
+/* utf8proc maps valid characters to valid ones, so encoding cannot fail. */
+static void put_code_point(struct buf *out, utf8proc_int32_t cp)
 {
     char bytes[4];
     buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cp, bytes));
 }
 
-static int by_cp(const void *a, const void *b)
+static int compare_code_point(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = ((const struct special *)b)->cp;
     return (x > y) - (x < y);
 }
 
+/* Full upper or title case of one character: SpecialCasing.txt first, then the simple mapping. */
 static void put_upper(struct buf *out, uint32_t cp, bool title)
 {
     static const uint32_t bases[] = { 0x1f08, 0x1f28, 0x1f68 };
     utf8proc_int32_t c = (utf8proc_int32_t)cp;
     const struct special *s = NULL;
     if (cp >= 0x80)
-        s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), by_cp);
+        s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), compare_code_point);
     if (s) {
         buf_puts(out, title && s->title ? s->title : s->upper);
     } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) { /* with iota below: beside */
-        put(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
-        put(out, 0x399);
+        put_code_point(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
+        put_code_point(out, 0x399);
     } else {
-        put(out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
+        put_code_point(out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
     }
 }
 
@@ -145,6 +148,8 @@ struct around {
     struct jv_str rest;
 };
 
+/* The condition Final_Sigma of Unicode: a cased letter before, none after, ignorable ones skipped.
+ */
 static bool ends_word(const struct around *a)
 {
     if (!a->after_letter)
@@ -161,22 +166,8 @@ static bool ends_word(const struct around *a)
     return true;
 }
 
-static void put_lower(struct buf *out, uint32_t cp, const struct around *a)
-{
-    if (cp == DOTTED_I)
-        buf_puts(out, "i\xcc\x87");
-    else if (cp == SIGMA)
-        put(out, ends_word(a) ? FINAL_SIGMA : SMALL_SIGMA);
-    else
-        put(out, utf8proc_tolower((utf8proc_int32_t)cp));
-}
-
-/* What the title filter takes for the space between words. */
-static bool is_gap(uint32_t cp)
-{
-    return text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
-}
-
+/* One pass with two facts about what came before: does a word begin here, and was the last letter
+ * that counts cased. */
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     struct around around = { .after_letter = false };
@@ -194,9 +185,16 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
         around.rest = (struct jv_str){ s.s + i, s.n - i };
         if (up)
             put_upper(out, cp, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
+        else if (cp == DOTTED_I)
+            buf_puts(out, "i\xcc\x87");
+        else if (cp == SIGMA)
+            put_code_point(out, ends_word(&around) ? FINAL_SIGMA : SMALL_SIGMA);
         else
-            put_lower(out, cp, &around);
-        word_start = how == TEXT_WORDS ? is_gap(cp) : !is_cased(cp);
+            put_code_point(out, utf8proc_tolower((utf8proc_int32_t)cp));
+        /* The title filter begins words after spaces, dashes and opening brackets only. */
+        bool gap =
+            text_is_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<';
+        word_start = how == TEXT_WORDS ? gap : !is_cased(cp);
         if (up && how == TEXT_WORDS)
             around.after_letter = false; /* the filter lowers the rest of a word on its own */
         else if (!is_ignorable(cp))

@@ -14,6 +14,7 @@
 
 static struct jv load_value(struct jx *x, struct json_reader *r);
 
+/* Python distinguishes 1 and 1.0; so does the reader, by the spelling. */
 static struct jv load_number(struct jx *x, struct json_reader *r)
 {
     struct json_str raw;
@@ -38,55 +39,27 @@ static struct jv load_number(struct jx *x, struct json_reader *r)
     return v;
 }
 
-static struct jv load_array(struct jx *x, struct json_reader *r)
-{
-    struct jv list = jv_list_new(x);
-    json_begin_array(r);
-    while (!x->failed && json_next_item(r))
-        jv_push(x, list, load_value(x, r));
-    return list;
-}
-
-static struct jv load_object(struct jx *x, struct json_reader *r)
-{
-    struct jv dict = jv_dict_new(x);
-    struct json_str key;
-    json_begin_object(r);
-    while (!x->failed && json_next_key(r, &key)) {
-        struct jv name = jv_str_copy(x, key.s, key.n);
-        jv_put(x, dict, name, load_value(x, r));
-    }
-    return dict;
-}
-
-/* The numbers that Python reads and JSON does not have. */
-static bool load_nonfinite(struct json_reader *r, struct jv *out)
-{
-    static const struct {
-        const char *word;
-        double value;
-    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        size_t n = strlen(words[i].word);
-        if ((size_t)(r->end - r->p) < n || memcmp(r->p, words[i].word, n) != 0)
-            continue;
-        r->p += n;
-        *out = jv_float(words[i].value);
-        return true;
-    }
-    return false;
-}
-
 static struct jv load_value(struct jx *x, struct json_reader *r)
 {
     bool b = false;
     struct json_str s = { "", 0 };
-    struct jv number;
+    struct jv out;
+    static const struct {
+        const char *word;
+        double value;
+    } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
+    /* NaN and Infinity are no JSON, but Python writes and reads them. */
     enum json_kind kind = json_peek(r);
-    if (!r->failed && (kind == JSON_NUMBER || kind == JSON_NONE) && load_nonfinite(r, &number))
-        return number;
+    for (size_t i = 0; i < ARRAY_LEN(words) && !r->failed; i++) {
+        size_t n = strlen(words[i].word);
+        if ((kind == JSON_NUMBER || kind == JSON_NONE) && (size_t)(r->end - r->p) >= n &&
+            memcmp(r->p, words[i].word, n) == 0) {
+            r->p += n;
+            return jv_float(words[i].value);
+        }
+    }
     switch (kind) {
     case JSON_NULL:
         json_null(r);
@@ -99,15 +72,26 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     case JSON_STRING:
         return json_string(r, &s) ? jv_str_copy(x, s.s, s.n) : jv_undefined(NULL);
     case JSON_ARRAY:
-        return load_array(x, r);
+        out = jv_list_new(x);
+        json_begin_array(r);
+        while (!x->failed && json_next_item(r))
+            jv_push(x, out, load_value(x, r));
+        return out;
     case JSON_OBJECT:
-        return load_object(x, r);
+        out = jv_dict_new(x);
+        json_begin_object(r);
+        while (!x->failed && json_next_key(r, &s)) {
+            struct jv key = jv_str_copy(x, s.s, s.n); /* reading the value reuses s */
+            jv_put(x, out, key, load_value(x, r));
+        }
+        return out;
     default:
         json_skip(r); /* records what is wrong */
         return jv_undefined(NULL);
     }
 }
 
+/* A failure of the text is the caller's to judge; only memory and limits make x fail. */
 struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
 {
     struct json_reader r;
@@ -124,6 +108,9 @@ struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
 
 /* ---- writing ---- */
 
+/* Escapes as json.dumps(): short ones where they exist, \u00XX for other control characters, and
+ * with ensure_ascii \uXXXX, in pairs of surrogates beyond the BMP. 0x7f counts as non-ASCII only
+ * there. */
 static void dump_string(struct buf *out, struct jv_str s, bool ascii)
 {
     buf_putc(out, '"');
@@ -151,6 +138,7 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
     buf_putc(out, '"');
 }
 
+/* One call of jv_dump(): where to write and how. */
 struct dumper {
     struct jx *x;
     struct buf *out;
@@ -160,7 +148,8 @@ struct dumper {
 
 static void dump_value(struct dumper *d, struct jv v, int level);
 
-static void newline(struct dumper *d, int level)
+/* With an indent, each item begins a line of its own; without, nothing is written. */
+static void put_newline(struct dumper *d, int level)
 {
     if (d->how.indent < 0)
         return;
@@ -179,30 +168,20 @@ static void dump_list(struct dumper *d, struct jv v, int level)
     for (size_t i = 0; i < v.list->n && !d->x->failed; i++) {
         if (i > 0)
             buf_puts(d->out, d->item_sep);
-        newline(d, level + 1);
+        put_newline(d, level + 1);
         dump_value(d, v.list->items[i], level + 1);
     }
-    newline(d, level);
+    put_newline(d, level);
     buf_putc(d->out, ']');
 }
 
+/* By bytes, which is by code points, as Python's sort_keys. */
 static int compare_pairs(const void *a, const void *b)
 {
     const struct jv_pair *p = a, *q = b;
     size_t n = p->key.str.n < q->key.str.n ? p->key.str.n : q->key.str.n;
     int c = n ? memcmp(p->key.str.s, q->key.str.s, n) : 0;
     return c ? c : (p->key.str.n > q->key.str.n) - (p->key.str.n < q->key.str.n);
-}
-
-static void dump_key(struct dumper *d, struct jv key)
-{
-    if (key.kind == JV_STRING) {
-        dump_string(d->out, key.str, d->how.ascii);
-        return;
-    }
-    buf_putc(d->out, '"');
-    dump_value(d, key, 0);
-    buf_putc(d->out, '"');
 }
 
 static void dump_dict(struct dumper *d, struct jv v, int level)
@@ -213,6 +192,7 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
         buf_puts(d->out, "{}");
         return;
     }
+    /* Sorting needs one type of keys: they are compared as text. */
     if (d->how.sort_keys) {
         pairs = arena_memdup(d->x->arena, pairs, n * sizeof(*pairs));
         for (size_t i = 0; pairs && i < n; i++)
@@ -227,25 +207,22 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
     for (size_t i = 0; i < n && !d->x->failed; i++) {
         if (i > 0)
             buf_puts(d->out, d->item_sep);
-        newline(d, level + 1);
-        dump_key(d, pairs[i].key);
+        put_newline(d, level + 1);
+        if (pairs[i].key.kind == JV_STRING) {
+            dump_string(d->out, pairs[i].key.str, d->how.ascii);
+        } else { /* keys of JSON are strings: 1 becomes "1", None becomes "null" */
+            buf_putc(d->out, '"');
+            dump_value(d, pairs[i].key, 0);
+            buf_putc(d->out, '"');
+        }
         buf_puts(d->out, d->key_sep);
         dump_value(d, pairs[i].value, level + 1);
     }
-    newline(d, level);
+    put_newline(d, level);
     buf_putc(d->out, '}');
 }
 
-static void dump_float(struct dumper *d, double f)
-{
-    if (isnan(f))
-        buf_puts(d->out, "NaN");
-    else if (isinf(f))
-        buf_puts(d->out, f > 0 ? "Infinity" : "-Infinity");
-    else
-        jv_repr(d->x, d->out, jv_float(f));
-}
-
+/* The level bounds recursion, which matters for values that share parts; steps bound their size. */
 static void dump_value(struct dumper *d, struct jv v, int level)
 {
     if (!jx_step(d->x, 1))
@@ -270,7 +247,13 @@ static void dump_value(struct dumper *d, struct jv v, int level)
         jv_repr(d->x, d->out, v);
         break;
     case JV_FLOAT:
-        dump_float(d, v.f);
+        /* What JSON has no words for is written as Python writes it. */
+        if (isnan(v.f))
+            buf_puts(d->out, "NaN");
+        else if (isinf(v.f))
+            buf_puts(d->out, v.f > 0 ? "Infinity" : "-Infinity");
+        else
+            jv_repr(d->x, d->out, v);
         break;
     case JV_STRING:
         dump_string(d->out, v.str, d->how.ascii);

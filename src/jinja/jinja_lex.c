@@ -14,6 +14,8 @@
 #include "base/number.h"
 #include "base/utf8.h"
 
+/* Two modes: outside of tags everything is text up to the next "{{", "{%" or "{#"; inside, tokens.
+ * The source is owned by the arena, so that tokens may point into it. */
 struct lexer {
     struct jx *x;
     const char *p, *end;
@@ -22,7 +24,8 @@ struct lexer {
     struct jinja_tokens *out;
 };
 
-static void put(struct lexer *l, enum jinja_token_kind kind, const char *s, size_t n)
+/* Append a token; its text is borrowed from the source, which lives in the same arena. */
+static void push_token(struct lexer *l, enum jinja_token_kind kind, const char *s, size_t n)
 {
     struct jinja_tokens *t = l->out;
     if (t->n == t->cap) {
@@ -41,14 +44,16 @@ static void put(struct lexer *l, enum jinja_token_kind kind, const char *s, size
     t->items[t->n++] = (struct jinja_token){ .kind = kind, .line = l->line, .text = { s, n } };
 }
 
-static void advance(struct lexer *l, size_t n)
+/* The only way forward, so that line numbers are right. */
+static void advance_lexer(struct lexer *l, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         l->line += l->p[i] == '\n';
     l->p += n;
 }
 
-static bool fail(struct lexer *l, const char *what)
+/* Fail at the current line; false, always. */
+static bool fail_lexing(struct lexer *l, const char *what)
 {
     l->x->line = l->line;
     return jx_fail(l->x, "%s", what);
@@ -60,6 +65,7 @@ static bool looking_at(const struct lexer *l, const char *s)
     return (size_t)(l->end - l->p) >= n && memcmp(l->p, s, n) == 0;
 }
 
+/* White space of Unicode, as the reference's \s. */
 static void skip_space(struct lexer *l)
 {
     while (l->p < l->end) {
@@ -67,7 +73,7 @@ static void skip_space(struct lexer *l)
         int n = utf8_decode(l->p, (size_t)(l->end - l->p), &cp);
         if (n == 0 || !text_is_space(cp))
             break;
-        advance(l, (size_t)n);
+        advance_lexer(l, (size_t)n);
     }
 }
 
@@ -78,6 +84,7 @@ static void put_text(struct lexer *l, const char *s, size_t n, char tag, char si
     if (sign == '-') {
         text = text_trim(text, NULL, false, true);
     } else if (sign != '+' && (tag == '%' || tag == '#')) {
+        /* lstrip_blocks: only blanks between the start of the line and the tag. */
         size_t line = n;
         while (line > 0 && s[line - 1] != '\n')
             line--;
@@ -86,45 +93,25 @@ static void put_text(struct lexer *l, const char *s, size_t n, char tag, char si
             text.n = line;
     }
     if (text.n > 0)
-        put(l, TOK_TEXT, text.s, text.n);
+        push_token(l, TOK_TEXT, text.s, text.n);
 }
 
 /* After a tag's closing marker of `len` bytes; trims what follows by its sign. */
 static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
 {
-    advance(l, len);
+    advance_lexer(l, len);
     l->line_starting = false;
     if (sign == '-') {
         const char *before = l->p;
         skip_space(l);
         l->line_starting = l->p > before && l->p[-1] == '\n';
     } else if (sign != '+' && trim_newline && l->p < l->end && *l->p == '\n') {
-        advance(l, 1);
+        advance_lexer(l, 1);
         l->line_starting = true;
     }
 }
 
-static bool skip_comment(struct lexer *l)
-{
-    const char *start = l->p;
-    while (l->p < l->end && !looking_at(l, "#}"))
-        advance(l, 1);
-    if (l->p >= l->end)
-        return fail(l, "comment is not closed");
-    char sign = l->p > start ? l->p[-1] : 0; /* {#-#} has one sign, not two */
-    close_tag(l, 2, sign == '-' || sign == '+' ? sign : 0, true);
-    return true;
-}
-
 /* ---- inside tags ---- */
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 /* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. */
 static int64_t read_hex(const char *s, size_t n, size_t digits)
@@ -133,15 +120,18 @@ static int64_t read_hex(const char *s, size_t n, size_t digits)
     if (n < digits)
         return -1;
     for (size_t i = 0; i < digits; i++) {
-        int h = hex_value(s[i]);
-        if (h < 0)
+        static const char hex[] = "0123456789abcdef";
+        const char *digit = s[i] ? strchr(hex, tolower((unsigned char)s[i])) : NULL;
+        if (!digit)
             return -1;
-        v = v * 16 + h;
+        v = v * 16 + (digit - hex);
     }
     return v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? -1 : v;
 }
 
-static size_t escape(struct buf *out, const char *s, size_t n)
+/* Undo one escape at s, the byte after the backslash; returns how many bytes it took. An escaped
+ * newline vanishes; what Python does not know stays as it was written. */
+static size_t put_escape(struct buf *out, const char *s, size_t n)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
     const char *simple = s[0] ? strchr(from, s[0]) : NULL;
@@ -175,14 +165,15 @@ static bool lex_string(struct lexer *l)
     char quote = *l->p;
     const char *s = l->p + 1, *e = s;
     bool plain = true;
+    /* Find the end first: most strings have no escapes and are borrowed as they are. */
     while (e < l->end && *e != quote) {
         plain = plain && *e != '\\';
         e += *e == '\\' && e + 1 < l->end ? 2 : 1;
     }
     if (e >= l->end)
-        return fail(l, "string is not closed");
+        return fail_lexing(l, "string is not closed");
     if (plain) {
-        put(l, TOK_STRING, s, (size_t)(e - s));
+        push_token(l, TOK_STRING, s, (size_t)(e - s));
     } else {
         struct buf b;
         buf_init(&b, (size_t)(e - s) + 1);
@@ -190,15 +181,17 @@ static bool lex_string(struct lexer *l)
             if (*q != '\\')
                 buf_putc(&b, *q++);
             else
-                q += 1 + escape(&b, q + 1, (size_t)(e - q - 1));
+                q += 1 + put_escape(&b, q + 1, (size_t)(e - q - 1));
         }
         struct jv v = jv_from_buf(l->x, &b);
-        put(l, TOK_STRING, v.str.s, v.str.n);
+        push_token(l, TOK_STRING, v.str.s, v.str.n);
     }
-    advance(l, (size_t)(e + 1 - l->p));
+    advance_lexer(l, (size_t)(e + 1 - l->p));
     return !l->x->failed;
 }
 
+/* INT = digits with underscores; FLOAT needs digits after the point, so that "1.x" is an attribute
+ * of 1, and may have an exponent. */
 static bool lex_number(struct lexer *l)
 {
     const char *e = l->p;
@@ -227,8 +220,8 @@ static bool lex_number(struct lexer *l)
             text[n++] = *q;
     text[n] = 0;
     if (n + 1 == sizeof(text))
-        return fail(l, "number is too long");
-    put(l, real ? TOK_FLOAT : TOK_INT, l->p, (size_t)(e - l->p));
+        return fail_lexing(l, "number is too long");
+    push_token(l, real ? TOK_FLOAT : TOK_INT, l->p, (size_t)(e - l->p));
     if (l->x->failed)
         return false;
     errno = 0;
@@ -237,17 +230,20 @@ static bool lex_number(struct lexer *l)
         number_read(text, &v); /* infinite where it is too large, as in the reference */
     l->out->items[l->out->n - 1].value = real ? jv_float(v) : jv_int(strtoll(text, NULL, 10));
     if (errno == ERANGE && !real)
-        return fail(l, "integer is too large");
-    advance(l, (size_t)(e - l->p));
+        return fail_lexing(l, "integer is too large");
+    advance_lexer(l, (size_t)(e - l->p));
     return true;
 }
 
+/* Any byte beyond ASCII may be part of a name: the source is known to be UTF-8, and no operator is
+ * beyond ASCII. */
 static bool is_name_byte(char c, bool first)
 {
     return isalpha((unsigned char)c) || c == '_' || (unsigned char)c >= 0x80 ||
            (!first && isdigit((unsigned char)c));
 }
 
+/* Two-character operators first. Brackets are counted, because "}}" may close two dicts. */
 static bool lex_operator(struct lexer *l, int *nesting)
 {
     static const char *const two[] = { "==", "!=", "<=", ">=", "//", "**" };
@@ -256,13 +252,13 @@ static bool lex_operator(struct lexer *l, int *nesting)
         if (looking_at(l, two[i]))
             n = 2;
     if (n == 1 && (!*l->p || !strchr("+-*/%~()[]{}<>=.,:|;", *l->p)))
-        return fail(l, "unexpected character");
+        return fail_lexing(l, "unexpected character");
     if (strchr("([{", *l->p))
         ++*nesting;
     if (strchr(")]}", *l->p))
         --*nesting;
-    put(l, TOK_OP, l->p, n);
-    advance(l, n);
+    push_token(l, TOK_OP, l->p, n);
+    advance_lexer(l, n);
     return true;
 }
 
@@ -274,11 +270,13 @@ static bool lex_tag(struct lexer *l, bool block)
     while (!l->x->failed) {
         skip_space(l);
         if (l->p >= l->end)
-            return fail(l, "tag is not closed");
+            return fail_lexing(l, "tag is not closed");
+        /* "-%}" and "+%}" close a tag, but "{{ a +}}" does not: a plus is an operator there. */
         bool sign = l->p + 2 < l->end && (*l->p == '-' || (block && *l->p == '+')) &&
                     memcmp(l->p + 1, close, 2) == 0;
+        /* "{{ {'a': {}}}}" would otherwise end too early. */
         if (nesting <= 0 && (sign || looking_at(l, close))) {
-            put(l, block ? TOK_BLOCK_END : TOK_VAR_END, l->p, 0);
+            push_token(l, block ? TOK_BLOCK_END : TOK_VAR_END, l->p, 0);
             close_tag(l, sign ? 3 : 2, sign ? *l->p : 0, block);
             return true;
         }
@@ -286,8 +284,8 @@ static bool lex_tag(struct lexer *l, bool block)
             const char *e = l->p;
             while (e < l->end && is_name_byte(*e, false))
                 e++;
-            put(l, TOK_NAME, l->p, (size_t)(e - l->p));
-            advance(l, (size_t)(e - l->p));
+            push_token(l, TOK_NAME, l->p, (size_t)(e - l->p));
+            advance_lexer(l, (size_t)(e - l->p));
         } else if (isdigit((unsigned char)*l->p)) {
             lex_number(l);
         } else if (*l->p == '"' || *l->p == '\'') {
@@ -302,54 +300,57 @@ static bool lex_tag(struct lexer *l, bool block)
 /* At "{%": if it is {% raw %}, take the text up to {% endraw %}; false otherwise. */
 static bool lex_raw(struct lexer *l)
 {
+    /* Look ahead with a copy; only if all of it matches does the lexer move. */
     struct lexer probe = *l;
-    advance(&probe, 2);
+    advance_lexer(&probe, 2);
     if (probe.p < probe.end && (*probe.p == '-' || *probe.p == '+'))
-        advance(&probe, 1);
+        advance_lexer(&probe, 1);
     skip_space(&probe);
     if (!looking_at(&probe, "raw"))
         return false;
-    advance(&probe, 3);
+    advance_lexer(&probe, 3);
     skip_space(&probe);
     bool sign = probe.p < probe.end && (*probe.p == '-' || *probe.p == '+');
     if (sign)
-        advance(&probe, 1);
+        advance_lexer(&probe, 1);
     if (!looking_at(&probe, "%}"))
         return false;
     char mark = sign ? probe.p[-1] : 0;
     *l = probe;
     close_tag(l, 2, mark, true);
     const char *start = l->p;
+    /* No tag but endraw counts in here, and white space control applies to it as to any tag. */
     while (l->p < l->end) {
         struct lexer q = *l;
         if (looking_at(&q, "{%")) {
-            advance(&q, 2);
+            advance_lexer(&q, 2);
             char before = q.p < q.end ? *q.p : 0;
             if (before == '-' || before == '+')
-                advance(&q, 1);
+                advance_lexer(&q, 1);
             skip_space(&q);
             if (looking_at(&q, "endraw")) {
                 put_text(l, start, (size_t)(l->p - start), '%', before);
-                advance(&q, 6);
+                advance_lexer(&q, 6);
                 skip_space(&q);
                 char after = q.p < q.end ? *q.p : 0;
                 if (after == '-' || after == '+')
-                    advance(&q, 1);
+                    advance_lexer(&q, 1);
                 *l = q;
                 if (!looking_at(l, "%}"))
-                    return fail(l, "endraw is not closed");
+                    return fail_lexing(l, "endraw is not closed");
                 close_tag(l, 2, after, true);
                 return true;
             }
         }
-        advance(l, 1);
+        advance_lexer(l, 1);
     }
-    return fail(l, "raw block is not closed");
+    return fail_lexing(l, "raw block is not closed");
 }
 
-/* The source with LF line ends and without its last newline. */
-static struct jv normalise(struct jx *x, const char *source, size_t n)
+void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
 {
+    /* Line ends become LF, and the last newline of the source goes (keep_trailing_newline is off
+     * in the reference engine). */
     struct buf b;
     buf_init(&b, n + 1);
     for (size_t i = 0; i < n; i++) {
@@ -362,12 +363,7 @@ static struct jv normalise(struct jx *x, const char *source, size_t n)
     }
     if (b.len > 0 && b.data[b.len - 1] == '\n')
         b.len--;
-    return jv_from_buf(x, &b);
-}
-
-void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
-{
-    struct jv text = normalise(x, source, n);
+    struct jv text = jv_from_buf(x, &b);
     struct lexer l = { .x = x,
                        .p = text.str.s,
                        .end = text.str.s + text.str.n,
@@ -378,14 +374,16 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         jx_fail(x, "template is not valid UTF-8");
     const char *start = l.p;
     while (!x->failed && l.p < l.end) {
+        /* Text up to the next tag is collected in one token. */
         char tag = l.p + 1 < l.end && *l.p == '{' ? l.p[1] : 0;
         if (tag != '{' && tag != '%' && tag != '#') {
-            advance(&l, 1);
+            advance_lexer(&l, 1);
             continue;
         }
         char sign = l.p + 2 < l.end && (l.p[2] == '-' || l.p[2] == '+') ? l.p[2] : 0;
         if (tag == '{' && sign == '+') /* {{+ is an expression with a plus */
             sign = 0;
+        /* The sign of a tag decides about the text before it, so the text is written only now. */
         put_text(&l, start, (size_t)(l.p - start), tag, sign);
         if (tag == '%' && lex_raw(&l)) {
             start = l.p;
@@ -394,14 +392,25 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         if (x->failed)
             break;
         if (tag != '#')
-            put(&l, tag == '{' ? TOK_VAR_BEGIN : TOK_BLOCK_BEGIN, l.p, 0);
-        advance(&l, sign ? 3 : 2);
-        if (tag == '#' ? !skip_comment(&l) : !lex_tag(&l, tag == '%'))
+            push_token(&l, tag == '{' ? TOK_VAR_BEGIN : TOK_BLOCK_BEGIN, l.p, 0);
+        advance_lexer(&l, sign ? 3 : 2);
+        if (tag == '#') {
+            const char *body = l.p;
+            while (l.p < l.end && !looking_at(&l, "#}"))
+                advance_lexer(&l, 1);
+            if (l.p >= l.end) {
+                fail_lexing(&l, "comment is not closed");
+                break;
+            }
+            char last = l.p > body ? l.p[-1] : 0; /* {#-#} has one sign, not two */
+            close_tag(&l, 2, last == '-' || last == '+' ? last : 0, true);
+        } else if (!lex_tag(&l, tag == '%')) {
             break;
+        }
         start = l.p;
     }
     if (!x->failed && l.p > start)
-        put(&l, TOK_TEXT, start, (size_t)(l.p - start));
-    put(&l, TOK_EOF, "", 0);
+        push_token(&l, TOK_TEXT, start, (size_t)(l.p - start));
+    push_token(&l, TOK_EOF, "", 0);
     x->line = 0;
 }

@@ -8,6 +8,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
+/* name: split and rsplit, for example, are one function, told apart by the first letter. */
 typedef struct jv method_fn(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args);
 
@@ -21,12 +22,14 @@ static struct jv_str want_text(struct jx *x, const struct jinja_args *args, size
     return (struct jv_str){ "", 0 };
 }
 
+/* An argument that is no integer counts as absent. */
 static int64_t int_arg(const struct jinja_args *args, size_t i, const char *name, int64_t missing)
 {
     struct jv v = jinja_arg(args, i, name, jv_int(missing));
     return v.kind == JV_INT ? v.i : missing;
 }
 
+/* Items are printed as {{ item }} would be. */
 struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
 {
     struct buf b;
@@ -40,7 +43,7 @@ struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
 }
 
 /* `to` before each character and at the end, max times. */
-static struct jv spread(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
+static struct jv replace_empty(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
 {
     struct buf b;
     size_t at = 0;
@@ -64,8 +67,10 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     struct buf b;
     size_t at = 0;
     buf_init(&b, x->arena->max);
+    /* Python's rule: an empty text is found before every character and at the end. */
     if (from.n == 0)
-        return spread(x, s, to, max);
+        return replace_empty(x, s, to, max);
+    /* A search is paid for at its worst case before it begins. */
     jx_step(x, text_find_steps(s, from));
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);
@@ -80,7 +85,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
 }
 
 /* Bytes at the front of s that are all white space, or all not. */
-static size_t span(struct jv_str s, bool space)
+static size_t measure_run(struct jv_str s, bool space)
 {
     size_t n = 0;
     while (n < s.n) {
@@ -101,7 +106,7 @@ static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
         s = text_trim(s, NULL, true, false);
         if (s.n == 0 || !jx_step(x, 1))
             break;
-        size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : span(s, false);
+        size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : measure_run(s, false);
         jv_push(x, out, jv_strn(s.s, n));
         s.s += n;
         s.n -= n;
@@ -124,15 +129,8 @@ static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
     return out;
 }
 
-static void reverse_list(struct jv list)
-{
-    for (size_t i = 0, n = list.list->n; i < n / 2; i++) {
-        struct jv t = list.list->items[i];
-        list.list->items[i] = list.list->items[n - 1 - i];
-        list.list->items[n - 1 - i] = t;
-    }
-}
-
+/* Without a separator, words between white space; with one, pieces between its occurrences, so that
+ * an empty text gives one empty piece. */
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right)
 {
     if (sep.kind != JV_STRING)
@@ -159,13 +157,16 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
             s.n -= after;
         }
     }
-    if (from_right && !x->failed)
-        reverse_list(out);
+    for (size_t i = 0, m = from_right && !x->failed ? out.list->n : 0; i < m / 2; i++) {
+        struct jv t = out.list->items[i]; /* pieces were found from the right: reverse them */
+        out.list->items[i] = out.list->items[m - 1 - i];
+        out.list->items[m - 1 - i] = t;
+    }
     return out;
 }
 
-static struct jv m_split(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_split(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv sep = jinja_arg(args, 0, "sep", jv_none());
     return jinja_split(x, self.str, sep, int_arg(args, 1, "maxsplit", -1), name.s[0] == 'r');
@@ -183,6 +184,7 @@ static size_t line_break(struct jv_str s)
     return len && breaks ? (size_t)len : 0;
 }
 
+/* Line ends of Python's str.splitlines(): more than LF and CR, and CR LF is one. */
 struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
 {
     struct jv out = jv_list_new(x);
@@ -197,16 +199,17 @@ struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
     return out;
 }
 
-static struct jv m_splitlines(struct jx *x, struct jv self, struct jv_str name,
-                              const struct jinja_args *args)
+static struct jv method_splitlines(struct jx *x, struct jv self, struct jv_str name,
+                                   const struct jinja_args *args)
 {
     (void)name;
     bool keep = jv_truth(jinja_arg(args, 0, "keepends", jv_bool(false)));
     return jinja_splitlines(x, self.str, keep);
 }
 
-static struct jv m_strip(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+/* strip, lstrip, rstrip: chars is a set of characters, not a prefix. */
+static struct jv method_strip(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv chars = jinja_arg(args, 0, "chars", jv_none());
     char *set = chars.kind == JV_STRING ? arena_strndup(x->arena, chars.str.s, chars.str.n) : NULL;
@@ -217,8 +220,8 @@ static struct jv m_strip(struct jx *x, struct jv self, struct jv_str name,
 }
 
 /* startswith and endswith take one string or a tuple of them. */
-static struct jv m_edge(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     struct jv what = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     struct jv one[1] = { what };
@@ -230,6 +233,7 @@ static struct jv m_edge(struct jx *x, struct jv self, struct jv_str name,
             break;
         }
         struct jv_str s = self.str, w = items[i].str;
+        /* A text longer than ours cannot match; the address is then only computed, not read. */
         const char *from = name.s[0] == 's' ? s.s : s.s + s.n - (w.n <= s.n ? w.n : 0);
         if (w.n <= s.n && memcmp(from, w.s, w.n) == 0)
             return jv_bool(true);
@@ -237,8 +241,9 @@ static struct jv m_edge(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(false);
 }
 
-static struct jv m_case(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+/* upper, lower, title and capitalize, by their first letter. */
+static struct jv method_case(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)args;
     struct buf b;
@@ -251,18 +256,20 @@ static struct jv m_case(struct jx *x, struct jv self, struct jv_str name,
     return jv_from_buf(x, &b);
 }
 
-static struct jv m_replace(struct jx *x, struct jv self, struct jv_str name,
-                           const struct jinja_args *args)
+static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name,
+                                const struct jinja_args *args)
 {
     (void)name;
+    /* Both must be strings; a third argument limits the number of replacements. */
     struct jv_str from = want_text(x, args, 0), to = want_text(x, args, 1);
     if (x->failed)
         return jv_undefined(NULL);
     return jinja_replace(x, self.str, from, to, int_arg(args, 2, "count", -1));
 }
 
-static struct jv m_find(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+/* Positions are in code points, as Python counts. */
+static struct jv method_find(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     struct jv_str what = want_text(x, args, 0);
     if (!jx_step(x, text_find_steps(self.str, what)))
@@ -273,12 +280,13 @@ static struct jv m_find(struct jx *x, struct jv self, struct jv_str name,
     return jv_int((int64_t)text_length((struct jv_str){ self.str.s, at }));
 }
 
-static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)name;
     int64_t count = 0;
     struct jv_str what = want_text(x, args, 0);
+    /* As often as an empty text is found. */
     if (what.n == 0)
         return jv_int((int64_t)text_length(self.str) + 1);
     jx_step(x, text_find_steps(self.str, what));
@@ -290,11 +298,12 @@ static struct jv m_count(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
-static struct jv m_join(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)name;
     struct jv list = jv_iterate(x, jinja_arg(args, 0, NULL, jv_undefined("argument")));
+    /* Unlike the filter, the method takes strings only. */
     for (size_t i = 0; !x->failed && i < list.list->n; i++)
         if (list.list->items[i].kind != JV_STRING)
             jx_fail(x, "join: item %zu is not a string but %s", i,
@@ -302,8 +311,9 @@ static struct jv m_join(struct jx *x, struct jv self, struct jv_str name,
     return x->failed ? jv_undefined(NULL) : jinja_join(x, self.str, list);
 }
 
-static struct jv m_remove(struct jx *x, struct jv self, struct jv_str name,
-                          const struct jinja_args *args)
+/* The text without a prefix or suffix; as it is when it has none. */
+static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
+                               const struct jinja_args *args)
 {
     struct jv_str s = self.str, w = want_text(x, args, 0);
     bool prefix = jinja_same(name, "removeprefix");
@@ -312,8 +322,10 @@ static struct jv m_remove(struct jx *x, struct jv self, struct jv_str name,
     return jv_strn(prefix ? s.s + w.n : s.s, s.n - w.n);
 }
 
-static struct jv m_partition(struct jx *x, struct jv self, struct jv_str name,
-                             const struct jinja_args *args)
+/* A tuple of three: before, separator, after. Not found: the whole text is first (partition) or
+ * last (rpartition). */
+static struct jv method_partition(struct jx *x, struct jv self, struct jv_str name,
+                                  const struct jinja_args *args)
 {
     bool right = name.s[0] == 'r';
     struct jv_str s = self.str, sep = want_text(x, args, 0);
@@ -336,36 +348,31 @@ static struct jv m_partition(struct jx *x, struct jv self, struct jv_str name,
     return out;
 }
 
-static bool class_is(uint32_t cp, struct jv_str name)
-{
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    bool letter = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
-    bool digit = c == UTF8PROC_CATEGORY_ND;
-    if (jinja_same(name, "isspace"))
-        return text_is_space(cp);
-    if (jinja_same(name, "isalpha"))
-        return letter;
-    if (jinja_same(name, "isalnum"))
-        return letter || digit;
-    return digit;
-}
-
-static struct jv m_class(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+/* True for a text of at least one character, all of the class. */
+static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)args;
     for (size_t i = 0; i < self.str.n && jx_step(x, 1);) {
-        uint32_t cp;
+        uint32_t cp = 0;
         int n = utf8_decode(self.str.s + i, self.str.n - i, &cp);
-        if (n == 0 || !class_is(cp, name))
+        utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+        bool letter = c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+        bool digit = c == UTF8PROC_CATEGORY_ND;
+        bool belongs = jinja_same(name, "isspace")   ? text_is_space(cp)
+                       : jinja_same(name, "isalpha") ? letter
+                       : jinja_same(name, "isalnum") ? letter || digit
+                                                     : digit;
+        if (n == 0 || !belongs)
             return jv_bool(false);
         i += (size_t)n;
     }
     return jv_bool(self.str.n > 0);
 }
 
-static struct jv m_items(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+/* items, keys and values: views, which loops may walk but subscripts may not enter. */
+static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     (void)args;
     struct jv out = jv_list_new(x);
@@ -390,17 +397,18 @@ static struct jv m_items(struct jx *x, struct jv self, struct jv_str name,
     return out;
 }
 
-static struct jv m_get(struct jx *x, struct jv self, struct jv_str name,
-                       const struct jinja_args *args)
+static struct jv method_get(struct jx *x, struct jv self, struct jv_str name,
+                            const struct jinja_args *args)
 {
     (void)name;
     (void)x;
+    /* None when absent, not undefined: {{ d.get('x') }} prints None. */
     struct jv *v = jv_find(self, jinja_arg(args, 0, NULL, jv_none()));
     return v ? *v : jinja_arg(args, 1, "default", jv_none());
 }
 
-static struct jv m_copy(struct jx *x, struct jv self, struct jv_str name,
-                        const struct jinja_args *args)
+static struct jv method_copy(struct jx *x, struct jv self, struct jv_str name,
+                             const struct jinja_args *args)
 {
     (void)name;
     (void)args;
@@ -408,14 +416,15 @@ static struct jv m_copy(struct jx *x, struct jv self, struct jv_str name,
     return self; /* values never change, so a copy cannot be told apart */
 }
 
-static struct jv m_index(struct jx *x, struct jv self, struct jv_str name,
-                         const struct jinja_args *args)
+static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
+                              const struct jinja_args *args)
 {
     struct jv what = jinja_arg(args, 0, NULL, jv_undefined("argument"));
     int64_t count = 0;
     for (size_t i = 0; i < self.list->n && jx_step(x, 1); i++) {
         if (!jv_equal_steps(x, self.list->items[i], what))
             continue;
+        /* index and count share the walk. */
         if (name.s[0] == 'i')
             return jv_int((int64_t)i);
         count++;
@@ -425,47 +434,51 @@ static struct jv m_index(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
+/* A method refuses more arguments than it knows, so that nothing is silently ignored. */
 struct method {
     const char *name;
     method_fn *fn;
     size_t args; /* at most */
 };
 
-static const struct method string_methods[] = { { "split", m_split, 2 },
-                                                { "rsplit", m_split, 2 },
-                                                { "splitlines", m_splitlines, 1 },
-                                                { "strip", m_strip, 1 },
-                                                { "lstrip", m_strip, 1 },
-                                                { "rstrip", m_strip, 1 },
-                                                { "startswith", m_edge, 1 },
-                                                { "endswith", m_edge, 1 },
-                                                { "lower", m_case, 0 },
-                                                { "upper", m_case, 0 },
-                                                { "title", m_case, 0 },
-                                                { "capitalize", m_case, 0 },
-                                                { "replace", m_replace, 3 },
-                                                { "find", m_find, 1 },
-                                                { "rfind", m_find, 1 },
-                                                { "count", m_count, 1 },
-                                                { "join", m_join, 1 },
-                                                { "removeprefix", m_remove, 1 },
-                                                { "removesuffix", m_remove, 1 },
-                                                { "partition", m_partition, 1 },
-                                                { "rpartition", m_partition, 1 },
-                                                { "isdigit", m_class, 0 },
-                                                { "isnumeric", m_class, 0 },
-                                                { "isdecimal", m_class, 0 },
-                                                { "isalpha", m_class, 0 },
-                                                { "isalnum", m_class, 0 },
-                                                { "isspace", m_class, 0 },
+static const struct method string_methods[] = { { "split", method_split, 2 },
+                                                { "rsplit", method_split, 2 },
+                                                { "splitlines", method_splitlines, 1 },
+                                                { "strip", method_strip, 1 },
+                                                { "lstrip", method_strip, 1 },
+                                                { "rstrip", method_strip, 1 },
+                                                { "startswith", method_edge, 1 },
+                                                { "endswith", method_edge, 1 },
+                                                { "lower", method_case, 0 },
+                                                { "upper", method_case, 0 },
+                                                { "title", method_case, 0 },
+                                                { "capitalize", method_case, 0 },
+                                                { "replace", method_replace, 3 },
+                                                { "find", method_find, 1 },
+                                                { "rfind", method_find, 1 },
+                                                { "count", method_count, 1 },
+                                                { "join", method_join, 1 },
+                                                { "removeprefix", method_remove, 1 },
+                                                { "removesuffix", method_remove, 1 },
+                                                { "partition", method_partition, 1 },
+                                                { "rpartition", method_partition, 1 },
+                                                { "isdigit", method_class, 0 },
+                                                { "isnumeric", method_class, 0 },
+                                                { "isdecimal", method_class, 0 },
+                                                { "isalpha", method_class, 0 },
+                                                { "isalnum", method_class, 0 },
+                                                { "isspace", method_class, 0 },
                                                 { NULL, NULL, 0 } };
-static const struct method dict_methods[] = { { "items", m_items, 0 },  { "keys", m_items, 0 },
-                                              { "values", m_items, 0 }, { "get", m_get, 2 },
-                                              { "copy", m_copy, 0 },    { NULL, NULL, 0 } };
-static const struct method list_methods[] = {
-    { "index", m_index, 1 }, { "count", m_index, 1 }, { "copy", m_copy, 0 }, { NULL, NULL, 0 }
+static const struct method dict_methods[] = {
+    { "items", method_items, 0 }, { "keys", method_items, 0 }, { "values", method_items, 0 },
+    { "get", method_get, 2 },     { "copy", method_copy, 0 },  { NULL, NULL, 0 }
 };
+static const struct method list_methods[] = { { "index", method_index, 1 },
+                                              { "count", method_index, 1 },
+                                              { "copy", method_copy, 0 },
+                                              { NULL, NULL, 0 } };
 
+/* Methods by type; views and numbers have none. */
 static const struct method *find_method(struct jv v, struct jv_str name)
 {
     const struct method *m = v.kind == JV_STRING              ? string_methods
@@ -483,6 +496,7 @@ bool jinja_has_method(struct jv v, struct jv_str name)
     return find_method(v, name) != NULL;
 }
 
+/* Every method may read all of its text: one step for 64 bytes. */
 struct jv jinja_call_method(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args)
 {

@@ -31,6 +31,7 @@ static bool plain_text(struct jv_str s, char out[NUMBER_TEXT])
     return n > 0;
 }
 
+/* ASCII digits; isdigit() does not depend on the locale. */
 static const char *skip_digits(const char *s)
 {
     while (isdigit((unsigned char)*s))
@@ -43,6 +44,7 @@ static const char *skip_sign(const char *s)
     return *s == '+' || *s == '-' ? s + 1 : s;
 }
 
+/* None: no integer. Beyond 64 bits the digits are kept, without leading zeros, and only printed. */
 static struct jv parse_int(struct jx *x, const char *s)
 {
     const char *digits = skip_sign(s);
@@ -64,6 +66,8 @@ static struct jv parse_int(struct jx *x, const char *s)
     return v;
 }
 
+/* [sign] digits [. digits] [e [sign] digits], where one of the two groups of digits may be missing;
+ * inf, infinity and nan in any case. */
 static struct jv parse_float(const char *s)
 {
     const char *body = skip_sign(s), *e = skip_digits(body), *point = e;
@@ -98,6 +102,8 @@ struct jv jinja_parse_number(struct jx *x, struct jv_str s, bool real)
     return v.kind == JV_NONE ? parse_float(text) : v;
 }
 
+/* Rounding of decimal digits must look at the exact binary value: round(2.675, 2) is 2.67. printf()
+ * does; multiplying by a power of ten does not. Ties go to even. */
 struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv method)
 {
     bool up = jv_is(method, "ceil"), down = jv_is(method, "floor");

@@ -11,6 +11,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
+/* Positional arguments win over keywords of the same meaning. */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing)
 {
     if (i < args->n)
@@ -27,6 +28,7 @@ struct jv jinja_fail_undefined(struct jx *x, struct jv v)
     return jv_undefined(NULL);
 }
 
+/* Something undefined is the likelier cause, and its name helps more than its type. */
 static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct jv b)
 {
     if (a.kind == JV_UNDEFINED || b.kind == JV_UNDEFINED)
@@ -35,7 +37,8 @@ static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct 
     return jv_undefined(NULL);
 }
 
-static struct jv concat(struct jx *x, struct jv_str a, struct jv_str b)
+/* The operators + and ~ on text. */
+static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
         return jv_undefined(NULL);
@@ -51,7 +54,9 @@ static struct jv concat(struct jx *x, struct jv_str a, struct jv_str b)
     return jv_strn(s, a.n + b.n);
 }
 
-static struct jv repeat(struct jx *x, struct jv v, int64_t times)
+/* "ab" * 3 and [1] * 3. Zero and negative counts give an empty value; steps and the arena's limit
+ * bound large ones. */
+static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
 {
     struct buf b;
     struct jv out;
@@ -70,19 +75,8 @@ static struct jv repeat(struct jx *x, struct jv v, int64_t times)
     return out;
 }
 
-static struct jv concat_lists(struct jx *x, struct jv a, struct jv b)
-{
-    struct jv out = jv_list_new(x);
-    for (size_t i = 0; i < a.list->n && jx_step(x, 1); i++)
-        jv_push(x, out, a.list->items[i]);
-    for (size_t i = 0; i < b.list->n && jx_step(x, 1); i++)
-        jv_push(x, out, b.list->items[i]);
-    if (!x->failed)
-        out.kind = a.kind;
-    return out;
-}
-
-static struct jv overflow(struct jx *x)
+/* Python would go on with a larger integer; a template that gets here is not doing chat. */
+static struct jv fail_overflow(struct jx *x)
 {
     jx_fail(x, "integer overflow");
     return jv_undefined(NULL);
@@ -98,6 +92,8 @@ static struct jv float_power(struct jx *x, double a, double b)
     return jv_undefined(NULL);
 }
 
+/* By repeated multiplication, which overflows after at most 63 rounds unless a is 0, 1 or -1; a
+ * step per round bounds those. */
 static struct jv int_power(struct jx *x, int64_t a, int64_t b)
 {
     if (b < 0)
@@ -105,13 +101,14 @@ static struct jv int_power(struct jx *x, int64_t a, int64_t b)
     int64_t out = 1;
     for (; b > 0; b--) {
         if (__builtin_mul_overflow(out, a, &out) || !jx_step(x, 1))
-            return overflow(x);
+            return fail_overflow(x);
         if (out == 0 || (out == 1 && a == 1))
             break;
     }
     return jv_int(out);
 }
 
+/* Checked arithmetic of the compiler: signed overflow would be undefined. */
 static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
 {
     int64_t out = 0;
@@ -133,31 +130,20 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
             jx_fail(x, "division by zero");
             return jv_undefined(NULL);
         }
+        /* INT64_MIN / -1 overflows, and traps on some machines. */
         if (b == -1)
-            return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? overflow(x) : jv_int(-a);
+            return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? fail_overflow(x) : jv_int(-a);
         out = op == OP_MOD ? a % b : a / b;
+        /* C rounds toward zero, Python down: the two differ when signs differ. */
         if (a % b != 0 && (a < 0) != (b < 0))
             out = op == OP_MOD ? out + b : out - 1;
     }
-    return over ? overflow(x) : jv_int(out);
-}
-
-/* Python's: the remainder has the sign of b, and the quotient is the integer that fits it. */
-static double float_mod(double a, double b, double *quotient)
-{
-    double m = fmod(a, b), q = (a - m) / b;
-    if (m == 0)
-        m = copysign(0, b);
-    else if ((m < 0) != (b < 0)) {
-        m += b;
-        q -= 1;
-    }
-    *quotient = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
-    return m;
+    return over ? fail_overflow(x) : jv_int(out);
 }
 
 static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
 {
+    /* Python raises here, where C gives infinity. */
     if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD)) {
         jx_fail(x, "division by zero");
         return jv_undefined(NULL);
@@ -173,13 +159,23 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
         return jv_float(a / b);
     case OP_POW:
         return float_power(x, a, b);
-    default: {
-        double quotient, m = float_mod(a, b, &quotient);
-        return jv_float(op == OP_MOD ? m : quotient);
+    default:
+        break;
     }
+    /* a = q * b + m with an integer q, where m has the sign of b; fmod() gives it the sign of a.
+     * q is rounded to the integer that it must be, because (a - m) / b is not exact. */
+    double m = fmod(a, b), q = (a - m) / b;
+    if (m == 0)
+        m = copysign(0, b);
+    else if ((m < 0) != (b < 0)) {
+        m += b;
+        q -= 1;
     }
+    q = q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
+    return jv_float(op == OP_MOD ? m : q);
 }
 
+/* Numbers first; a bool counts as 0 or 1. "/" always gives a float, "~" always text. */
 struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
     static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**", "~" };
@@ -187,7 +183,7 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return jv_undefined(NULL);
     if (op == OP_CONCAT) {
         struct jv left = jv_to_str(x, a), right = jv_to_str(x, b);
-        return x->failed ? jv_undefined(NULL) : concat(x, left.str, right.str);
+        return x->failed ? jv_undefined(NULL) : concat_text(x, left.str, right.str);
     }
     if (jv_is_number(a) && jv_is_number(b)) {
         if (a.kind == JV_FLOAT || b.kind == JV_FLOAT || op == OP_DIV)
@@ -195,19 +191,28 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return int_op(x, op, a.kind == JV_INT ? a.i : a.b, b.kind == JV_INT ? b.i : b.b);
     }
     if (op == OP_ADD && a.kind == JV_STRING && b.kind == JV_STRING)
-        return concat(x, a.str, b.str);
+        return concat_text(x, a.str, b.str);
     if (jv_is_view(a) || jv_is_view(b))
         return bad_operands(x, names[op], a, b);
-    if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind)
-        return concat_lists(x, a, b);
+    if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind) {
+        const struct jv both[2] = { a, b };
+        struct jv out = jv_list_new(x);
+        for (size_t k = 0; k < 2; k++)
+            for (size_t i = 0; i < both[k].list->n && jx_step(x, 1); i++)
+                jv_push(x, out, both[k].list->items[i]);
+        if (!x->failed)
+            out.kind = a.kind; /* a tuple plus a tuple is a tuple */
+        return out;
+    }
     if (op == OP_MUL && (a.kind == JV_STRING || jv_is_seq(a)) && b.kind == JV_INT)
-        return repeat(x, a, b.i);
+        return repeat_value(x, a, b.i);
     if (op == OP_MUL && (b.kind == JV_STRING || jv_is_seq(b)) && a.kind == JV_INT)
-        return repeat(x, b, a.i);
+        return repeat_value(x, b, a.i);
     return bad_operands(x, names[op], a, b);
 }
 
-static bool contains(struct jx *x, struct jv item, struct jv in)
+/* item in in: substring, key, or item. */
+static bool contains_item(struct jx *x, struct jv item, struct jv in)
 {
     if (in.kind == JV_STRING) {
         if (item.kind != JV_STRING)
@@ -228,6 +233,7 @@ static bool contains(struct jx *x, struct jv item, struct jv in)
     return jx_fail(x, "argument of type '%s' is not iterable", jv_type_name(in));
 }
 
+/* Equality is defined for all values, order only for like ones. */
 bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
     if (x->failed)
@@ -238,9 +244,9 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     case OP_NE:
         return !jv_equal_steps(x, a, b);
     case OP_IN:
-        return contains(x, a, b);
+        return contains_item(x, a, b);
     case OP_NOT_IN:
-        return !contains(x, a, b);
+        return !contains_item(x, a, b);
     case OP_LT:
         return jv_compare(x, a, b) < 0;
     case OP_LE:
@@ -254,6 +260,7 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 
 /* ---- tests ---- */
 
+/* Cased characters exist, and all of them are of this case. */
 static bool case_is(struct jv v, bool upper)
 {
     bool any = false;
@@ -271,6 +278,7 @@ static bool case_is(struct jv v, bool upper)
     return any;
 }
 
+/* odd, even and divisibleby; i % -1 is avoided, since INT64_MIN % -1 traps. */
 static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv arg)
 {
     if (v.kind != JV_INT && v.kind != JV_BOOL)
@@ -285,6 +293,7 @@ static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv
     return arg.i == -1 || i % arg.i == 0;
 }
 
+/* Tests that look at the type only. *known: whether there is such a test. */
 static bool test_kind(struct jv_str name, struct jv v, bool *known)
 {
     *known = true;
@@ -328,6 +337,7 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
     static const struct {
         const char *name;
         enum jinja_op op;
+        /* Comparisons by name: select("equalto", 3). */
     } ops[] = { { "eq", OP_EQ },          { "equalto", OP_EQ },  { "==", OP_EQ },
                 { "sameas", OP_EQ },      { "ne", OP_NE },       { "!=", OP_NE },
                 { "lt", OP_LT },          { "lessthan", OP_LT }, { "<", OP_LT },
@@ -355,6 +365,7 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
 
 /* ---- functions ---- */
 
+/* range(stop), range(start, stop), range(start, stop, step), as a list: every item is a step. */
 static struct jv call_range(struct jx *x, const struct jinja_args *args)
 {
     int64_t v[3] = { 0, 0, 1 };
@@ -378,6 +389,7 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
     return out;
 }
 
+/* dict(mapping, key=value) and namespace(...): the keywords come after the mapping and win. */
 static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_kind kind)
 {
     struct jv out = jv_dict_new(x);
@@ -391,6 +403,8 @@ static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_
     return out;
 }
 
+/* Local time, as strftime_now of transformers. The format comes from the template and is bounded.
+ */
 static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jv format = jinja_arg(args, 0, "format", jv_none());
@@ -411,6 +425,8 @@ static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *arg
     return jv_str_copy(r->x, text, n);
 }
 
+/* The functions are few: comparing names is faster than a table. What is left is raise_exception(),
+ * whose message is shown as the template's own words. */
 struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args)
 {
     if (f.kind == JV_METHOD)

@@ -7,8 +7,12 @@
 
 #include <string.h>
 
+/* The parser works on an array of tokens that ends in TOK_EOF; p->at only moves forward. Looking at
+ * p->at[1] is safe whenever p->at is not the end. A failure sticks in p->x: every function below
+ * may go on after it, but must neither move p->at past the end nor loop. */
 static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends);
 
+/* Fail at the line of the current token; the first failure of a parse is kept. */
 static bool fail_at(struct jinja_parser *p, const char *what)
 {
     if (p->x->failed)
@@ -17,6 +21,7 @@ static bool fail_at(struct jinja_parser *p, const char *what)
     return jx_fail(p->x, "%s", what);
 }
 
+/* Expect the "%}" of the current tag. */
 static bool end_tag(struct jinja_parser *p)
 {
     if (p->x->failed)
@@ -27,7 +32,8 @@ static bool end_tag(struct jinja_parser *p)
     return true;
 }
 
-/* Skip "{% name", which the caller knows is there, and close the tag. */
+/* At "{% endNAME": skip both tokens, which parse_body() has seen, and an optional name after them
+ * ("{% endmacro greet %}"), then close the tag. */
 static bool close_body(struct jinja_parser *p)
 {
     if (p->x->failed)
@@ -38,12 +44,17 @@ static bool close_body(struct jinja_parser *p)
     return end_tag(p);
 }
 
+/* Whether a tag called `name` begins here. Nothing is consumed. */
 static bool at_tag(const struct jinja_parser *p, const char *name)
 {
     return p->at->kind == TOK_BLOCK_BEGIN && p->at[1].kind == TOK_NAME &&
            jinja_same(p->at[1].text, name);
 }
 
+/* if = "{% if" expr "%}" body { "{% elif" expr "%}" body } [ "{% else %}" body ] "{% endif %}"
+ *
+ * An elif becomes a nested if in `other`; the loop follows the chain, so that its length does not
+ * count as depth. */
 static void parse_if(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL };
@@ -54,6 +65,7 @@ static void parse_if(struct jinja_parser *p, struct jinja_node *node)
         node->body = parse_body(p, ends);
         if (p->x->failed)
             return;
+        /* The new node is filled by the next round. */
         if (at_tag(p, "elif")) {
             p->at += 2;
             node->other = jinja_node_new(p, ST_IF);
@@ -83,6 +95,7 @@ static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool 
         jinja_push_key(p, node, name, NULL);
         if (attributes && jinja_accept_op(p, "."))
             jinja_expect_name(p, &attr);
+        /* A trailing comma is accepted and changes nothing. */
     } while (jinja_accept_op(p, ",") && p->at->kind == TOK_NAME && !jinja_is_name(p, "in"));
     if (parens)
         jinja_expect_op(p, ")");
@@ -97,6 +110,9 @@ static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool 
         jx_nomem(p->x);
 }
 
+/* for = "{% for" targets "in" expr [ "if" expr ] "%}" body [ "{% else %}" body ] "{% endfor %}"
+ *
+ * The sequence is parsed without "if ... else", because the "if" after it belongs to the loop. */
 static void parse_for(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "else", "endfor", NULL };
@@ -107,9 +123,11 @@ static void parse_for(struct jinja_parser *p, struct jinja_node *node)
     node->a = jinja_parse_tuple(p, false);
     if (jinja_accept_name(p, "if"))
         node->b = jinja_parse_expr(p);
+    /* No chat template needs loop(), and refusing it here is better than failing there. */
     if (jinja_accept_name(p, "recursive"))
         fail_at(p, "recursive loops are not supported");
     end_tag(p);
+    /* The else part is outside of the loop: break and continue there mean the next outer one. */
     p->loops++;
     node->body = parse_body(p, ends);
     p->loops--;
@@ -121,6 +139,8 @@ static void parse_for(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
+/* set = "{% set" targets "=" expr "%}" | "{% set" targets { "|" filter } "%}" body "{% endset %}"
+ */
 static void parse_set(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endset", NULL };
@@ -130,6 +150,7 @@ static void parse_set(struct jinja_parser *p, struct jinja_node *node)
         end_tag(p);
         return;
     }
+    /* Without "=" the value is the text of a block, through filters if any are named. */
     node->kind = ST_SET_BLOCK;
     if (jinja_is_op(p, "|"))
         node->a = jinja_parse_filters(p, NULL);
@@ -138,6 +159,9 @@ static void parse_set(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
+/* parameters = "(" [ NAME [ "=" expr ] { "," NAME [ "=" expr ] } ] ")"
+ *
+ * Names go to keys, defaults (NULL: none) to kwargs, at the same index. */
 static void parse_parameters(struct jinja_parser *p, struct jinja_node *node)
 {
     jinja_expect_op(p, "(");
@@ -153,6 +177,9 @@ static void parse_parameters(struct jinja_parser *p, struct jinja_node *node)
     jinja_expect_op(p, ")");
 }
 
+/* macro = "{% macro" NAME parameters "%}" body "{% endmacro" [ NAME ] "%}"
+ *
+ * A macro inside a loop cannot break that loop: it may be called when the loop is over. */
 static void parse_macro(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endmacro", NULL };
@@ -166,6 +193,7 @@ static void parse_macro(struct jinja_parser *p, struct jinja_node *node)
     p->loops = loops;
 }
 
+/* call = "{% call" [ parameters ] expr "%}" body "{% endcall %}"; expr must be a call. */
 static void parse_call_block(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endcall", NULL };
@@ -179,6 +207,7 @@ static void parse_call_block(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
+/* filter = "{% filter" NAME [ args ] "%}" body "{% endfilter %}" */
 static void parse_filter_block(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endfilter", NULL };
@@ -190,6 +219,7 @@ static void parse_filter_block(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
+/* with = "{% with" [ NAME "=" expr { "," NAME "=" expr } ] "%}" body "{% endwith %}" */
 static void parse_with(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endwith", NULL };
@@ -206,7 +236,8 @@ static void parse_with(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
-/* {% generation %} marks what an assistant said; it does not change the text. */
+/* "{% generation %}" marks what an assistant said, for masks that transformers computes; it does
+ * not change the text, so it is a plain group. */
 static void parse_generation(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endgeneration", NULL };
@@ -223,6 +254,7 @@ static void parse_loop_control(struct jinja_parser *p, struct jinja_node *node)
     end_tag(p);
 }
 
+/* Which node each tag makes and who parses the rest of it. */
 static const struct {
     const char *name;
     enum jinja_kind kind;
@@ -240,14 +272,18 @@ static const struct {
     { "continue", ST_CONTINUE, parse_loop_control },
 };
 
+/* tag = "{%" NAME ...: dispatch by name. Every construct that contains a body passes through here,
+ * so this is where nesting is limited. */
 static struct jinja_node *parse_tag(struct jinja_parser *p)
 {
     p->at++;
     struct jv_str name = { "", 0 };
+    /* The node is made after the name was consumed; its line is that of the tag. */
     int line = p->at->line;
     if (!jinja_expect_name(p, &name))
         return NULL;
     for (size_t i = 0; i < ARRAY_LEN(tags); i++) {
+        /* Tags that load other templates (include, import, extends, block) are not in the table. */
         if (!jinja_same(name, tags[i].name))
             continue;
         struct jinja_node *node = jinja_node_new(p, tags[i].kind);
@@ -266,44 +302,37 @@ static struct jinja_node *parse_tag(struct jinja_parser *p)
     return NULL;
 }
 
-static struct jinja_node *parse_print(struct jinja_parser *p)
-{
-    p->at++;
-    struct jinja_node *node = jinja_node_new(p, ST_PRINT);
-    if (!node)
-        return NULL;
-    node->a = jinja_parse_tuple(p, true);
-    if (p->x->failed || p->at->kind != TOK_VAR_END)
-        fail_at(p, "expected '}}'");
-    else
-        p->at++;
-    return node;
-}
-
-static bool at_end(const struct jinja_parser *p, const char *const *ends)
-{
-    for (; ends && *ends; ends++)
-        if (at_tag(p, *ends))
-            return true;
-    return false;
-}
-
-/* Statements up to one of the tags in `ends` (NULL: the end of the template). */
+/* body = { TEXT | print | tag }, up to one of the tags in `ends`, which is not consumed (NULL: the
+ * end of the template). An end tag that nobody waits for is an unknown tag. */
 static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *ends)
 {
     struct jinja_node *first = NULL, **link = &first;
-    while (!p->x->failed && !at_end(p, ends)) {
+    while (!p->x->failed) {
         struct jinja_node *node = NULL;
+        bool at_end = false;
+        for (size_t i = 0; ends && ends[i]; i++)
+            at_end = at_end || at_tag(p, ends[i]);
+        if (at_end)
+            break;
         if (p->at->kind == TOK_TEXT) {
             node = jinja_node_new(p, ST_TEXT);
             if (node)
                 node->value = jv_strn(p->at->text.s, p->at->text.n);
             p->at++;
         } else if (p->at->kind == TOK_VAR_BEGIN) {
-            node = parse_print(p);
+            p->at++;
+            node = jinja_node_new(p, ST_PRINT);
+            if (!node)
+                break;
+            node->a = jinja_parse_tuple(p, true);
+            if (p->x->failed || p->at->kind != TOK_VAR_END)
+                fail_at(p, "expected '}}'");
+            else
+                p->at++;
         } else if (p->at->kind == TOK_BLOCK_BEGIN) {
             node = parse_tag(p);
         } else {
+            /* Only the end of the template gets here. */
             if (ends)
                 fail_at(p, "a block is not closed");
             break;
@@ -316,12 +345,14 @@ static struct jinja_node *parse_body(struct jinja_parser *p, const char *const *
     return first;
 }
 
+/* Tokens and tree live in the arena of x, which outlives all runs of the template. */
 struct jinja_node *jinja_parse(struct jx *x, const char *source, size_t n)
 {
     struct jinja_tokens tokens = { NULL, 0, 0 };
     jinja_lex(x, source, n, &tokens);
     if (x->failed)
         return NULL;
+    /* A group as the root: a template may be empty, and the caller gets a node all the same. */
     struct jinja_parser p = { .x = x, .at = tokens.items };
     struct jinja_node *root = jinja_node_new(&p, ST_GROUP);
     struct jinja_node *body = parse_body(&p, NULL);

@@ -8,6 +8,20 @@
 
 #include <string.h>
 
+/* The grammar, from loose to tight; each level is one function below, so the file reads upward:
+ *
+ *     expr    = or { "if" or [ "else" expr ] }
+ *     or      = and { "or" and }
+ *     and     = not { "and" not }
+ *     not     = "not" not | compare
+ *     compare = add { ( "==" | "!=" | "<" | "<=" | ">" | ">=" | [ "not" ] "in" ) add }
+ *     add     = concat { ( "+" | "-" ) concat }
+ *     concat  = mul { "~" mul }
+ *     mul     = pow { ( "*" | "/" | "//" | "%" ) pow }
+ *     pow     = unary { "**" unary }            (from left to right, unlike Python)
+ *     unary   = ( "-" | "+" ) unary | primary, then postfix and filters
+ *
+ * Keywords are names: "in", "is" and "not" are recognized by where they stand. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters);
 
 bool jinja_same(struct jv_str a, const char *b)
@@ -15,6 +29,8 @@ bool jinja_same(struct jv_str a, const char *b)
     return a.n == strlen(b) && memcmp(a.s, b, a.n) == 0;
 }
 
+/* Zeroed, with the line of the current token. NULL once the parse has failed; callers check where
+ * they write to it and otherwise pass NULL on. */
 struct jinja_node *jinja_node_new(struct jinja_parser *p, enum jinja_kind kind)
 {
     struct jinja_node *node = jx_alloc(p->x, sizeof(*node));
@@ -35,6 +51,8 @@ bool jinja_is_name(const struct jinja_parser *p, const char *name)
     return p->at->kind == TOK_NAME && jinja_same(p->at->text, name);
 }
 
+/* accept: consume if it is there. expect: consume or fail. After a failure none of them moves, so
+ * loops end. */
 bool jinja_accept_op(struct jinja_parser *p, const char *op)
 {
     if (p->x->failed || !jinja_is_op(p, op))
@@ -51,11 +69,13 @@ bool jinja_accept_name(struct jinja_parser *p, const char *name)
     return true;
 }
 
-static bool unexpected(struct jinja_parser *p, const char *wanted)
+/* Fail with what was wanted and what is there instead; false, always. */
+static bool fail_unexpected(struct jinja_parser *p, const char *wanted)
 {
     if (p->x->failed) /* p->at may be past the end by now */
         return false;
     p->x->line = p->at->line;
+    /* Indexed by token kind: these kinds have no text of their own. */
     static const char *const ends[] = { "end of template", "text", "'{{'", "'}}'", "'{%'", "'%}'" };
     if (p->at->kind <= TOK_BLOCK_END)
         return jx_fail(p->x, "expected %s, found %s", wanted, ends[p->at->kind]);
@@ -65,7 +85,7 @@ static bool unexpected(struct jinja_parser *p, const char *wanted)
 
 bool jinja_expect_op(struct jinja_parser *p, const char *op)
 {
-    return jinja_accept_op(p, op) || unexpected(p, op);
+    return jinja_accept_op(p, op) || fail_unexpected(p, op);
 }
 
 bool jinja_expect_name(struct jinja_parser *p, struct jv_str *out)
@@ -73,12 +93,13 @@ bool jinja_expect_name(struct jinja_parser *p, struct jv_str *out)
     if (p->x->failed)
         return false;
     if (p->at->kind != TOK_NAME)
-        return unexpected(p, "a name");
+        return fail_unexpected(p, "a name");
     *out = p->at->text;
     p->at++;
     return true;
 }
 
+/* Lists have no capacity: it is the next power of two, so they are full at 0, 1, 2, 4, 8 ... */
 bool jinja_push_node(struct jinja_parser *p, struct jinja_node *to, struct jinja_node *item)
 {
     if (p->x->failed || !item)
@@ -96,6 +117,8 @@ bool jinja_push_node(struct jinja_parser *p, struct jinja_node *to, struct jinja
     return true;
 }
 
+/* Keys are few (arguments, parameters, targets): a copy per push is cheaper than a capacity in
+ * every node. */
 bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str key,
                     struct jinja_node *value)
 {
@@ -118,8 +141,9 @@ bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str
     return true;
 }
 
-static struct jinja_node *binary(struct jinja_parser *p, enum jinja_kind kind, enum jinja_op op,
-                                 struct jinja_node *a, struct jinja_node *b)
+/* A node over operands; op matters for EX_BINARY and comparisons only. */
+static struct jinja_node *make_node(struct jinja_parser *p, enum jinja_kind kind, enum jinja_op op,
+                                    struct jinja_node *a, struct jinja_node *b)
 {
     struct jinja_node *node = jinja_node_new(p, kind);
     if (!node)
@@ -132,7 +156,8 @@ static struct jinja_node *binary(struct jinja_parser *p, enum jinja_kind kind, e
 
 /* ---- primary ---- */
 
-static struct jinja_node *constant(struct jinja_parser *p, struct jv v)
+/* A constant in place of the current token, which is consumed. */
+static struct jinja_node *take_constant(struct jinja_parser *p, struct jv v)
 {
     struct jinja_node *node = jinja_node_new(p, EX_CONST);
     if (node)
@@ -141,98 +166,79 @@ static struct jinja_node *constant(struct jinja_parser *p, struct jv v)
     return node;
 }
 
-static struct jinja_node *parse_strings(struct jinja_parser *p)
+/* list = "[" [ expr { "," expr } [ "," ] ] "]"
+ * dict = "{" [ expr ":" expr { "," expr ":" expr } [ "," ] ] "}" */
+static struct jinja_node *parse_items(struct jinja_parser *p, enum jinja_kind kind,
+                                      const char *close)
 {
-    struct buf b;
-    buf_init(&b, p->x->arena->max);
-    struct jinja_node *node = jinja_node_new(p, EX_CONST);
-    for (; p->at->kind == TOK_STRING; p->at++)
-        buf_append(&b, p->at->text.s, p->at->text.n);
-    struct jv v = jv_from_buf(p->x, &b);
-    if (node)
-        node->value = v;
-    return node;
-}
-
-static struct jinja_node *parse_list(struct jinja_parser *p)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_LIST);
+    struct jinja_node *node = jinja_node_new(p, kind);
     p->at++;
-    while (!p->x->failed && !jinja_is_op(p, "]")) {
+    while (!p->x->failed && !jinja_is_op(p, close)) {
         jinja_push_node(p, node, jinja_parse_expr(p));
+        if (kind == EX_DICT) { /* stored as key, value, key, value */
+            jinja_expect_op(p, ":");
+            jinja_push_node(p, node, jinja_parse_expr(p));
+        }
         if (!jinja_accept_op(p, ","))
             break;
     }
-    return jinja_expect_op(p, "]") ? node : NULL;
+    return jinja_expect_op(p, close) ? node : NULL;
 }
 
-static struct jinja_node *parse_dict(struct jinja_parser *p)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_DICT);
-    p->at++;
-    while (!p->x->failed && !jinja_is_op(p, "}")) {
-        jinja_push_node(p, node, jinja_parse_expr(p));
-        jinja_expect_op(p, ":");
-        jinja_push_node(p, node, jinja_parse_expr(p));
-        if (!jinja_accept_op(p, ","))
-            break;
-    }
-    return jinja_expect_op(p, "}") ? node : NULL;
-}
-
-static struct jinja_node *parse_parens(struct jinja_parser *p)
-{
-    p->at++;
-    struct jinja_node *node;
-    if (jinja_is_op(p, ")"))
-        node = jinja_node_new(p, EX_TUPLE);
-    else
-        node = jinja_parse_tuple(p, true);
-    return jinja_expect_op(p, ")") ? node : NULL;
-}
-
-static struct jinja_node *parse_name(struct jinja_parser *p)
-{
-    struct jv_str name = p->at->text;
-    if (jinja_same(name, "true") || jinja_same(name, "True"))
-        return constant(p, jv_bool(true));
-    if (jinja_same(name, "false") || jinja_same(name, "False"))
-        return constant(p, jv_bool(false));
-    if (jinja_same(name, "none") || jinja_same(name, "None"))
-        return constant(p, jv_none());
-    struct jinja_node *node = jinja_node_new(p, EX_NAME);
-    if (node)
-        node->name = name;
-    p->at++;
-    return node;
-}
-
+/* primary = NAME | STRING+ | INT | FLOAT | "(" tuple ")" | list | dict */
 static struct jinja_node *parse_primary(struct jinja_parser *p)
 {
+    struct jinja_node *node;
     if (p->x->failed)
         return NULL;
     switch (p->at->kind) {
     case TOK_NAME:
-        return parse_name(p);
-    case TOK_STRING:
-        return parse_strings(p);
+        /* Both spellings of constants are in use: Jinja's true and Python's True. */
+        if (jinja_is_name(p, "true") || jinja_is_name(p, "True"))
+            return take_constant(p, jv_bool(true));
+        if (jinja_is_name(p, "false") || jinja_is_name(p, "False"))
+            return take_constant(p, jv_bool(false));
+        if (jinja_is_name(p, "none") || jinja_is_name(p, "None"))
+            return take_constant(p, jv_none());
+        node = jinja_node_new(p, EX_NAME);
+        if (node)
+            node->name = p->at->text;
+        p->at++;
+        return node;
+    case TOK_STRING: { /* adjacent strings are one: "a" "b" is "ab", as in Python */
+        struct buf b;
+        buf_init(&b, p->x->arena->max);
+        node = jinja_node_new(p, EX_CONST);
+        for (; p->at->kind == TOK_STRING; p->at++)
+            buf_append(&b, p->at->text.s, p->at->text.n);
+        struct jv v = jv_from_buf(p->x, &b);
+        if (node)
+            node->value = v;
+        return node;
+    }
     case TOK_INT:
     case TOK_FLOAT:
-        return constant(p, p->at->value);
+        return take_constant(p, p->at->value);
     default:
-        if (jinja_is_op(p, "("))
-            return parse_parens(p);
+        if (jinja_accept_op(p, "(")) {
+            /* "()" is the empty tuple, "(a)" is a, "(a,)" and "(a, b)" are tuples. */
+            node = jinja_is_op(p, ")") ? jinja_node_new(p, EX_TUPLE) : jinja_parse_tuple(p, true);
+            return jinja_expect_op(p, ")") ? node : NULL;
+        }
         if (jinja_is_op(p, "["))
-            return parse_list(p);
+            return parse_items(p, EX_LIST, "]");
         if (jinja_is_op(p, "{"))
-            return parse_dict(p);
-        unexpected(p, "an expression");
+            return parse_items(p, EX_DICT, "}");
+        fail_unexpected(p, "an expression");
         return NULL;
     }
 }
 
 /* ---- postfix: attributes, subscripts, calls ---- */
 
+/* subscript = "[" expr "]" | "[" [ expr ] ":" [ expr ] [ ":" [ expr ] ] "]"
+ *
+ * parts[k] is what stands after k colons; a slice is an item with colons. */
 static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_node *on)
 {
     struct jinja_node *node = jinja_node_new(p, EX_ITEM), *parts[3] = { NULL, NULL, NULL };
@@ -244,7 +250,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
         else if (!parts[colons])
             parts[colons] = jinja_parse_expr(p);
         else
-            unexpected(p, "']'");
+            fail_unexpected(p, "']'");
     }
     if (!jinja_expect_op(p, "]") || !node)
         return NULL;
@@ -260,22 +266,8 @@ static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_n
     return node;
 }
 
-static struct jinja_node *parse_attribute(struct jinja_parser *p, struct jinja_node *on)
-{
-    p->at++;
-    if (p->at->kind == TOK_INT) {
-        struct jinja_node *index = constant(p, p->at->value);
-        return binary(p, EX_ITEM, OP_ADD, on, index);
-    }
-    struct jinja_node *node = jinja_node_new(p, EX_ATTR);
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
-    return node;
-}
-
+/* args = "(" [ arg { "," arg } [ "," ] ] ")"; arg = expr | NAME "=" expr. One token of lookahead
+ * tells a keyword from a variable; *list and **dict are refused. */
 void jinja_parse_args(struct jinja_parser *p, struct jinja_node *call)
 {
     jinja_expect_op(p, "(");
@@ -309,36 +301,41 @@ static struct jinja_node *parse_call(struct jinja_parser *p, struct jinja_node *
     return node;
 }
 
+/* postfix = primary { "." NAME | subscript | args } */
 static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node)
 {
+    /* A step per round bounds the parse of a.a.a.a...: the chain nests the tree without recursing.
+     */
     while (!p->x->failed && node && jx_step(p->x, 1)) {
-        if (jinja_is_op(p, "."))
-            node = parse_attribute(p, node);
-        else if (jinja_is_op(p, "["))
+        if (jinja_is_op(p, "[")) {
             node = parse_subscript(p, node);
-        else if (jinja_is_op(p, "("))
+        } else if (jinja_is_op(p, "(")) {
             node = parse_call(p, node);
-        else
+        } else if (jinja_accept_op(p, ".")) {
+            /* a.0 is Django's way to write a[0], which Jinja accepts. */
+            if (p->at->kind == TOK_INT) {
+                struct jinja_node *index = take_constant(p, p->at->value);
+                node = make_node(p, EX_ITEM, OP_ADD, node, index);
+                continue;
+            }
+            struct jinja_node *attr = jinja_node_new(p, EX_ATTR);
+            struct jv_str name = { "", 0 };
+            if (!jinja_expect_name(p, &name) || !attr)
+                return NULL;
+            attr->a = node;
+            attr->name = name;
+            node = attr;
+        } else {
             break;
+        }
     }
     return node;
 }
 
 /* ---- filters and tests ---- */
 
-static struct jinja_node *parse_filter(struct jinja_parser *p, struct jinja_node *on)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_FILTER);
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
-    if (jinja_is_op(p, "("))
-        jinja_parse_args(p, node);
-    return node;
-}
-
+/* Whether the token can begin the argument of a test without parentheses: "x is divisibleby 3".
+ * Words that continue the expression around it cannot. */
 static bool starts_test_argument(const struct jinja_parser *p)
 {
     if (p->at->kind == TOK_NAME)
@@ -349,40 +346,45 @@ static bool starts_test_argument(const struct jinja_parser *p)
            jinja_is_op(p, "[") || jinja_is_op(p, "{");
 }
 
-static struct jinja_node *parse_test(struct jinja_parser *p, struct jinja_node *on)
-{
-    struct jinja_node *node = jinja_node_new(p, EX_TEST);
-    bool negated = jinja_accept_name(p, "not");
-    struct jv_str name = { "", 0 };
-    if (!jinja_expect_name(p, &name) || !node)
-        return NULL;
-    node->a = on;
-    node->name = name;
-    node->flag = negated;
-    if (jinja_is_op(p, "("))
-        jinja_parse_args(p, node);
-    else if (starts_test_argument(p))
-        jinja_push_node(p, node, parse_postfix(p, parse_primary(p)));
-    return node;
-}
-
+/* filters = { "|" NAME [ args ] | "is" [ "not" ] NAME [ args | argument ] | args }
+ *
+ * Filters and tests bind tighter than any binary operator: a + b|length is a + (b|length); a sign
+ * belongs to the value: -x|abs is (-x)|abs.  A call may follow a filter that returned a macro. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *p, struct jinja_node *node)
 {
     while (!p->x->failed && jx_step(p->x, 1)) {
-        if (jinja_accept_op(p, "|"))
-            node = parse_filter(p, node);
-        else if (jinja_accept_name(p, "is"))
-            node = parse_test(p, node);
-        else if (node && jinja_is_op(p, "("))
+        bool test = false;
+        if (node && jinja_is_op(p, "(")) {
             node = parse_call(p, node);
-        else
-            break;
+            continue;
+        }
+        if (!jinja_accept_op(p, "|")) {
+            test = jinja_accept_name(p, "is");
+            if (!test)
+                break;
+        }
+        struct jinja_node *on = node;
+        struct jv_str name = { "", 0 };
+        node = jinja_node_new(p, test ? EX_TEST : EX_FILTER);
+        bool negated = test && jinja_accept_name(p, "not");
+        if (!jinja_expect_name(p, &name) || !node)
+            return NULL;
+        node->a = on;
+        node->name = name;
+        node->flag = negated;
+        if (jinja_is_op(p, "("))
+            jinja_parse_args(p, node);
+        else if (test && starts_test_argument(p))
+            jinja_push_node(p, node, parse_postfix(p, parse_primary(p)));
     }
     return node;
 }
 
 /* ---- operators ---- */
 
+/* unary = ( "-" | "+" ) unary | postfix { filter | test }
+ *
+ * The operand of a sign takes no filters: those after it apply to the signed value. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
 {
     if (++p->x->depth > JV_DEPTH_MAX) {
@@ -392,9 +394,9 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
     }
     struct jinja_node *node;
     if (jinja_accept_op(p, "-"))
-        node = binary(p, EX_NEG, OP_SUB, parse_unary(p, false), NULL);
+        node = make_node(p, EX_NEG, OP_SUB, parse_unary(p, false), NULL);
     else if (jinja_accept_op(p, "+"))
-        node = binary(p, EX_POS, OP_ADD, parse_unary(p, false), NULL);
+        node = make_node(p, EX_POS, OP_ADD, parse_unary(p, false), NULL);
     else
         node = parse_primary(p);
     node = parse_postfix(p, node);
@@ -404,6 +406,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters)
     return node;
 }
 
+/* An operator of one level of precedence. */
 struct level {
     const char *text;
     enum jinja_op op;
@@ -414,15 +417,17 @@ static struct jinja_node *parse_level(struct jinja_parser *p, const struct level
                                       struct jinja_node *(*next)(struct jinja_parser *))
 {
     struct jinja_node *left = next(p);
+    /* Operators of one level bind alike, so after each operand all of them are tried again. */
     for (size_t i = 0; i < n && !p->x->failed; i++) {
         if (!jinja_accept_op(p, ops[i].text))
             continue;
-        left = binary(p, EX_BINARY, ops[i].op, left, next(p));
+        left = make_node(p, EX_BINARY, ops[i].op, left, next(p));
         i = (size_t)-1; /* look at all operators again */
     }
     return left;
 }
 
+/* The signature that parse_level() wants. */
 static struct jinja_node *parse_operand(struct jinja_parser *p)
 {
     return parse_unary(p, true);
@@ -442,6 +447,7 @@ static struct jinja_node *parse_mul(struct jinja_parser *p)
     return parse_level(p, ops, 4, parse_pow);
 }
 
+/* "~" binds tighter than "+" in Jinja: "a" + 1 ~ 2 is "a" + "12". */
 static struct jinja_node *parse_concat(struct jinja_parser *p)
 {
     static const struct level ops[] = { { "~", OP_CONCAT } };
@@ -454,6 +460,7 @@ static struct jinja_node *parse_add(struct jinja_parser *p)
     return parse_level(p, ops, 2, parse_concat);
 }
 
+/* Consume a comparison operator. "not in" is two tokens, and "not" alone does not belong here. */
 static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
 {
     static const struct level ops[] = { { "==", OP_EQ }, { "!=", OP_NE }, { "<=", OP_LE },
@@ -476,6 +483,8 @@ static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
     return false;
 }
 
+/* A chain is one node: a in `a`, then one entry of `list` per comparison, each with its operator.
+ */
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_add(p), *node = NULL;
@@ -487,12 +496,13 @@ static struct jinja_node *parse_compare(struct jinja_parser *p)
                 return NULL;
             node->a = left;
         }
-        struct jinja_node *right = binary(p, EX_COMPARE, op, parse_add(p), NULL);
+        struct jinja_node *right = make_node(p, EX_COMPARE, op, parse_add(p), NULL);
         jinja_push_node(p, node, right);
     }
     return node ? node : left;
 }
 
+/* Not a loop, because each "not" wraps the next; hence the limit. */
 static struct jinja_node *parse_not(struct jinja_parser *p)
 {
     if (!jinja_accept_name(p, "not"))
@@ -501,7 +511,7 @@ static struct jinja_node *parse_not(struct jinja_parser *p)
         jx_fail(p->x, "expression nested too deeply");
         return NULL;
     }
-    struct jinja_node *node = binary(p, EX_NOT, OP_EQ, parse_not(p), NULL);
+    struct jinja_node *node = make_node(p, EX_NOT, OP_EQ, parse_not(p), NULL);
     p->x->depth--;
     return node;
 }
@@ -510,18 +520,21 @@ static struct jinja_node *parse_and(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_not(p);
     while (jinja_accept_name(p, "and"))
-        left = binary(p, EX_AND, OP_EQ, left, parse_not(p));
+        left = make_node(p, EX_AND, OP_EQ, left, parse_not(p));
     return left;
 }
 
+/* Also the entry for places where "if" means something else: the sequence of a for loop. */
 static struct jinja_node *parse_or(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_and(p);
     while (jinja_accept_name(p, "or"))
-        left = binary(p, EX_OR, OP_EQ, left, parse_and(p));
+        left = make_node(p, EX_OR, OP_EQ, left, parse_and(p));
     return left;
 }
 
+/* "a if b else c": the condition stands in the middle. Without else the value is undefined when the
+ * condition is false. The depth counts brackets of all kinds, as every bracket comes here. */
 struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
 {
     if (++p->x->depth > JV_DEPTH_MAX) {
@@ -531,7 +544,7 @@ struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
     }
     struct jinja_node *node = parse_or(p);
     while (jinja_accept_name(p, "if")) {
-        struct jinja_node *cond = binary(p, EX_COND, OP_EQ, node, parse_or(p));
+        struct jinja_node *cond = make_node(p, EX_COND, OP_EQ, node, parse_or(p));
         if (cond && jinja_accept_name(p, "else"))
             cond->c = jinja_parse_expr(p);
         node = cond;
@@ -540,6 +553,8 @@ struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
     return node;
 }
 
+/* An expression, or several with commas, which make a tuple without parentheses; a trailing comma
+ * is allowed before the end of the tag or a parenthesis. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *p, bool with_cond)
 {
     struct jinja_node *first = with_cond ? jinja_parse_expr(p) : parse_or(p);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/utf8.h"
 
+/* White_Space of Unicode and the four separators U+001C to U+001F, which Python adds. */
 bool text_is_space(uint32_t cp)
 {
     return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xa0 ||
@@ -13,6 +14,7 @@ bool text_is_space(uint32_t cp)
            cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
+/* Code points are the bytes that are not continuation bytes. */
 size_t text_length(struct jv_str s)
 {
     size_t count = 0;
@@ -38,6 +40,8 @@ static bool in_set(uint32_t cp, const char *chars)
     return false;
 }
 
+/* Ill-formed bytes are never trimmed. From the right, continuation bytes lead back to the start of
+ * the last character. */
 struct jv_str text_trim(struct jv_str s, const char *chars, bool left, bool right)
 {
     uint32_t cp;
@@ -60,6 +64,8 @@ struct jv_str text_trim(struct jv_str s, const char *chars, bool left, bool righ
     return s;
 }
 
+/* memchr() jumps from candidate to candidate; a text that nearly matches everywhere costs |s| *
+ * |what|, which text_find_steps() charges. */
 size_t text_find(struct jv_str s, struct jv_str what, size_t from)
 {
     if (from > s.n || what.n > s.n - from)
@@ -77,11 +83,13 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from)
     return SIZE_MAX;
 }
 
+/* In units of 64 by 64 bytes. */
 uint64_t text_find_steps(struct jv_str s, struct jv_str what)
 {
     return 1 + (uint64_t)(s.n / 64 + 1) * (what.n / 64 + 1);
 }
 
+/* Simple and from the right; prices are those of text_find_steps(). */
 size_t text_rfind(struct jv_str s, struct jv_str what)
 {
     if (what.n > s.n)

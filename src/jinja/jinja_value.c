@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
+/* Dicts up to this size are searched from the start: most have a handful of entries. */
 enum { INDEX_FROM = 12 };
 
 void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error *err)
@@ -21,6 +22,7 @@ void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error
     *x = (struct jx){ .arena = arena, .err = err, .max_steps = max_steps };
 }
 
+/* The first failure is the cause; those that follow from it are dropped. */
 bool jx_fail(struct jx *x, const char *fmt, ...)
 {
     if (x->failed)
@@ -46,6 +48,8 @@ bool jx_nomem(struct jx *x)
     return false;
 }
 
+/* Steps stand for time: one per node, item or 64 to 256 bytes of text, whichever the operation
+ * touches. The counter never overflows, as the second test catches a wrap. */
 bool jx_step(struct jx *x, uint64_t n)
 {
     if (x->failed)
@@ -66,6 +70,7 @@ void *jx_alloc(struct jx *x, size_t n)
 
 /* ---- making ---- */
 
+/* The name is borrowed: a literal, or text in the arena. */
 struct jv jv_undefined(const char *name)
 {
     struct jv v = { .kind = JV_UNDEFINED };
@@ -111,6 +116,7 @@ struct jv jv_str(const char *s)
     return jv_strn(s, strlen(s));
 }
 
+/* NUL-terminated, so that C code may use it as a string where no NUL is inside. */
 struct jv jv_str_copy(struct jx *x, const char *s, size_t n)
 {
     char *copy = x->failed ? NULL : arena_strndup(x->arena, s, n);
@@ -121,6 +127,7 @@ struct jv jv_str_copy(struct jx *x, const char *s, size_t n)
     return jv_strn(copy, n);
 }
 
+/* Copying into the arena frees the heap block at once; values never own heap memory. */
 struct jv jv_from_buf(struct jx *x, struct buf *b)
 {
     struct jv v = jv_strn("", 0);
@@ -132,6 +139,7 @@ struct jv jv_from_buf(struct jx *x, struct buf *b)
     return v;
 }
 
+/* Undefined when memory ran out; jv_push() on that does nothing, so a loop may run on. */
 struct jv jv_list_new(struct jx *x)
 {
     struct jv v = { .kind = JV_LIST };
@@ -146,8 +154,9 @@ struct jv jv_dict_new(struct jx *x)
     return v.dict ? v : jv_undefined(NULL);
 }
 
-/* Room for one more element; the old array stays behind in the arena. */
-static void *grow(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
+/* Room for one more element; the old array stays behind in the arena.
+ * NULL and failed when the arena is full, which is how a template runs out of memory. */
+static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return items;
@@ -163,7 +172,10 @@ static void *grow(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
     return bigger;
 }
 
-static void nest(struct jx *x, int *depth, struct jv child)
+/* Depth of a container is one more than its deepest child at the time it was added. Values are
+ * never changed after that except namespaces, which do not count, so recursion over any value is
+ * bounded by JV_DEPTH_MAX. */
+static void note_nesting(struct jx *x, int *depth, struct jv child)
 {
     int below = jv_is_seq(child)        ? child.list->depth
                 : child.kind == JV_DICT ? child.dict->depth
@@ -179,14 +191,15 @@ void jv_push(struct jx *x, struct jv list, struct jv item)
     if (!jv_is_seq(list))
         return;
     struct jv_list *l = list.list;
-    nest(x, &l->depth, item);
-    struct jv *items = grow(x, l->items, l->n, &l->cap, sizeof(*items));
+    note_nesting(x, &l->depth, item);
+    struct jv *items = grow_items(x, l->items, l->n, &l->cap, sizeof(*items));
     if (!items)
         return;
     l->items = items;
     l->items[l->n++] = item;
 }
 
+/* Keys that are equal must have equal hashes: 1, 1.0 and True are one key, as in Python. */
 static uint64_t hash_key(struct jv key)
 {
     switch (key.kind) {
@@ -203,6 +216,8 @@ static uint64_t hash_key(struct jv key)
     }
 }
 
+/* Open addressing with linear probing; an entry is the number of a pair plus one, 0 is free. Pairs
+ * are never removed, so there are no tombstones. */
 static void index_insert(struct jv_dict *d, size_t i)
 {
     size_t mask = d->index_cap - 1, at = (size_t)hash_key(d->pairs[i].key) & mask;
@@ -211,26 +226,13 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-static void index_rebuild(struct jx *x, struct jv_dict *d)
-{
-    size_t cap = 64;
-    while (cap < d->n * 4)
-        cap *= 2;
-    d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
-    if (!d->index) {
-        jx_nomem(x);
-        return;
-    }
-    d->index_cap = cap;
-    for (size_t i = 0; i < d->n; i++)
-        index_insert(d, i);
-}
-
+/* The pointer stays valid until the next jv_put() on the dict. */
 struct jv *jv_find(struct jv dict, struct jv key)
 {
     if (!jv_is_map(dict))
         return NULL;
     struct jv_dict *d = dict.dict;
+    /* Few entries: comparing keys is faster than hashing one. */
     if (!d->index) {
         for (size_t i = 0; i < d->n; i++)
             if (jv_equal(d->pairs[i].key, key))
@@ -244,29 +246,42 @@ struct jv *jv_find(struct jv dict, struct jv key)
     return NULL;
 }
 
+/* A key that exists keeps its place and its own spelling: {1: a, True: b} is {1: b}. */
 void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
 {
     if (!jv_is_map(dict))
         return;
     if (dict.kind == JV_DICT)
-        nest(x, &dict.dict->depth, value);
+        note_nesting(x, &dict.dict->depth, value);
     struct jv *old = jv_find(dict, key);
     if (old) {
         *old = value;
         return;
     }
     struct jv_dict *d = dict.dict;
-    struct jv_pair *pairs = grow(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
+    struct jv_pair *pairs = grow_items(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
     if (!pairs)
         return;
     d->pairs = pairs;
     d->pairs[d->n++] = (struct jv_pair){ key, value };
     if (d->n < INDEX_FROM)
         return;
-    if (!d->index || d->n * 2 > d->index_cap)
-        index_rebuild(x, d);
-    else
+    if (d->index && d->n * 2 <= d->index_cap) {
         index_insert(d, d->n - 1);
+        return;
+    }
+    /* Rebuild: at most a quarter full now, half full before the next time. */
+    size_t cap = 64;
+    while (cap < d->n * 4)
+        cap *= 2;
+    d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
+    if (!d->index) {
+        jx_nomem(x);
+        return;
+    }
+    d->index_cap = cap;
+    for (size_t i = 0; i < d->n; i++)
+        index_insert(d, i);
 }
 
 void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
@@ -276,6 +291,7 @@ void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
 
 /* ---- asking ---- */
 
+/* Tuples, lists and views share one representation and differ in kind or `view` only. */
 bool jv_is_seq(struct jv v)
 {
     return v.kind == JV_LIST || v.kind == JV_TUPLE;
@@ -301,17 +317,20 @@ bool jv_is(struct jv v, const char *text)
     return v.kind == JV_STRING && v.str.n == strlen(text) && memcmp(v.str.s, text, v.str.n) == 0;
 }
 
+/* Safe on anything, so that chains of jv_get() need no checks in between. */
 struct jv jv_get(struct jv dict, const char *key)
 {
     struct jv *v = jv_find(dict, jv_str(key));
     return v ? *v : jv_undefined(key);
 }
 
+/* 0 for what is no number: callers have asked jv_is_number() before. */
 double jv_number(struct jv v)
 {
     return v.kind == JV_FLOAT ? v.f : v.kind == JV_INT ? (double)v.i : v.kind == JV_BOOL ? v.b : 0;
 }
 
+/* Empty is false, as in Python; functions, macros and namespaces are true. */
 bool jv_truth(struct jv v)
 {
     switch (v.kind) {
@@ -336,41 +355,24 @@ bool jv_truth(struct jv v)
     }
 }
 
-/* Keys and items are sets; values are equal to nothing but themselves. */
-static bool equal_views(struct jx *x, const struct jv_list *a, const struct jv_list *b)
-{
-    bool found = a->view && b->view && a->n == b->n;
-    if (!found || strcmp(a->view, "dict_values") == 0 || strcmp(b->view, "dict_values") == 0)
-        return false;
-    for (size_t i = 0; i < a->n && found; i++) {
-        found = false;
-        for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
-            found = jv_equal_steps(x, a->items[i], b->items[k]);
-    }
-    return found;
-}
-
 static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
-    if (a->view || b->view)
-        return equal_views(x, a, b);
     if (a->n != b->n)
         return false;
+    if (a->view || b->view) {
+        /* Keys and items are sets; values are equal to nothing but themselves. */
+        bool found = a->view && b->view && strcmp(a->view, "dict_values") != 0 &&
+                     strcmp(b->view, "dict_values") != 0;
+        for (size_t i = 0; i < a->n && found; i++) {
+            found = false;
+            for (size_t k = 0; k < b->n && !found && !(x && x->failed); k++)
+                found = jv_equal_steps(x, a->items[i], b->items[k]);
+        }
+        return found;
+    }
     for (size_t i = 0; i < a->n; i++)
         if (!jv_equal_steps(x, a->items[i], b->items[i]))
             return false;
-    return true;
-}
-
-static bool equal_dicts(struct jx *x, struct jv a, struct jv b)
-{
-    if (a.dict->n != b.dict->n)
-        return false;
-    for (size_t i = 0; i < a.dict->n; i++) {
-        struct jv *other = jv_find(b, a.dict->pairs[i].key);
-        if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
-            return false;
-    }
     return true;
 }
 
@@ -379,6 +381,7 @@ bool jv_equal(struct jv a, struct jv b)
     return jv_equal_steps(NULL, a, b);
 }
 
+/* x NULL: without a price, for keys, which are scalars. bool and int compare as numbers. */
 bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
 {
     if (x && !jx_step(x, 1 + (a.kind == JV_STRING ? a.str.n / 256 : 0)))
@@ -399,7 +402,15 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
     case JV_TUPLE:
         return a.list == b.list || equal_lists(x, a.list, b.list);
     case JV_DICT:
-        return a.dict == b.dict || equal_dicts(x, a, b);
+        if (a.dict == b.dict)
+            return true;
+        for (size_t i = 0; i < a.dict->n && a.dict->n == b.dict->n; i++) {
+            struct jv *other = jv_find(b, a.dict->pairs[i].key);
+            if (!other || !jv_equal_steps(x, a.dict->pairs[i].value, *other))
+                return false;
+        }
+        return a.dict->n == b.dict->n;
+    /* Objects with identity, as in Python. */
     case JV_NAMESPACE:
     case JV_LOOP:
         return a.dict == b.dict;
@@ -412,6 +423,8 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
     }
 }
 
+/* Numbers with numbers, text with text, sequences item by item; anything else is an error, as in
+ * Python 3. */
 int jv_compare(struct jx *x, struct jv a, struct jv b)
 {
     if (jv_is_number(a) && jv_is_number(b)) {
@@ -437,6 +450,7 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
     return 0;
 }
 
+/* Python's names, for messages; in the order of enum jv_kind. */
 const char *jv_type_name(struct jv v)
 {
     static const char *const names[] = { "undefined", "None", "bool",     "int",    "int",
@@ -446,19 +460,6 @@ const char *jv_type_name(struct jv v)
 }
 
 /* ---- printing ---- */
-
-static void print_float(struct buf *out, double f)
-{
-    if (isnan(f)) {
-        buf_puts(out, "nan");
-    } else if (isinf(f)) {
-        buf_puts(out, f > 0 ? "inf" : "-inf");
-    } else {
-        struct json_writer w;
-        json_writer_init(&w, out);
-        json_put_double(&w, f);
-    }
-}
 
 /* Whether repr() shows a character as it is. */
 static bool is_printable(uint32_t cp)
@@ -492,6 +493,7 @@ static void repr_string(struct buf *out, struct jv_str s)
         if (len == 0)
             buf_putc(out, s.s[i]);
         else if (cp == '\\' || cp == (unsigned char)quote)
+            /* Invisible characters show their code, in the shortest of Python's three forms. */
             buf_printf(out, "\\%c", (int)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             buf_puts(out, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
@@ -508,6 +510,7 @@ static void repr_string(struct buf *out, struct jv_str s)
     buf_putc(out, quote);
 }
 
+/* (1,) keeps its comma; a view of a dict prints as Python's does: dict_keys(['a']). */
 static void repr_list(struct jx *x, struct buf *out, struct jv v)
 {
     bool tuple = v.kind == JV_TUPLE, view = jv_is_view(v);
@@ -523,19 +526,7 @@ static void repr_list(struct jx *x, struct buf *out, struct jv v)
     buf_puts(out, tuple ? ")" : view ? "])" : "]");
 }
 
-static void repr_dict(struct jx *x, struct buf *out, struct jv v)
-{
-    buf_putc(out, '{');
-    for (size_t i = 0; i < v.dict->n && !x->failed; i++) {
-        if (i > 0)
-            buf_puts(out, ", ");
-        jv_repr(x, out, v.dict->pairs[i].key);
-        buf_puts(out, ": ");
-        jv_repr(x, out, v.dict->pairs[i].value);
-    }
-    buf_putc(out, '}');
-}
-
+/* Cost and depth are bounded by steps and by the depth of values. */
 void jv_repr(struct jx *x, struct buf *out, struct jv v)
 {
     if (!jx_step(x, 1))
@@ -557,7 +548,14 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         buf_append(out, v.str.s, v.str.n);
         break;
     case JV_FLOAT:
-        print_float(out, v.f);
+        /* The shortest text that reads back, as repr() writes it. */
+        if (isnan(v.f) || isinf(v.f)) {
+            buf_puts(out, isnan(v.f) ? "nan" : v.f > 0 ? "inf" : "-inf");
+        } else {
+            struct json_writer w;
+            json_writer_init(&w, out);
+            json_put_double(&w, v.f);
+        }
         break;
     case JV_STRING:
         repr_string(out, v.str);
@@ -567,7 +565,14 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         repr_list(x, out, v);
         break;
     case JV_DICT:
-        repr_dict(x, out, v);
+        buf_putc(out, '{');
+        for (size_t i = 0; i < v.dict->n && !x->failed; i++) {
+            buf_puts(out, i > 0 ? ", " : "");
+            jv_repr(x, out, v.dict->pairs[i].key);
+            buf_puts(out, ": ");
+            jv_repr(x, out, v.dict->pairs[i].value);
+        }
+        buf_putc(out, '}');
         break;
     default:
         buf_printf(out, "<%s>", jv_type_name(v));
@@ -576,6 +581,7 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         jx_nomem(x);
 }
 
+/* str(): text as it is, undefined as nothing, anything else as repr(). */
 void jv_print(struct jx *x, struct buf *out, struct jv v)
 {
     if (v.kind != JV_STRING) {
@@ -599,6 +605,7 @@ struct jv jv_to_str(struct jx *x, struct jv v)
     return jv_from_buf(x, &b);
 }
 
+/* A new list, so that a loop is not disturbed by what its body does to a namespace. */
 struct jv jv_iterate(struct jx *x, struct jv v)
 {
     struct jv out = jv_list_new(x);

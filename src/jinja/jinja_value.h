@@ -5,8 +5,8 @@
  * a jv is two words, copied freely.  Failure (no memory, over a limit, wrong type) is
  * sticky in struct jx: functions return an undefined value or do nothing from then on, and
  * the caller looks at x->failed where it matters.  Not thread-safe. */
-#ifndef TEXT_JINJA_VALUE_H
-#define TEXT_JINJA_VALUE_H
+#ifndef JINJA_VALUE_H
+#define JINJA_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -166,7 +166,7 @@ struct jv_dumps {
 };
 #define JV_DUMPS_PYTHON             \
     {                               \
-        NULL, NULL, -1, true, false \
+        .indent = -1, .ascii = true \
     }
 /* Parse; on failure *why (may be NULL) receives the reason and the result is undefined
  * without making x fail (unless memory ran out). */

@@ -34,9 +34,11 @@ static void test_shapes(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         tinker_error err = { .message = "" };
         tinker_conversation *c = tinker_conversation_parse(cases[i].json, 0, &err);
-        char *got = c ? tinker_message_to_json(&c->messages[c->n_messages - 1], NULL, &err) : NULL;
-        CHECK_STR(got ? got : err.message, cases[i].want);
-        free(got);
+        tinker_text got = TINKER_TEXT_INIT;
+        int ok =
+            c && tinker_message_to_json(&c->messages[c->n_messages - 1], &got, &err) == TINKER_OK;
+        CHECK_STR(ok ? got.s : err.message, cases[i].want);
+        tinker_text_clear(&got);
         tinker_conversation_free(c);
     }
 }
@@ -97,9 +99,32 @@ static void test_tools(void)
     tinker_conversation_free(NULL);
 }
 
+/* The text of a message is what it says: no thinking, no images; it is appended. */
+static void test_text(void)
+{
+    const tinker_part parts[] = { { .kind = TINKER_PART_THINKING, .text = "hm" },
+                                  { .kind = TINKER_PART_TEXT, .text = "a" },
+                                  { .kind = TINKER_PART_IMAGE, .text = "data:" },
+                                  { .kind = TINKER_PART_TEXT, .text = "bcd", .n_text = 1 } };
+    const tinker_message with_parts = { .role = "assistant", .parts = parts, .n_parts = 4 };
+    const tinker_message thoughts = { .role = "assistant", .parts = parts, .n_parts = 1 };
+    const tinker_message string = { .role = "assistant", .content = "<think>x" };
+    const tinker_message none = { .role = "assistant" };
+    tinker_text text = TINKER_TEXT_INIT;
+    CHECK_INT(tinker_message_text(&thoughts, &text, NULL), TINKER_OK);
+    CHECK_STR(text.s, "");
+    CHECK_INT(tinker_message_text(&with_parts, &text, NULL), TINKER_OK);
+    CHECK_STR(text.s, "ab");
+    CHECK_INT(tinker_message_text(&none, &text, NULL), TINKER_OK);
+    CHECK_INT(tinker_message_text(&string, &text, NULL), TINKER_OK);
+    CHECK_STR(text.s, "ab<think>x");
+    tinker_text_clear(&text);
+}
+
 int main(void)
 {
     RUN(test_shapes);
+    RUN(test_text);
     RUN(test_places);
     RUN(test_tools);
     return tap_done();

@@ -12,9 +12,11 @@ static char *render(const char *source, const tinker_template_options *opts, tin
 {
     err->message[0] = 0;
     tinker_template *t = tinker_template_new(source, 0, err);
-    char *text = t ? tinker_template_render_json(t, messages, NULL, opts, NULL, err) : NULL;
+    tinker_text text = TINKER_TEXT_INIT;
+    if (t && tinker_template_render_json(t, messages, NULL, opts, &text, err) != TINKER_OK)
+        CHECK(!text.s);
     tinker_template_free(t);
-    return text;
+    return text.s;
 }
 
 static const struct {
@@ -311,15 +313,20 @@ static void test_incomplete_structs(void)
     tinker_tool_call call = { .name = "f" };
     tinker_message m = { .role = "assistant", .tool_calls = &call, .n_tool_calls = 1 };
     REQUIRE(t);
-    char *text = tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err);
-    CHECK_STR(text ? text : err.message, "{}");
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    CHECK_INT(tinker_template_render(t, &m, 1, NULL, 0, NULL, &text, &err), TINKER_OK);
+    CHECK_STR(text.s, "{}");
+    /* Text is appended, and stays as it was when a rendering fails. */
+    CHECK_INT(tinker_template_render(t, &m, 1, NULL, 0, NULL, &text, &err), TINKER_OK);
     call.name = NULL;
-    CHECK(!tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err));
+    CHECK_INT(tinker_template_render(t, &m, 1, NULL, 0, NULL, &text, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "chat template: messages[0].tool_calls[0] has no name");
+    CHECK_INT(tinker_template_render(t, &m, 1, NULL, 0, NULL, &text, NULL), TINKER_EINVAL);
     m.role = NULL;
-    CHECK(!tinker_template_render(t, &m, 1, NULL, 0, NULL, NULL, &err));
+    CHECK_INT(tinker_template_render(t, &m, 1, NULL, 0, NULL, &text, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "chat template: messages[0] has no role");
+    CHECK_STR(text.s, "{}{}");
+    tinker_text_clear(&text);
     tinker_template_free(t);
 }
 
@@ -345,19 +352,20 @@ static void test_structs(void)
     opts.variables = "{\"k\":7}";
     tinker_template *t = tinker_template_new(source, 0, &err);
     REQUIRE(t);
-    char *got = tinker_template_render(t, m, 2, &tool, 1, &opts, NULL, &err);
+    tinker_text got = TINKER_TEXT_INIT;
+    tinker_status status = tinker_template_render(t, m, 2, &tool, 1, &opts, &got, &err);
     CHECK_STR(
-        got ? got : err.message,
+        status == TINKER_OK ? got.s : err.message,
         "user:q::;assistant:a:t:[{\"type\": \"function\", \"id\": \"i\", \"function\": {\"name\": "
         "\"f\", \"arguments\": {\"x\": 1}}}];[{\"type\": \"function\", \"function\": {\"name\": "
         "\"f\", \"description\": \"d\", \"parameters\": {}}}]<s>7");
-    free(got);
+    tinker_text_clear(&got);
     opts.arguments_as_text = 1;
-    got = tinker_template_render(t, m, 2, NULL, 0, &opts, NULL, &err);
-    CHECK(got && strstr(got, "\"arguments\": \"{\\\"x\\\":1}\""));
-    free(got);
+    CHECK_INT(tinker_template_render(t, m, 2, NULL, 0, &opts, &got, &err), TINKER_OK);
+    CHECK(got.s && strstr(got.s, "\"arguments\": \"{\\\"x\\\":1}\""));
+    tinker_text_clear(&got);
     opts.variables = "[]";
-    CHECK(!tinker_template_render(t, m, 2, NULL, 0, &opts, NULL, &err));
+    CHECK_INT(tinker_template_render(t, m, 2, NULL, 0, &opts, &got, &err), TINKER_EINVAL);
     tinker_template_free(t);
 }
 

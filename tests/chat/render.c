@@ -407,7 +407,7 @@ static void test_no_think_refuses_reasoning(void)
 static void test_registry(void)
 {
     tinker_error err = { .message = "" };
-    char warning[300];
+    tinker_text warning = TINKER_TEXT_INIT;
     size_t n = 0;
     while (tinker_renderer_name_at(n)) {
         tinker_renderer *r = make(tinker_renderer_name_at(n), NULL);
@@ -415,6 +415,11 @@ static void test_registry(void)
         CHECK_STR(tinker_renderer_name(r), tinker_renderer_name_at(n));
         tinker_stop_sequences stop = tinker_renderer_stop(r);
         CHECK(stop.n >= 1 && (stop.tokens != NULL) != (stop.strings != NULL));
+        tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
+        params.max_tokens = 7;
+        tinker_renderer_set_stop(r, &params);
+        CHECK(params.n_stop == stop.n && params.stop_tokens == stop.tokens);
+        CHECK(params.stop_strings == stop.strings && params.max_tokens == 7);
         tinker_renderer_free(r);
         n++;
     }
@@ -423,12 +428,13 @@ static void test_registry(void)
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 1), "qwen3_disable_thinking");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 2), NULL);
     CHECK_STR(tinker_renderer_recommended("nobody/knows", 0), NULL);
-    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "qwen3", warning, sizeof(warning)), 1);
-    CHECK_INT(tinker_renderer_suits("nobody/knows", "qwen3", warning, sizeof(warning)), 1);
-    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "llama3", warning, sizeof(warning)), 0);
-    CHECK_STR(warning, "renderer llama3 is not made for Qwen/Qwen3-8B, which knows qwen3, "
-                       "qwen3_disable_thinking");
-    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "llama3", warning, 10), 0);
+    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "qwen3", &warning), 1);
+    CHECK_INT(tinker_renderer_suits("nobody/knows", "qwen3", &warning), 1);
+    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "llama3", &warning), 0);
+    CHECK_STR(warning.s, "renderer llama3 is not made for Qwen/Qwen3-8B, which knows qwen3, "
+                         "qwen3_disable_thinking");
+    CHECK_INT(tinker_renderer_suits("Qwen/Qwen3-8B", "llama3", NULL), 0);
+    tinker_text_clear(&warning);
     CHECK_STR(tinker_renderer_for("meta-llama/Llama-3.2-1B", NULL), "role_colon");
     CHECK(!tinker_renderer_new("nonsense", tokenizer, NULL, &err));
     CHECK_STR(err.message, "unknown renderer \"nonsense\"");
@@ -440,8 +446,8 @@ static void test_registry(void)
 }
 
 /* "[role] content<|im_end|>"; a message of role "bad" cannot be rendered. */
-static tinker_status bracket(void *state, const tinker_message *m, int is_last, tinker_text *header,
-                             tinker_text *body, tinker_text *tail, tinker_error *err)
+static tinker_status bracket(const tinker_message *m, int is_last, tinker_text *header,
+                             tinker_text *body, tinker_text *tail, tinker_error *err, void *state)
 {
     const char *open = state;
     if (strcmp(m->role, "bad") == 0) {
@@ -459,7 +465,7 @@ static tinker_status bracket(void *state, const tinker_message *m, int is_last, 
 
 static void test_custom(void)
 {
-    tinker_format f = TINKER_FORMAT_INIT;
+    tinker_format_options f = TINKER_FORMAT_OPTIONS_INIT;
     tinker_error err = { .message = "" };
     char open[] = "[";
     CHECK_INT(tinker_renderer_register("mine", &f, &err), TINKER_EINVAL);

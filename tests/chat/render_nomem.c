@@ -23,9 +23,12 @@ static bool render_all(const char *name)
         c ? tinker_renderer_examples(r, c->messages, 2, TINKER_TRAIN_ALL_ASSISTANT_MESSAGES, &err)
           : NULL;
     tinker_rendered *p = x ? tinker_renderer_prompt(r, c->messages, 1, NULL, "x", &err) : NULL;
-    char *json = p ? tinker_message_to_json(&c->messages[1], NULL, &err) : NULL;
-    bool ok = json != NULL;
-    free(json);
+    tinker_text text = TINKER_TEXT_INIT;
+    bool ok = p && tinker_message_to_json(&c->messages[1], &text, &err) == TINKER_OK;
+    size_t n = text.n;
+    ok = ok && tinker_message_text(&c->messages[1], &text, &err) == TINKER_OK;
+    CHECK(ok || text.n == n);
+    tinker_text_clear(&text);
     tinker_rendered_free(p);
     tinker_rendered_free(x);
     tinker_conversation_free(c);
@@ -61,9 +64,10 @@ static bool template_all(void)
         "{% endfor %}{{ ns.a.split('S')|sort|join(',') }}{{ {'k': 'v'}.items()|list }}";
     tinker_error err;
     tinker_template *t = tinker_template_new(source, 0, &err);
-    char *text = t ? tinker_template_render_json(t, chat, NULL, NULL, NULL, &err) : NULL;
-    bool ok = text != NULL;
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    bool ok = t && tinker_template_render_json(t, chat, NULL, NULL, &text, &err) == TINKER_OK;
+    CHECK(ok || text.n == 0);
+    tinker_text_clear(&text);
     tinker_template_free(t);
     return ok;
 }

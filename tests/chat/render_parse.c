@@ -85,12 +85,14 @@ static char *parse_text(const char *name, const char *text)
     tinker_renderer *r = tinker_renderer_new(name, tokenizer, NULL, &err);
     tinker_tokens ids = encode(text);
     tinker_parsed *p = r ? tinker_renderer_parse(r, ids.ids, ids.n, &err) : NULL;
-    char *json = p ? tinker_message_to_json(p->message, NULL, &err) : NULL;
+    tinker_text json = TINKER_TEXT_INIT;
+    if (p)
+        CHECK_INT(tinker_message_to_json(p->message, &json, &err), TINKER_OK);
     struct buf b;
     buf_init(&b, 1 << 20);
     buf_puts(&b, p ? (const char *[]){ "s", "e", "m" }[p->termination] : err.message);
-    buf_puts(&b, json ? json : "");
-    free(json);
+    buf_puts(&b, json.s ? json.s : "");
+    tinker_text_clear(&json);
     tinker_parsed_free(p);
     tinker_tokens_clear(&ids);
     tinker_renderer_free(r);
@@ -176,9 +178,9 @@ static void test_stream(void)
 }
 
 /* A format of the program's own has no think blocks: what arrives is what is parsed. */
-static tinker_status render_nothing(void *state, const tinker_message *m, int is_last,
-                                    tinker_text *header, tinker_text *body, tinker_text *tail,
-                                    tinker_error *err)
+static tinker_status render_nothing(const tinker_message *m, int is_last, tinker_text *header,
+                                    tinker_text *body, tinker_text *tail, tinker_error *err,
+                                    void *state)
 {
     (void)state, (void)m, (void)is_last, (void)header, (void)body, (void)tail, (void)err;
     return TINKER_OK;
@@ -186,7 +188,7 @@ static tinker_status render_nothing(void *state, const tinker_message *m, int is
 
 static void test_stream_of_custom_format(void)
 {
-    tinker_format f = TINKER_FORMAT_INIT;
+    tinker_format_options f = TINKER_FORMAT_OPTIONS_INIT;
     f.render = render_nothing;
     f.stop = "<|im_end|>";
     CHECK_INT(tinker_renderer_register("mine", &f, NULL), TINKER_OK);

@@ -29,11 +29,11 @@ static void expect_template(const char *want)
 {
     tinker_error err = { 0 };
     tinker_template *t = tinker_template_open(path("chat"), &err);
-    char *text = t ? tinker_template_render_json(t, "[]", NULL, NULL, NULL, &err) : NULL;
-    if (!text)
+    tinker_text text = TINKER_TEXT_INIT;
+    if (!t || tinker_template_render_json(t, "[]", NULL, NULL, &text, &err) != TINKER_OK)
         TAP_FAIL("%s", err.message);
-    CHECK_STR(text, want);
-    free(text);
+    CHECK_STR(text.s, want);
+    tinker_text_clear(&text);
     tinker_template_free(t);
 }
 

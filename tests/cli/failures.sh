@@ -196,10 +196,10 @@ until [ -s port ]; do sleep 0.1; done
 expect 1 $tinker --base-url "http://127.0.0.1:$(cat port)" --timeout 20 run list && says 'Is TINKER_BASE_URL the address of a Tinker service?'
 tap "an address where something else answers" $? err
 kill $page
-expect 9 $tinker serve --listen "${TINKER_BASE_URL#http://}" --data-dir other --model "tinker/tiny=$model" && says 'Address already in use; --listen takes another'
+expect 9 $tinker serve --listen "${TINKER_BASE_URL#http://}" --data-dir other --model "tinker/tiny=$model" && says 'Address already in use; choose another address with --listen'
 tap "a port that is taken" $? err
 mkdir cut && cp "$model"/*.json cut && head -c 1000 "$model/model.safetensors" >cut/model.safetensors
-expect 9 $tinker serve --listen "${TINKER_BASE_URL#http://}" --data-dir other --model cut=cut && says 'Address already in use; --listen takes another'
+expect 9 $tinker serve --listen "${TINKER_BASE_URL#http://}" --data-dir other --model cut=cut && says 'Address already in use; choose another address with --listen'
 tap "is known before the model is loaded" $? err
 mkdir -p log/serve.log
 expect 9 $tinker serve --daemon --listen 127.0.0.1:0 --data-dir log && says 'Error: open log/serve.log: Is a directory'

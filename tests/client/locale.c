@@ -96,9 +96,10 @@ static void test_template(void)
     static const char source[] = "{{ 1.5 + 1 }}";
     tinker_error err = { 0 };
     tinker_template *t = tinker_template_new(source, sizeof(source) - 1, &err);
-    char *text = t ? tinker_template_render_json(t, "[]", NULL, NULL, NULL, &err) : NULL;
-    CHECK_STR(text, "2.5");
-    free(text);
+    tinker_text text = TINKER_TEXT_INIT;
+    CHECK(t && tinker_template_render_json(t, "[]", NULL, NULL, &text, &err) == TINKER_OK);
+    CHECK_STR(text.s, "2.5");
+    tinker_text_clear(&text);
     tinker_template_free(t);
 }
 

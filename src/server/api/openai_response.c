@@ -202,20 +202,14 @@ static bool put_tool_calls(const struct openai *o, struct json_writer *w, const 
     bool calls = p && p->message->n_tool_calls > 0;
     if (calls) {
         /* What the model says beside the calls, without its thinking; null when nothing. */
-        const tinker_message *m = p->message;
-        struct buf b;
-        buf_init(&b, 1 << 24);
-        if (!m->parts)
-            buf_append(&b, m->content ? m->content : "", m->n_content);
-        for (size_t i = 0; m->parts && i < m->n_parts; i++)
-            if (m->parts[i].kind == TINKER_PART_TEXT)
-                buf_append(&b, m->parts[i].text, m->parts[i].n_text);
+        tinker_text text = TINKER_TEXT_INIT;
+        tinker_status status = tinker_message_text(p->message, &text, NULL);
         json_put_key(w, "content");
-        if (b.len)
-            json_put_string_n(w, b.data, b.len);
+        if (status == TINKER_OK && text.n > 0)
+            json_put_string_n(w, text.s, text.n);
         else
             json_put_null(w);
-        buf_clear(&b);
+        tinker_text_clear(&text);
         json_put_key(w, "tool_calls");
         json_put_begin_array(w);
         for (size_t i = 0; i < p->message->n_tool_calls; i++)
