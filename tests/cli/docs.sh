@@ -98,7 +98,7 @@ tap "every tinker_ and TINKER_ name in the text exists" $? "$work/unknown"
 
 # Members and parameters: in bold and underlined in the pages of functions, in the second column of the guide's variables.
 : >"$work/members"
-awk -F ' *[|] *' '/^\| `[A-Z]/ { print $3 }' docs/guide.md | grep -oE '`[a-z_]+`' | tr -d '`' | sed 's|$| docs/guide.md|' >>"$work/members"
+awk -F ' *[|] *' '/^\| `[A-Z]/ { print $3 }' docs/guide.md | grep -oE '`[a-z_.]+`' | tr -d '`' | sed 's|.*[.]||' | sed 's|$| docs/guide.md|' >>"$work/members"
 grep -ohE '[A-Za-z_][A-Za-z0-9_]*' "$work/headers" include/tinker/*.h include/tinker/extra/*.h | sort -u >"$work/words"
 sort "$work/members" | join -v 2 "$work/words" - >"$work/unknown"
 ! grep -q . "$work/unknown" && [ "$(grep -c . "$work/members")" -gt 20 ]
