@@ -72,7 +72,7 @@ static double rate_once(const struct side *s, int calls, clockid_t clock)
 }
 
 /* A turn of several calls begins with one more that is not counted: while the other side was
- * at work, neighbours have had the shared cache, and to win it back is no part of the work. */
+ * at work, neighbors have had the shared cache, and to win it back is no part of the work. */
 static inline double rate_turn(const struct side *s, int calls, clockid_t clock)
 {
     if (calls > 1)
@@ -81,8 +81,8 @@ static inline double rate_turn(const struct side *s, int calls, clockid_t clock)
 }
 
 /* How many times as fast as b is a?  Both take turns of some milliseconds, so that what
- * neighbours do to the machine meets both; the figure is that of the ratios of all turns.
- * Neighbours only slow down, and not both sides alike: somebody on the other half of a core
+ * neighbors do to the machine meets both; the figure is that of the ratios of all turns.
+ * Neighbors only slow down, and not both sides alike: somebody on the other half of a core
  * takes more from a product than from multiply-adds alone.  So `best` compares the turns
  * that a tenth of the others beat: the core as it is when it is ours. */
 static inline struct figure compare(struct side a, struct side b, clockid_t clock)

@@ -62,7 +62,7 @@ struct share {
     double seconds, flop, possible;
 };
 
-/* A step in parts, the peak measured before and after each: what neighbours do to the
+/* A step in parts, the peak measured before and after each: what neighbors do to the
  * machine changes within seconds and must meet both. */
 struct meter {
     struct threads *threads;
@@ -372,7 +372,7 @@ static void ask(tinker_generator *g, tinker_adapter *a, size_t batch, int steps)
     }
 }
 
-/* Steps and, with `side`, reads of memory alone take turns: what neighbours do to the
+/* Steps and, with `side`, reads of memory alone take turns: what neighbors do to the
  * machine changes within seconds and must meet both. */
 static struct decoding decode(tinker_engine *e, tinker_adapter *a, size_t batch, int steps,
                               double bytes, struct side *side)

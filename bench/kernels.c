@@ -1,6 +1,6 @@
 /* bench/kernels - the bars G1 to G6 as ratios, measured in one run.
  *
- * One-thread figures use the thread's CPU time, so that a busy neighbour disturbs
+ * One-thread figures use the thread's CPU time, so that a busy neighbor disturbs
  * neither side of a ratio; figures of several threads use the wall clock.  Both sides
  * take turns; every figure is the median, with the spread behind it and, as "alone", the
  * ratio of both sides' fast turns (see compare()).  OpenBLAS is loaded when it is there, and
@@ -175,7 +175,7 @@ static void ratio_line(const char *bar, const char *what, struct figure r, doubl
 }
 
 /* A few rows use each weight a few times, 4 FLOP per byte for eight of them: what loads alone
- * get from where the weights are, by then in L3 or where neighbours have left them, may be
+ * get from where the weights are, by then in L3 or where neighbors have left them, may be
  * less than the peak asks for. */
 static void feed_line(const struct product *p, struct figure ours)
 {

@@ -2,7 +2,7 @@
  *
  *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local checkpoints_resume [model]
  *
- * With the optimiser's state the continued run takes the same next step as the first. */
+ * With the optimizer's state the continued run takes the same next step as the first. */
 #include "example.h"
 
 static double train(tinker_training *t, const char *who)

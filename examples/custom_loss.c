@@ -1,4 +1,4 @@
-/* custom_loss.c - a loss of your own: direct preference optimisation with a regularizer.
+/* custom_loss.c - a loss of your own: direct preference optimization with a regularizer.
  *
  *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local custom_loss [model]
  *

@@ -4,7 +4,7 @@
  *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local recovery_simulated [model]
  *
  * Only the bad news is made up: intercept.h tells the watcher once that the run is corrupted.  The
- * new client, its weights and its optimiser are real.  A second run has no checkpoint and cannot
+ * new client, its weights and its optimizer are real.  A second run has no checkpoint and cannot
  * be saved; the program is told that, too.  recovery_live.sh has a server that really crashes. */
 #include "intercept.h"
 #include <stdatomic.h>

@@ -11,12 +11,12 @@
 
 enum { PROMPTS = 100, AT_A_TIME = 8, BROKEN = 41, ENOUGH = 10 };
 
-static tinker_canceller *canceller;
+static tinker_canceler *canceler;
 
 static void on_interrupt(int signal)
 {
     (void)signal;
-    tinker_canceller_request(canceller);
+    tinker_canceler_request(canceler);
 }
 
 static tinker_model_input *make_prompts(void)
@@ -43,7 +43,7 @@ static int count(size_t i, const tinker_future *f, const tinker_error *why, void
 
 int main(int argc, char **argv)
 {
-    canceller = need(tinker_canceller_new(&err), "canceller");
+    canceler = need(tinker_canceler_new(&err), "canceler");
     signal(SIGINT, on_interrupt);
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_sampler *s =
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
     how.max_concurrency = AT_A_TIME;
     how.timeout_ms = MINUTE_MS;
-    how.canceller = canceller;
+    how.canceler = canceler;
     tinker_parallel *m =
         need(tinker_sampler_sample_parallel(s, make_prompts(), PROMPTS, &params, NULL, &how, &err),
              "map");
@@ -75,12 +75,12 @@ int main(int argc, char **argv)
     m = need(tinker_sampler_sample_parallel(s, make_prompts(), PROMPTS, &params, NULL, &how, &err),
              "map");
     expect(PROMPTS - tinker_parallel_failed(m) >= ENOUGH, "ten answers come before the rest ends");
-    printf("the first %d, and the rest is cancelled: %s\n", ENOUGH,
+    printf("the first %d, and the rest is canceled: %s\n", ENOUGH,
            tinker_parallel_status(m, PROMPTS - 1, &err) == TINKER_ECANCELED ? "yes" : "no");
     tinker_parallel_free(m);
     tinker_sampler_free(s);
     tinker_service_free(service);
-    signal(SIGINT, SIG_DFL); /* the handler needs the canceller */
-    tinker_canceller_free(canceller);
+    signal(SIGINT, SIG_DFL); /* the handler needs the canceler */
+    tinker_canceler_free(canceler);
     return EXIT_SUCCESS;
 }

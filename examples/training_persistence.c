@@ -1,9 +1,9 @@
-/* training_persistence.c - go on from a saved state, with and without the optimiser.
+/* training_persistence.c - go on from a saved state, with and without the optimizer.
  *
  *     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local training_persistence [model]
  *
  * Trains four steps, saves for an hour after the second, then takes the last two again in new
- * clients: made from the state with its optimiser, made fresh and loaded, and made from the weights
+ * clients: made from the state with its optimizer, made fresh and loaded, and made from the weights
  * alone.  The first two repeat the run exactly; the third starts Adam's averages afresh. */
 #include "example.h"
 
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 
     expect(first_time < second, "training helps");
     expect(again == first_time && elsewhere == first_time, "the state repeats the run exactly");
-    expect(weights_only != first_time, "without the optimiser the steps differ");
+    expect(weights_only != first_time, "without the optimizer the steps differ");
     puts("both states repeat the run exactly");
 
     /* A model that has learnt something since is not loaded over: make a new client instead. */

@@ -2,7 +2,7 @@
 """gen-unicode.py [OUTPUT]: write src/unicode/unicode_tables.c.
 
 Needs the PyPI package unicodedataplus of the wanted version (16.0.0), whose version is the one
-recorded in the tables.  The reference engine classifies with Unicode 16.0 but normalises with
+recorded in the tables.  The reference engine classifies with Unicode 16.0 but normalizes with
 the tables of Unicode 9.0, so normalization data is limited to characters of that age.
 """
 import sys

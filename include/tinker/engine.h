@@ -11,7 +11,7 @@
  *     tinker_adapter_step(a, &adam, &metrics, &err);
  *
  * Determinism: the same inputs, weights and seeds give the same bits whatever the
- * thread count, the batch neighbours or the order in which passes and generator
+ * thread count, the batch neighbors or the order in which passes and generator
  * steps interleave.
  *
  * Thread safety: one thread at a time per engine, its adapters, passes and

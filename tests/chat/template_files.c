@@ -37,7 +37,7 @@ static void expect_template(const char *want)
     tinker_template_free(t);
 }
 
-/* A file of its own comes before the configuration, and "default" before its neighbours. */
+/* A file of its own comes before the configuration, and "default" before its neighbors. */
 static void test_template_of_a_directory(void)
 {
     tinker_error err = { 0 };

@@ -1,4 +1,4 @@
-/* Cancelling while a worker has what the I/O thread gave it: a large result, or a batch. */
+/* Canceling while a worker has what the I/O thread gave it: a large result, or a batch. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>

@@ -169,7 +169,7 @@ static void test_rest(void)
     tinker_rest_free(r);
 }
 
-/* Who does not wait long enough has cancelled. */
+/* Who does not wait long enough has canceled. */
 static void test_time_is_up(void)
 {
     fake_script(w.server, API "healthz", (struct fake_reply){ .fault = FAKE_HANG });
@@ -198,7 +198,7 @@ static void wait_inside(const tinker_response *response, void *state)
     atomic_store(&s->done, 1);
 }
 
-/* A callback must not wait: it is told so, and its request is cancelled. */
+/* A callback must not wait: it is told so, and its request is canceled. */
 static void test_not_in_callbacks(void)
 {
     struct seen s = { 0 };

@@ -211,9 +211,9 @@ static void test_failing_forward(void)
     world_close(&w);
 }
 
-/* Cancelled while the loss runs: complete at once, only its number filled, and free waits for the
+/* Canceled while the loss runs: complete at once, only its number filled, and free waits for the
  * loss. */
-static void test_cancelled(void)
+static void test_canceled(void)
 {
     struct world w;
     world_open_real(&w, NULL);
@@ -321,7 +321,7 @@ int main(void)
     RUN(test_failing_loss);
     RUN(test_failing_loss_and_its_filler);
     RUN(test_failing_forward);
-    RUN(test_cancelled);
+    RUN(test_canceled);
     RUN(test_no_waiting_inside);
     RUN(test_queued_bytes);
     return tap_done();

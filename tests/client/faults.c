@@ -51,7 +51,7 @@ struct run {
     tinker_sampler *samplers[SAMPLERS];
     tinker_rest *rest;
     tinker_queue *q;
-    int64_t submitted, ended, ok, failed, cancelled, wrong, late;
+    int64_t submitted, ended, ok, failed, canceled, wrong, late;
 };
 
 /* ---- the process -------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static void end(struct run *r, struct fault_case *o)
     tinker_status s = tinker_future_wait(o->f, 0, &r->w.err);
     r->ended++;
     r->ok += s == TINKER_OK;
-    r->cancelled += s == TINKER_ECANCELED;
+    r->canceled += s == TINKER_ECANCELED;
     r->failed += s != TINKER_OK && s != TINKER_ECANCELED;
     r->wrong += s == TINKER_OK ? !is_own(o) : r->w.err.message[0] == '\0';
     r->late += world_ms(&r->w) - o->submitted_ms > DEADLINE_MS + 1000;
@@ -323,7 +323,7 @@ static void test_everything_ends(void) /* R-095 R-103 R-184 R-185 R-218 */
     go(&run, n);
     step_all(&run);
     check_calm(&run);
-    CHECK_INT(run.ok + run.failed + run.cancelled, n);
+    CHECK_INT(run.ok + run.failed + run.canceled, n);
     CHECK_INT(run.late, 0);  /* all ended within their deadline */
     CHECK_INT(run.wrong, 0); /* with their own result, or an error that says something */
     CHECK(run.ok > n * 8 / 10);
@@ -338,9 +338,9 @@ static void test_everything_ends(void) /* R-095 R-103 R-184 R-185 R-218 */
     CHECK(faults > f->requests / 4);
     for (int i = 0; i < FAULTY_KINDS; i++)
         CHECK(f->faults[i] > f->requests / 50);
-    printf("# %lld operations: %lld ok, %lld failed, %lld cancelled; %ld requests, %ld faults, "
+    printf("# %lld operations: %lld ok, %lld failed, %lld canceled; %ld requests, %ld faults, "
            "%ld repeats, %lld s\n",
-           (long long)n, (long long)run.ok, (long long)run.failed, (long long)run.cancelled,
+           (long long)n, (long long)run.ok, (long long)run.failed, (long long)run.canceled,
            f->requests, faults, f->repeats, (long long)world_ms(&run.w) / 1000);
     run_close(&run);
 

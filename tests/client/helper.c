@@ -242,7 +242,7 @@ static void test_a_thousand_orders_are_answered_by_one_helper(void) /* R-138 R-1
         f[i] = sample(s[i % SAMPLERS]);
     int ok = 0;
     for (int i = 0; i < MANY; i++) {
-        if (i % 10 == 9) /* some are cancelled, early or late */
+        if (i % 10 == 9) /* some are canceled, early or late */
             tinker_future_cancel(f[i]);
         else
             ok += tinker_future_wait(f[i], WAIT_MS, &w.err) == TINKER_OK;

@@ -368,7 +368,7 @@ static void test_pages_in_a_queue(void)
 }
 
 /* A page that was given up ends the list; one that nobody took from the queue leaves with it. */
-static void test_a_page_is_cancelled(void)
+static void test_a_page_is_canceled(void)
 {
     struct shelf s;
     shelf_open(&s, 25);
@@ -409,6 +409,6 @@ int main(void)
     RUN(test_the_same_page_again);
     RUN(test_waiting_again);
     RUN(test_pages_in_a_queue);
-    RUN(test_a_page_is_cancelled);
+    RUN(test_a_page_is_canceled);
     return tap_done();
 }

@@ -133,7 +133,7 @@ static int64_t now_ms(void)
     return clock_now_ms(clock_real());
 }
 
-/* What is under way at the deadline is cancelled, what has not begun is not begun. */
+/* What is under way at the deadline is canceled, what has not begun is not begun. */
 static void test_one_deadline(void)
 {
     tinker_sampler *s = open_world();
@@ -197,7 +197,7 @@ static void test_cancelled_by_callback(void)
 static void *cancel_soon(void *arg)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
-    tinker_canceller_request(arg);
+    tinker_canceler_request(arg);
     return NULL;
 }
 
@@ -207,8 +207,8 @@ static void test_cancelled_by_another(void)
     pthread_t thread;
     fake_script(w.server, POLL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_parallel_options how = TINKER_PARALLEL_OPTIONS_INIT;
-    how.canceller = tinker_canceller_new(&err);
-    pthread_create(&thread, NULL, cancel_soon, how.canceller);
+    how.canceler = tinker_canceler_new(&err);
+    pthread_create(&thread, NULL, cancel_soon, how.canceler);
     int64_t start = now_ms();
     tinker_parallel *m = tinker_sampler_sample_parallel(s, prompts(), 5, NULL, NULL, &how, &err);
     pthread_join(thread, NULL);
@@ -220,7 +220,7 @@ static void test_cancelled_by_another(void)
     m = tinker_sampler_sample_parallel(s, prompts(), 5, NULL, NULL, &how, &err); /* still wanted */
     CHECK_INT(tinker_parallel_failed(m), 5);
     CHECK_INT(fake_count(w.server, ASAMPLE), 5);
-    tinker_canceller_free(how.canceller);
+    tinker_canceler_free(how.canceler);
     close_world(s, m);
 }
 

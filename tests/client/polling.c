@@ -264,7 +264,7 @@ static void test_results_stay(void) /* R-079 R-080 */
                 (struct fake_reply){ .body = "{\"metrics\":{\"a:sum\":1.5}}", .delay_ms = 1000 });
     tinker_future *f = tinker_training_optim_step(t, NULL, NULL);
     CHECK_INT(tinker_future_wait(f, 10, &w.err), TINKER_ETIMEDOUT);
-    CHECK_INT(world_finish(&w, f, 5000), TINKER_OK); /* a wait that timed out cancelled nothing */
+    CHECK_INT(world_finish(&w, f, 5000), TINKER_OK); /* a wait that timed out canceled nothing */
     size_t n = fake_count(w.server, POLL), k;
     const tinker_named_number *m = tinker_future_metrics(f, &k);
     CHECK_INT(tinker_future_wait(f, -1, &w.err), TINKER_OK);

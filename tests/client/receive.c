@@ -163,7 +163,7 @@ static void test_stops(void)
     CHECK_INT(atomic_load(&r.pieces), 2);
     tinker_future_free(f);
     free(r.got);
-    reader_init(&r); /* paused, and then cancelled */
+    reader_init(&r); /* paused, and then canceled */
     atomic_store(&r.pause_at, 1);
     f = ask(&w, &r, NULL);
     while (atomic_load(&r.pieces) == 0)

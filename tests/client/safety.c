@@ -237,7 +237,7 @@ static void test_lines(void) /* R-167 R-169 */
     }
 }
 
-/* Results of more than 256 KB are read by a worker; they are the same, and may be cancelled. */
+/* Results of more than 256 KB are read by a worker; they are the same, and may be canceled. */
 static void test_large_results(void)
 {
     struct world w;

@@ -715,7 +715,7 @@ static void test_frequent_errors_come_first(void) /* R-067 */
     world_close(&w);
 }
 
-/* Where the service takes samples back, a cancelled one and one whose time is up are given back. */
+/* Where the service takes samples back, a canceled one and one whose time is up are given back. */
 static void test_cancelled_samples_are_taken_back(void)
 {
     for (int offered = 0; offered < 2; offered++) {
@@ -757,7 +757,7 @@ static void test_cancelled_samples_are_taken_back(void)
 }
 
 /* Who gave up is not waiting any more. */
-static void test_progress_without_the_cancelled(void) /* */
+static void test_progress_without_the_canceled(void) /* */
 {
     struct world w;
     tinker_sampler *s = open_sampler(&w, "{\"sample_max_concurrent_requests\":1}");
@@ -990,7 +990,7 @@ int main(void)
     RUN(test_progress_lines);
     RUN(test_frequent_errors_come_first);
     RUN(test_cancelled_samples_are_taken_back);
-    RUN(test_progress_without_the_cancelled);
+    RUN(test_progress_without_the_canceled);
     RUN(test_base_model);
     RUN(test_samplers_travel);
     RUN(test_scope_of_limits);

@@ -283,7 +283,7 @@ static void test_optim_step_body(void) /* R-110 R-016 R-018 */
     CHECK(tinker_training_optim_step(t, &bad, &w.err) == NULL);
     CHECK_INT(w.err.status, TINKER_EINVAL);
     tinker_adam blank = { 0 };
-    CHECK(tinker_training_optim_step(t, &blank, &w.err) == NULL); /* not initialised */
+    CHECK(tinker_training_optim_step(t, &blank, &w.err) == NULL); /* not initialized */
     world_settle(&w);
     CHECK_INT(fake_count(w.server, NULL), n);
     tinker_training_free(t);

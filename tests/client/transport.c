@@ -9,7 +9,7 @@
 struct carrier {
     pthread_mutex_t lock;
     tinker_exchange *held[16];
-    int n_held, n_cancelled, n_sent;
+    int n_held, n_canceled, n_sent;
     int fail;      /* so many requests on /healthz fail first */
     bool hold;     /* keep /healthz */
     bool threaded; /* answer from another thread */
@@ -96,7 +96,7 @@ static void drop(tinker_exchange *x, void *state)
 {
     struct carrier *c = state;
     pthread_mutex_lock(&c->lock);
-    c->n_cancelled++;
+    c->n_canceled++;
     bool known = false;
     for (int i = 0; i < c->n_held; i++)
         known = known || c->held[i] == x;
@@ -188,13 +188,13 @@ static void test_failures(void)
     CHECK_STR(tinker_response_header(tinker_future_response(f), "x-request-id"), "r1");
     tinker_future_free(f);
     tinker_service_free(s);
-    CHECK_INT(c.n_cancelled, 1);
+    CHECK_INT(c.n_canceled, 1);
     REQUIRE(c.n_held == 1);
     tinker_exchange_done(c.held[0], 200, NULL, 0, "{}", 2); /* late, and harmless */
 }
 
-/* Cancelled by the user, and by the end of the service; answered after it. */
-static void test_cancelling(void)
+/* Canceled by the user, and by the end of the service; answered after it. */
+static void test_canceling(void)
 {
     struct carrier c;
     tinker_error err = { 0 };
@@ -216,7 +216,7 @@ static void test_cancelling(void)
     CHECK_INT(tinker_future_wait(two[0], 20000, &err), TINKER_ECANCELED);
     tinker_service_free(s);
     CHECK_INT(tinker_future_wait(two[1], 0, &err), TINKER_ECANCELED);
-    CHECK_INT(c.n_cancelled, 2);
+    CHECK_INT(c.n_canceled, 2);
     for (int i = 0; i < c.n_held; i++) {
         tinker_future_free(two[i]);
         if (i == 0)
@@ -243,7 +243,7 @@ int main(void)
 {
     RUN(test_training);
     RUN(test_failures);
-    RUN(test_cancelling);
+    RUN(test_canceling);
     RUN(test_options);
     return tap_done();
 }

@@ -75,7 +75,7 @@ says rl_loop '^round 6 '
 [ "$(awk '/^round/ { r[++n] = $5 } END { print (n == 6 && r[6] > 1.5 * r[1]) }' "$out/rl_loop.out")" = 1 ]
 tap "rl_loop: the reward rises" $? "$out/rl_loop.out"
 says sampling_basic '^12 tokens, logprob -[0-9.]+: Once there was a .* named'
-says sample_many '^prompt 41: .*-1' '^99 answers, [0-9]+ tokens, 1 failed$' 'the rest is cancelled: yes$'
+says sample_many '^prompt 41: .*-1' '^99 answers, [0-9]+ tokens, 1 failed$' 'the rest is canceled: yes$'
 says sampling_stream '^Once there was a .* named' '^24 tokens were told, 24 are in the result$' '^ended after 3 tokens$'
 says save_weights_and_sample '^after: The password is tangerine seventeen\.$'
 says sessions_management ' 1 training runs, 1 samplers  \(this program\)$' '^no-such-session  status 404$'

@@ -93,7 +93,7 @@ static void scaled_and_raw_logprobs(void)
     alone(raw, &q, 0, &unscaled);
     CHECK_INT(unscaled.tokens[0], cold.tokens[0]);
     CHECK(unscaled.logprobs[0] != cold.logprobs[0]);
-    /* log p_T(i) of the drawn token from raw top-k scores: p^(1/T) renormalised */
+    /* log p_T(i) of the drawn token from raw top-k scores: p^(1/T) renormalized */
     int32_t longer[10];
     memcpy(longer, prompt, sizeof prompt);
     longer[9] = 0;

@@ -138,7 +138,7 @@ static inline void alone(tinker_engine *e, const tinker_generate *q, size_t inde
     tinker_generator_free(g);
 }
 
-/* One optimiser step towards token 7, so that B is not zero. */
+/* One optimizer step towards token 7, so that B is not zero. */
 static inline void train_a_little(tinker_engine *e, tinker_adapter *a)
 {
     int32_t tokens[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };

@@ -23,7 +23,7 @@ extern "C" {
 typedef struct tinker_parallel tinker_parallel;
 
 /* Asks running calls to end.  Thread safety: any thread, any time. */
-typedef struct tinker_canceller tinker_canceller;
+typedef struct tinker_canceler tinker_canceler;
 
 /* Submit item i and return its future.  As everywhere, what is returned belongs to the caller: here
  * that is the library, which frees it with the tinker_parallel.  NULL with *err set: the error of
@@ -38,11 +38,11 @@ typedef int tinker_parallel_item_fn(size_t i, const tinker_future *f, const tink
 
 /* Thread safety: plain data. */
 typedef struct tinker_parallel_options {
-    size_t size;                 /* set by TINKER_PARALLEL_OPTIONS_INIT */
-    size_t max_concurrency;      /* items under way at a time, 0: all */
-    int64_t timeout_ms;          /* of all items together, 0: none */
-    int stop_on_error;           /* the first failure cancels the rest */
-    tinker_canceller *canceller; /* NULL: none */
+    size_t size;               /* set by TINKER_PARALLEL_OPTIONS_INIT */
+    size_t max_concurrency;    /* items under way at a time, 0: all */
+    int64_t timeout_ms;        /* of all items together, 0: none */
+    int stop_on_error;         /* the first failure cancels the rest */
+    tinker_canceler *canceler; /* NULL: none */
     tinker_parallel_item_fn *on_item;
     void *on_item_state;
 } tinker_parallel_options;
@@ -77,12 +77,12 @@ TINKER_API size_t tinker_parallel_failed(const tinker_parallel *p); /* how many 
 TINKER_API void tinker_parallel_free(tinker_parallel *p);
 
 /* NULL with *err set: TINKER_ENOMEM. */
-TINKER_API tinker_canceller *tinker_canceller_new(tinker_error *err);
+TINKER_API tinker_canceler *tinker_canceler_new(tinker_error *err);
 /* End all calls that have it, now and later, within a tenth of a second.  May be called in a
  * signal handler. */
-TINKER_API void tinker_canceller_request(tinker_canceller *c);
+TINKER_API void tinker_canceler_request(tinker_canceler *c);
 /* No call may be running with it. */
-TINKER_API void tinker_canceller_free(tinker_canceller *c);
+TINKER_API void tinker_canceler_free(tinker_canceler *c);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@
 
 enum { CHECK_MS = 50 };
 
-struct tinker_canceller {
+struct tinker_canceler {
     atomic_bool wanted;
 };
 
@@ -135,7 +135,7 @@ static void cancel_items(struct run *r)
             tinker_future_cancel(r->m->items[i].future);
 }
 
-/* How long to wait for the next item: until it is time to look at the clock or the canceller. */
+/* How long to wait for the next item: until it is time to look at the clock or the canceler. */
 static int64_t next_wait_ms(const struct run *r)
 {
     int64_t left = -1;
@@ -143,7 +143,7 @@ static int64_t next_wait_ms(const struct run *r)
         left = r->deadline_ms - clock_now_ms(clock_real());
         left = left > 0 ? left : 0;
     }
-    bool looks = r->how->canceller && r->m->ending == RUNNING;
+    bool looks = r->how->canceler && r->m->ending == RUNNING;
     return looks && (left < 0 || left > CHECK_MS) ? CHECK_MS : left;
 }
 
@@ -151,7 +151,7 @@ static void check_limits(struct run *r)
 {
     if (r->m->ending != RUNNING)
         return;
-    if (r->how->canceller && atomic_load(&r->how->canceller->wanted))
+    if (r->how->canceler && atomic_load(&r->how->canceler->wanted))
         r->m->ending = CANCELED;
     else if (r->deadline_ms >= 0 && clock_now_ms(clock_real()) >= r->deadline_ms)
         r->m->ending = TIMED_OUT;
@@ -243,24 +243,24 @@ tinker_parallel *tinker_sampler_sample_parallel(tinker_sampler *s,
     return tinker_parallel_run(submit_prompt, &p, n, how, err);
 }
 
-/* ---- cancellers ---------------------------------------------------------------------------- */
+/* ---- cancelers ---------------------------------------------------------------------------- */
 
-tinker_canceller *tinker_canceller_new(tinker_error *err)
+tinker_canceler *tinker_canceler_new(tinker_error *err)
 {
-    tinker_canceller *c = calloc(1, sizeof(*c));
+    tinker_canceler *c = calloc(1, sizeof(*c));
     if (!c)
-        err_nomem(err, "canceller");
+        err_nomem(err, "canceler");
     else
         atomic_init(&c->wanted, false);
     return c;
 }
 
-void tinker_canceller_request(tinker_canceller *c)
+void tinker_canceler_request(tinker_canceler *c)
 {
     atomic_store(&c->wanted, true);
 }
 
-void tinker_canceller_free(tinker_canceller *c)
+void tinker_canceler_free(tinker_canceler *c)
 {
     free(c);
 }
