@@ -70,6 +70,12 @@ static bool finish(tinker_future *f)
         say(tinker_future_saved_path(f));
     else if (ok && tinker_future_loaded_path(f))
         say(tinker_future_loaded_path(f));
+    else if (ok && tinker_future_base_model(f))
+        say(tinker_future_base_model(f));
+    else if (ok && tinker_future_file(f))
+        say(tinker_future_file(f));
+    else if (ok && tinker_future_loaded_path(f))
+        say(tinker_future_loaded_path(f));
     tinker_future_free(f);
     return ok;
 }
