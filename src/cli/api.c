@@ -50,7 +50,7 @@ static void watch_signal(int number, struct sigaction *old)
         sigaction(number, &action, NULL);
 }
 
-static void watch_begin(struct watch *w)
+static void begin_watch(struct watch *w)
 {
     sigset_t set = api_stopping_signals();
     sigprocmask(SIG_BLOCK, &set, &w->mask); /* but in pselect() */
@@ -62,7 +62,7 @@ static void watch_begin(struct watch *w)
 }
 
 /* Who is told to end once ends in good order, however often he is told. */
-static void watch_end(const struct watch *w)
+static void end_watch(const struct watch *w)
 {
     if (!caught) {
         sigaction(SIGINT, &w->interrupt, NULL);
@@ -77,7 +77,7 @@ int api_interrupted(void)
 }
 
 /* What --timeout says, else `usual`. */
-static int64_t timeout_ms(int64_t usual)
+static int64_t get_timeout_ms(int64_t usual)
 {
     if (globals.timeout < 0)
         return usual;
@@ -86,7 +86,7 @@ static int64_t timeout_ms(int64_t usual)
 
 /* ---- connecting --------------------------------------------------------------------- */
 
-static void log_line(tinker_log_level level, const char *line, void *state)
+static void print_log_line(tinker_log_level level, const char *line, void *state)
 {
     (void)state;
     (void)level;
@@ -110,7 +110,7 @@ bool api_open(struct api *a, int *status)
     o.base_url = globals.base_url;
     o.api_key = globals.api_key;
     if (!globals.quiet) {
-        o.observation.log = log_line;
+        o.observation.log = print_log_line;
         o.observation.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
     }
     a->rest = NULL;
@@ -139,7 +139,7 @@ void api_close(struct api *a)
 
 /* ---- waiting ------------------------------------------------------------------------ */
 
-static tinker_status interrupted(tinker_error *err)
+static tinker_status set_interrupted(tinker_error *err)
 {
     *err = (tinker_error){ .status = TINKER_ECANCELED };
     snprintf(err->message, sizeof(err->message), "interrupted");
@@ -147,7 +147,7 @@ static tinker_status interrupted(tinker_error *err)
 }
 
 /* A wait that ends at once says what is waited for, and why its last attempt failed. */
-static void say_waiting(tinker_future *f)
+static void report_waiting(tinker_future *f)
 {
     tinker_error err;
     if (tinker_future_wait(f, 0, &err) != TINKER_ETIMEDOUT)
@@ -158,8 +158,8 @@ static void say_waiting(tinker_future *f)
 }
 
 /* Sleep until the queue has something or a signal arrives.  told: there is nothing to say. */
-static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct watch *w, bool *told,
-                              tinker_error *err)
+static tinker_status sleep_until_ready(tinker_queue *q, tinker_future *f, const struct watch *w,
+                                       bool *told, tinker_error *err)
 {
     static const struct timespec silence = { SILENCE_S, 0 };
     int fd = tinker_queue_fd(q);
@@ -170,24 +170,24 @@ static tinker_status sleep_on(tinker_queue *q, tinker_future *f, const struct wa
         if (pselect(fd + 1, &set, NULL, NULL, *told ? NULL : &silence, &w->asleep) > 0)
             return TINKER_OK;
         if (!*told && !caught)
-            say_waiting(f);
+            report_waiting(f);
         *told = true;
     }
-    return caught ? interrupted(err) : TINKER_OK;
+    return caught ? set_interrupted(err) : TINKER_OK;
 }
 
-static tinker_status await(tinker_future *f, int64_t usual_ms, bool *told, tinker_error *err)
+static tinker_status await_future(tinker_future *f, int64_t usual_ms, bool *told, tinker_error *err)
 {
     tinker_queue *q = tinker_queue_new(err);
     if (!q)
         return err->status;
     struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
-    tinker_future_set_deadline(f, timeout_ms(usual_ms));
-    watch_begin(&w);
+    tinker_future_set_deadline(f, get_timeout_ms(usual_ms));
+    begin_watch(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
-        status = sleep_on(q, f, &w, told, err);
-    watch_end(&w);
+        status = sleep_until_ready(q, f, &w, told, err);
+    end_watch(&w);
     if (status == TINKER_OK)
         status = tinker_future_wait(f, 0, err);
     else
@@ -199,13 +199,13 @@ static tinker_status await(tinker_future *f, int64_t usual_ms, bool *told, tinke
 tinker_status api_await(tinker_future *f, tinker_error *err)
 {
     static bool told; /* once is enough */
-    return await(f, DEFAULT_TIMEOUT_MS, &told, err);
+    return await_future(f, DEFAULT_TIMEOUT_MS, &told, err);
 }
 
 tinker_status api_await_download(tinker_future *f, tinker_error *err)
 {
     bool told = true; /* by a bar, and by the library while the archive is being made */
-    return await(f, -1, &told, err);
+    return await_future(f, -1, &told, err);
 }
 
 tinker_future *api_wait(tinker_future *f, tinker_error *err, int *status)
@@ -240,7 +240,7 @@ static const struct {
 };
 
 /* On one line: JSON without the blanks between its parts, runs of blanks in other texts as one. */
-static void squeeze(char *text)
+static void squeeze_blanks(char *text)
 {
     bool json = *text == '{' || *text == '[', quoted = false;
     char *end = text;
@@ -266,11 +266,11 @@ void api_error_text(char *out, size_t size, const tinker_error *err, const tinke
     if (err->http_status)
         snprintf(head, sizeof(head), "Error code: %d - ", err->http_status);
     snprintf(out, size, "%s%s", head, err->http_status && *body ? body : err->message);
-    squeeze(out + strlen(head));
+    squeeze_blanks(out + strlen(head));
 }
 
-static int fail_with(const tinker_error *err, enum exit_code code, const char *hint,
-                     const char *headline, const char *text)
+static int fail_with_details(const tinker_error *err, enum exit_code code, const char *hint,
+                             const char *headline, const char *text)
 {
     char details[2048];
     const struct out_answer answer = { err->http_status, err->request_id };
@@ -284,16 +284,17 @@ static int fail_status(const tinker_error *err, const char *text)
     char headline[64];
     for (size_t i = 0; i < ARRAY_LEN(answers); i++)
         if (answers[i].http_status == status)
-            return fail_with(err, answers[i].code, answers[i].hint, answers[i].headline, text);
+            return fail_with_details(err, answers[i].code, answers[i].hint, answers[i].headline,
+                                     text);
     if (status >= 500)
-        return fail_with(err, EXIT_FAILED, "The server failed; try again later.",
-                         "Internal server error", text);
+        return fail_with_details(err, EXIT_FAILED, "The server failed; try again later.",
+                                 "Internal server error", text);
     snprintf(headline, sizeof(headline), "API error (status %d)", status);
-    return fail_with(err, EXIT_FAILED, NULL, headline, text);
+    return fail_with_details(err, EXIT_FAILED, NULL, headline, text);
 }
 
 /* Was it the service that had no room until the deadline? */
-static bool out_of_capacity(const tinker_future *f)
+static bool was_out_of_capacity(const tinker_future *f)
 {
     const tinker_response *last = f ? tinker_future_response(f) : NULL;
     int state = atomic_load(&queue_state);
@@ -315,20 +316,23 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     case TINKER_EINVAL:
         return out_fail(EXIT_USAGE, NULL, "%s", text);
     case TINKER_ETIMEDOUT:
-        return fail_with(err, out_of_capacity(f) ? EXIT_CAPACITY : EXIT_NETWORK,
-                         "Try again, or give more time with --timeout.", "Request timeout", text);
+        return fail_with_details(err, was_out_of_capacity(f) ? EXIT_CAPACITY : EXIT_NETWORK,
+                                 "Try again, or give more time with --timeout.", "Request timeout",
+                                 text);
     case TINKER_ECONNECT:
-        return fail_with(err, EXIT_NETWORK, "Check the network and the address of the server.",
-                         "Connection failed", text);
+        return fail_with_details(err, EXIT_NETWORK,
+                                 "Check the network and the address of the server.",
+                                 "Connection failed", text);
     case TINKER_EPROTOCOL:
-        return fail_with(err, EXIT_FAILED, "Is TINKER_BASE_URL the address of a Tinker service?",
-                         "The answer makes no sense", text);
+        return fail_with_details(err, EXIT_FAILED,
+                                 "Is TINKER_BASE_URL the address of a Tinker service?",
+                                 "The answer makes no sense", text);
     default:
-        return fail_with(err, EXIT_FAILED, NULL, "API error occurred", text);
+        return fail_with_details(err, EXIT_FAILED, NULL, "API error occurred", text);
     }
 }
 
-static bool bad_path(const char *path, int *status)
+static bool fail_bad_path(const char *path, int *status)
 {
     *status = out_fail(EXIT_USAGE,
                        "A checkpoint path looks like tinker://RUN_ID/weights/NAME "
@@ -340,10 +344,11 @@ static bool bad_path(const char *path, int *status)
 bool api_check_path(const char *path, int *status)
 {
     static const char scheme[] = "tinker://";
-    return strncmp(path, scheme, sizeof(scheme) - 1) == 0 || bad_path(path, status);
+    return strncmp(path, scheme, sizeof(scheme) - 1) == 0 || fail_bad_path(path, status);
 }
 
 bool api_read_path(const char *path, tinker_checkpoint_path *out, int *status)
 {
-    return tinker_checkpoint_path_parse(path, out, NULL) == TINKER_OK || bad_path(path, status);
+    return tinker_checkpoint_path_parse(path, out, NULL) == TINKER_OK ||
+           fail_bad_path(path, status);
 }

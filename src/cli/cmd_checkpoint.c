@@ -25,13 +25,13 @@ struct list_request {
 };
 
 /* How many a service has from the offset on, of which `shown` are here. */
-static size_t count_all(const tinker_cursor *cursor, int64_t offset, size_t shown)
+static size_t count_checkpoints(const tinker_cursor *cursor, int64_t offset, size_t shown)
 {
     int64_t behind = cursor ? cursor->total_count - offset : 0;
     return behind > (int64_t)shown ? (size_t)behind : shown;
 }
 
-static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
+static void put_checkpoint_row(struct listing *l, const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
     if (l->columns == path_column) {
@@ -58,16 +58,16 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
         return -1;
     const tinker_checkpoints *page = tinker_future_checkpoints(f);
     for (size_t i = 0; i < page->n; i++)
-        put_checkpoint(l, tinker_checkpoint_at(page, i));
+        put_checkpoint_row(l, tinker_checkpoint_at(page, i));
     int64_t n = (int64_t)page->n;
     *shown += page->n;
-    *total = count_all(page->cursor, offset, *shown);
+    *total = count_checkpoints(page->cursor, offset, *shown);
     tinker_future_free(f);
     return n;
 }
 
-static bool fetch_all(struct api *a, const struct list_request *r, struct listing *l, size_t *shown,
-                      size_t *total, int *status)
+static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, struct listing *l,
+                                   size_t *shown, size_t *total, int *status)
 {
     tinker_page page = TINKER_PAGE_INIT;
     struct progress bar;
@@ -91,7 +91,7 @@ static bool fetch_all(struct api *a, const struct list_request *r, struct listin
     return true;
 }
 
-static int print_list(struct listing *l, const char *run_id, size_t shown, size_t total)
+static int print_checkpoint_list(struct listing *l, const char *run_id, size_t shown, size_t total)
 {
     struct buf title, head;
     struct json_writer w;
@@ -128,10 +128,11 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
                        &total, &status) >= 0;
         total = shown; /* it is all of them, whatever a cursor says */
     } else {
-        ok = fetch_all(a, r, &l, &shown, &total, &status);
+        ok = fetch_user_checkpoints(a, r, &l, &shown, &total, &status);
     }
     if (ok)
-        return r->ids ? listing_print_lines(&l) : print_list(&l, r->run_id, shown, total);
+        return r->ids ? listing_print_lines(&l)
+                      : print_checkpoint_list(&l, r->run_id, shown, total);
     listing_clear(&l);
     return status;
 }
@@ -203,7 +204,7 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
     return listing_print_one(&l, title);
 }
 
-static const tinker_checkpoint *find_path(const tinker_checkpoints *all, const char *path)
+static const tinker_checkpoint *find_checkpoint(const tinker_checkpoints *all, const char *path)
 {
     for (size_t i = 0; i < all->n; i++)
         if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
@@ -212,7 +213,7 @@ static const tinker_checkpoint *find_path(const tinker_checkpoints *all, const c
 }
 
 /* Somebody else's public checkpoint is in no list of ours: what its path and its weights say. */
-static int show_foreign(const char *path, const tinker_weights_info *info)
+static int show_foreign_checkpoint(const char *path, const tinker_weights_info *info)
 {
     tinker_checkpoint_path parts = { .kind = TINKER_CHECKPOINT_UNKNOWN };
     tinker_checkpoint_path_parse(path, &parts, NULL); /* the caller has checked it */
@@ -235,7 +236,7 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
     tinker_future *f = tinker_rest_get_weights_info(a->rest, path, &err);
     if (f && api_await(f, &err) == TINKER_OK)
         status = c ? show_checkpoint(c, tinker_future_weights_info(f))
-                   : show_foreign(path, tinker_future_weights_info(f));
+                   : show_foreign_checkpoint(path, tinker_future_weights_info(f));
     else if (err.http_status == 404)
         status = out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     else
@@ -244,13 +245,13 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
     return status;
 }
 
-static int show_info(struct api *a, const char *path, const char *run)
+static int show_checkpoint_info(struct api *a, const char *path, const char *run)
 {
     tinker_error err;
     int status;
     tinker_future *f = tinker_rest_list_checkpoints(a->rest, run, &err);
     if (f && api_await(f, &err) == TINKER_OK) {
-        const tinker_checkpoint *c = find_path(tinker_future_checkpoints(f), path);
+        const tinker_checkpoint *c = find_checkpoint(tinker_future_checkpoints(f), path);
         status = c ? show_weights(a, path, c)
                    : out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     } else if (err.http_status == 403 || err.http_status == 404) {
@@ -279,7 +280,7 @@ int cmd_checkpoint_info(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(path, &parts, &status) ||
         !api_open(&a, &status))
         return status;
-    status = show_info(&a, path, parts.training_run);
+    status = show_checkpoint_info(&a, path, parts.training_run);
     api_close(&a);
     return status;
 }

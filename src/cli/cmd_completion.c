@@ -17,7 +17,7 @@ struct script {
 };
 
 /* Have every command tell its options: see opt_set_hook(). */
-static void tell_options(opt_hook *hook)
+static void visit_options(opt_hook *hook)
 {
     size_t n;
     const struct command *table = command_table(&n);
@@ -35,7 +35,7 @@ static void tell_options(opt_hook *hook)
 }
 
 /* The words that may follow a word of the table: its groups with "", else the commands of one. */
-static void put_words(const char *group)
+static void put_next_words(const char *group)
 {
     size_t n, len = strlen(group);
     const struct command *table = command_table(&n);
@@ -72,7 +72,7 @@ static bool begins_group(size_t i)
 
 /* ---- bash and zsh --------------------------------------------------------------------------- */
 
-static void put_valued(const struct opt_spec *spec, void *state)
+static void put_valued_options(const struct opt_spec *spec, void *state)
 {
     (void)state;
     for (size_t i = 0; i < spec->n_opts; i++) {
@@ -85,7 +85,7 @@ static void put_valued(const struct opt_spec *spec, void *state)
     }
 }
 
-static void put_pattern(const struct script *s, const char *option)
+static void put_bash_pattern(const struct script *s, const char *option)
 {
     if (s->globals)
         printf("*\" %s\"", option);
@@ -102,11 +102,11 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
             continue;
         printf("        ");
         snprintf(option, sizeof(option), "--%s", o->name);
-        put_pattern(state, option);
+        put_bash_pattern(state, option);
         if (o->letter) {
             snprintf(option, sizeof(option), "-%c", o->letter);
             printf(" | ");
-            put_pattern(state, option);
+            put_bash_pattern(state, option);
         }
         printf(") choices=\"");
         for (const char *const *c = o->choices; *c; c++)
@@ -115,7 +115,7 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
     }
 }
 
-static void put_names(const struct opt_spec *spec)
+static void put_option_names(const struct opt_spec *spec)
 {
     for (size_t i = 0; i < spec->n_opts; i++)
         printf(" --%s", spec->opts[i].name);
@@ -127,7 +127,7 @@ static void put_bash_options(const struct opt_spec *spec, void *state)
     if (s->globals || !spec->n_opts)
         return;
     printf("        \"%s\" | \"%s \"*) choices=\"", s->command->name, s->command->name);
-    put_names(spec);
+    put_option_names(spec);
     printf("\" ;;\n");
 }
 
@@ -136,7 +136,7 @@ static void put_bash_groups(void)
     size_t n;
     const struct command *table = command_table(&n);
     printf("        \"\") choices=\"");
-    put_words("");
+    put_next_words("");
     printf(" help\" ;;\n");
     for (size_t i = 0; i < n; i++) {
         char group[64];
@@ -144,7 +144,7 @@ static void put_bash_groups(void)
             continue;
         snprintf(group, sizeof(group), "%.*s", (int)strcspn(table[i].name, " "), table[i].name);
         printf("        \"%s\") choices=\"", group);
-        put_words(group);
+        put_next_words(group);
         printf("\" ;;\n");
     }
     printf("        completion) choices=\"bash fish zsh\" ;;\n");
@@ -155,7 +155,7 @@ static void print_bash(void)
     const struct opt_spec all = opt_globals();
     printf("_tinker()\n{\n"
            "    local valued=\"");
-    tell_options(put_valued);
+    visit_options(put_valued_options);
     printf(" \" word= at= skip= choices= cur=\"${COMP_WORDS[COMP_CWORD]}\" i\n"
            "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
            "        word=\"${COMP_WORDS[i]}\"\n"
@@ -170,14 +170,14 @@ static void print_bash(void)
            "    [[ $at == help || $at == \"help \"* ]] && at=\"${at#help}\" && at=\"${at# }\"\n"
            "    if [[ -n $skip ]]; then\n"
            "        case \"$at $word\" in\n");
-    tell_options(put_bash_values);
+    visit_options(put_bash_values);
     printf("        esac\n"
            "    elif [[ $cur == -* ]]; then\n"
            "        case \"$at\" in\n");
-    tell_options(put_bash_options);
+    visit_options(put_bash_options);
     printf("        esac\n"
            "        choices=\"$choices");
-    put_names(&all);
+    put_option_names(&all);
     printf(" --help --version\"\n"
            "    else\n"
            "        case \"$at\" in\n");
@@ -239,7 +239,7 @@ static void put_fish_commands(void)
     size_t n;
     const struct command *table = command_table(&n);
     printf("complete -c tinker -n '__tinker_at \"\"' -xa '");
-    put_words("");
+    put_next_words("");
     printf(" help'\n");
     for (size_t i = 0; i < n; i++) {
         const char *space = strchr(table[i].name, ' ');
@@ -263,7 +263,7 @@ static void print_fish(void)
            "        if test -n \"$skip\"\n"
            "            set skip\n"
            "        else if contains -- $word");
-    tell_options(put_valued);
+    visit_options(put_valued_options);
     printf("\n"
            "            set skip yes\n"
            "        else if not string match -q -- '-*' $word\n"
@@ -275,7 +275,7 @@ static void print_fish(void)
            "    test -n \"$more\"; and string match -q -- \"$wanted *\" \"$at\"\n"
            "end\n");
     put_fish_commands();
-    tell_options(put_fish_options);
+    visit_options(put_fish_options);
     printf("complete -c tinker -l version -d 'print the version'\n"
            "complete -c tinker -s h -l help -d 'describe the command'\n");
 }

@@ -12,7 +12,7 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
-static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
+static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     tinker_text text = TINKER_TEXT_INIT;
@@ -41,7 +41,7 @@ static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool 
     return status;
 }
 
-static int collect(const struct opt_words *words, tinker_tokens *ids)
+static int collect_ids(const struct opt_words *words, tinker_tokens *ids)
 {
     int status = EXIT_OK;
     if (words->n > 0 && strcmp(words->items[0], "-") != 0) {
@@ -86,9 +86,9 @@ int cmd_detokenize(int argc, char **argv)
     tinker_tokenizer *t = text_model_load(model, NULL, &status);
     if (!t)
         return status;
-    status = collect(&words, &ids);
+    status = collect_ids(&words, &ids);
     if (status == EXIT_OK)
-        status = detokenize(t, &ids, skip_special);
+        status = print_detokenized(t, &ids, skip_special);
     tinker_tokens_clear(&ids);
     tinker_tokenizer_free(t);
     return status;

@@ -1,6 +1,6 @@
 /* cmd_render.c - `tinker render`: a conversation as the tokens a model sees; no network.
  *
- * Data goes to stdout: pieces, coloured on a terminal, or JSON.  Totals and warnings go to
+ * Data goes to stdout: pieces, colored on a terminal, or JSON.  Totals and warnings go to
  * stderr.  --diff-template compares with the model's own chat template. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,18 +35,6 @@ struct tokens {
     size_t n, total;
 };
 
-static int bad_data(const tinker_error *err)
-{
-    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
-                    err->message);
-}
-
-static void warn(const char *line, void *state)
-{
-    (void)state;
-    out_say("warning: %s", line);
-}
-
 /* ---- output ---- */
 
 static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t *ids, size_t n)
@@ -59,7 +47,7 @@ static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t
 
 enum { TRAINED = 1, SPECIAL = 2 };
 
-static int style_of(const struct job *j, const struct tokens *t, size_t i)
+static int get_style(const struct job *j, const struct tokens *t, size_t i)
 {
     bool trained = t->weights && t->weights[i] != 0;
     bool special = tinker_tokenizer_is_special(j->tokenizer, t->ids[i]);
@@ -67,20 +55,20 @@ static int style_of(const struct job *j, const struct tokens *t, size_t i)
 }
 
 /* Tokens of one style together: a character may be spread over several. */
-static void print_colours(const struct job *j, const struct tokens *t)
+static void print_colored_tokens(const struct job *j, const struct tokens *t)
 {
-    bool colour = out_coloured();
+    bool color = out_colored();
     struct buf line;
     buf_init(&line, (size_t)1 << 30);
     for (size_t i = 0, end; i < t->n; i = end) {
-        int style = style_of(j, t, i);
-        for (end = i + 1; end < t->n && style_of(j, t, end) == style; end++)
+        int style = get_style(j, t, i);
+        for (end = i + 1; end < t->n && get_style(j, t, end) == style; end++)
             continue;
-        if (colour)
+        if (color)
             buf_printf(&line, "\033[%s%sm", style & SPECIAL ? "7;" : "",
                        style & TRAINED ? "32" : "90");
         put_pieces(&line, j->tokenizer, t->ids + i, end - i);
-        if (colour)
+        if (color)
             buf_puts(&line, "\033[0m");
     }
     buf_putc(&line, '\n');
@@ -88,7 +76,7 @@ static void print_colours(const struct job *j, const struct tokens *t)
     buf_clear(&line);
 }
 
-static void put_stop(struct json_writer *w, const tinker_renderer *r)
+static void put_stop_sequences(struct json_writer *w, const tinker_renderer *r)
 {
     tinker_stop_sequences stop = tinker_renderer_stop(r);
     json_put_begin_array(w);
@@ -101,7 +89,7 @@ static void put_stop(struct json_writer *w, const tinker_renderer *r)
     json_put_end_array(w);
 }
 
-static void print_json(const struct job *j, const struct tokens *t)
+static void print_tokens_json(const struct job *j, const struct tokens *t)
 {
     struct buf out, piece;
     struct json_writer w;
@@ -125,7 +113,7 @@ static void print_json(const struct job *j, const struct tokens *t)
     }
     json_put_end_array(&w);
     json_put_key(&w, "stop");
-    put_stop(&w, j->r);
+    put_stop_sequences(&w, j->r);
     json_put_key(&w, "renderer");
     json_put_string(&w, tinker_renderer_name(j->r));
     json_put_key(&w, "truncated");
@@ -141,7 +129,7 @@ static void print_json(const struct job *j, const struct tokens *t)
     buf_clear(&piece);
 }
 
-static void say_totals(const struct tokens *t)
+static void report_totals(const struct tokens *t)
 {
     size_t trained = 0;
     for (size_t i = 0; t->weights && i < t->n; i++)
@@ -153,7 +141,8 @@ static void say_totals(const struct tokens *t)
 /* ---- comparison with the chat template ---- */
 
 /* What there is from a place on, a few tokens of it. */
-static void put_sight(struct buf *out, const struct job *j, const int32_t *ids, size_t n, size_t at)
+static void put_excerpt(struct buf *out, const struct job *j, const int32_t *ids, size_t n,
+                        size_t at)
 {
     enum { SIGHT = 8 };
     buf_init(out, 1 << 20);
@@ -190,8 +179,8 @@ static int report_difference(const struct job *j, const struct tokens *t,
                              const tinker_tokens *other, size_t at)
 {
     struct buf ours, theirs;
-    put_sight(&ours, j, t->ids, t->n, at);
-    put_sight(&theirs, j, other->ids, other->n, at);
+    put_excerpt(&ours, j, t->ids, t->n, at);
+    put_excerpt(&theirs, j, other->ids, other->n, at);
     print_difference(at, &ours, &theirs);
     buf_clear(&ours);
     buf_clear(&theirs);
@@ -223,7 +212,8 @@ static tinker_status run_template(const struct job *j, const tinker_message *m, 
     return status;
 }
 
-static int compare(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+static int compare_with_template(const struct job *j, const tinker_conversation *c,
+                                 const struct tokens *t)
 {
     tinker_error err;
     tinker_tokens other = TINKER_TOKENS_INIT;
@@ -234,7 +224,7 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
         made = tinker_tokenizer_encode(j->tokenizer, text.s, text.n, NULL, &other, &err);
     tinker_text_clear(&text);
     if (made != TINKER_OK)
-        return bad_data(&err);
+        return text_model_fail_data(&err);
     while (at < t->n && at < other.n && t->ids[at] == other.ids[at])
         at++;
     int status = EXIT_OK;
@@ -249,22 +239,22 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
 
 /* ---- rendering ---- */
 
-static tinker_status no_memory(tinker_error *err)
+static tinker_status set_no_memory(tinker_error *err)
 {
     *err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
     return err->status;
 }
 
 /* The tokens of the first example. */
-static tinker_status flatten(const tinker_rendered *x, int64_t max_length, bool weighted,
-                             struct tokens *out, tinker_error *err)
+static tinker_status flatten_example(const tinker_rendered *x, int64_t max_length, bool weighted,
+                                     struct tokens *out, tinker_error *err)
 {
     const tinker_example *e = &x->examples[0];
     *out = (struct tokens){ .total = e->n_tokens };
     out->ids = calloc(e->n_tokens + 1, sizeof(*out->ids));
     out->weights = weighted && e->weights ? calloc(e->n_tokens + 1, sizeof(*out->weights)) : NULL;
     if (!out->ids || (weighted && e->weights && !out->weights))
-        return no_memory(err);
+        return set_no_memory(err);
     for (size_t i = 0; i < e->input.n_chunks; i++) {
         const tinker_chunk *c = &e->input.chunks[i];
         if (c->kind != TINKER_CHUNK_TEXT) {
@@ -283,8 +273,8 @@ static tinker_status flatten(const tinker_rendered *x, int64_t max_length, bool 
 }
 
 /* Tool declarations, then the messages; the system message moves into the declarations. */
-static tinker_message *with_tools(const struct job *j, const tinker_conversation *c,
-                                  tinker_conversation **prefix, size_t *n, tinker_error *err)
+static tinker_message *prepend_tools(const struct job *j, const tinker_conversation *c,
+                                     tinker_conversation **prefix, size_t *n, tinker_error *err)
 {
     const tinker_message *m = c->messages;
     size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
@@ -296,7 +286,7 @@ static tinker_message *with_tools(const struct job *j, const tinker_conversation
     *n = (*prefix)->n_messages + c->n_messages - skip;
     tinker_message *all = calloc(*n + 1, sizeof(*all));
     if (!all) {
-        no_memory(err);
+        set_no_memory(err);
         return NULL;
     }
     memcpy(all, (*prefix)->messages, (*prefix)->n_messages * sizeof(*all));
@@ -304,19 +294,19 @@ static tinker_message *with_tools(const struct job *j, const tinker_conversation
     return all;
 }
 
-static int show(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+static int show_tokens(const struct job *j, const tinker_conversation *c, const struct tokens *t)
 {
     if (j->q->diff)
-        return compare(j, c, t);
+        return compare_with_template(j, c, t);
     if (globals.json)
-        print_json(j, t);
+        print_tokens_json(j, t);
     else
-        print_colours(j, t);
-    say_totals(t);
+        print_colored_tokens(j, t);
+    report_totals(t);
     return EXIT_OK;
 }
 
-static int render(struct job *j, const tinker_conversation *c)
+static int render_conversation(struct job *j, const tinker_conversation *c)
 {
     tinker_error err;
     tinker_conversation *prefix = NULL;
@@ -324,7 +314,7 @@ static int render(struct job *j, const tinker_conversation *c)
     struct job own = *j;
     if (!own.tools && c->n_tools > 0)
         own.tools = c;
-    tinker_message *all = own.tools ? with_tools(&own, c, &prefix, &n, &err) : NULL;
+    tinker_message *all = own.tools ? prepend_tools(&own, c, &prefix, &n, &err) : NULL;
     const tinker_message *m = own.tools ? all : c->messages;
     tinker_rendered *x = NULL;
     struct tokens t = { .ids = NULL };
@@ -334,8 +324,9 @@ static int render(struct job *j, const tinker_conversation *c)
     else if (m)
         x = tinker_renderer_example(j->r, m, n, train ? j->train_on : TINKER_TRAIN_ALL_MESSAGES,
                                     &err);
-    int status = x && flatten(x, j->q->max_length, train, &t, &err) == TINKER_OK ? show(&own, c, &t)
-                                                                                 : bad_data(&err);
+    int status = x && flatten_example(x, j->q->max_length, train, &t, &err) == TINKER_OK
+                     ? show_tokens(&own, c, &t)
+                     : text_model_fail_data(&err);
     free(t.ids);
     free(t.weights);
     free(all);
@@ -358,7 +349,7 @@ static int render_lines(struct job *j, char *text, size_t n)
             tinker_error err;
             tinker_conversation *c = tinker_conversation_parse(p, len, &err);
             status =
-                c ? render(j, c)
+                c ? render_conversation(j, c)
                   : out_fail(EXIT_DATA, NULL, "%s:%zu: %s", j->q->messages, line + 1, err.message);
             tinker_conversation_free(c);
         }
@@ -381,13 +372,13 @@ static int render_text(struct job *j, char *text, size_t n)
         return lines ? render_lines(j, text, n)
                      : out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages, err.message);
     }
-    int status = render(j, c);
+    int status = render_conversation(j, c);
     tinker_conversation_free(c);
     return status;
 }
 
 /* Is it JSON at all?  Asked first, so that the place in the message is one of the file. */
-static bool is_json(const char *path, const char *text, size_t n, int *status)
+static bool check_json(const char *path, const char *text, size_t n, int *status)
 {
     struct arena arena;
     struct json_reader r;
@@ -412,7 +403,7 @@ static tinker_conversation *load_tools(const char *path, int *status)
     buf_printf(&b, "{\"messages\":[],\"tools\":");
     buf_append(&b, text, n);
     buf_putc(&b, '}');
-    bool json = is_json(path, text, n, status);
+    bool json = check_json(path, text, n, status);
     tinker_conversation *c = json ? tinker_conversation_parse(b.data, b.len, &err) : NULL;
     if (json && !c)
         *status = out_fail(EXIT_DATA, NULL, "%s: %s", path, err.message);
@@ -421,7 +412,7 @@ static tinker_conversation *load_tools(const char *path, int *status)
     return c;
 }
 
-static int run(const struct request *q)
+static int run_render(const struct request *q)
 {
     struct job j = { .q = q };
     tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
@@ -431,7 +422,7 @@ static int run(const struct request *q)
     char *text = NULL;
     size_t n = 0;
     int status = EXIT_OK;
-    opts.warn = warn;
+    opts.warn = text_model_warn;
     j.tokenizer = text_model_load(q->model, NULL, &status);
     if (!j.tokenizer)
         return status;
@@ -503,5 +494,5 @@ int cmd_render(int argc, char **argv)
         return opt_usage_error(&spec, "Invalid value for '--max-length': must not be negative.");
     if (q.max_length && q.diff)
         return opt_usage_error(&spec, "--diff-template compares all tokens: no --max-length.");
-    return run(&q);
+    return run_render(&q);
 }

@@ -14,22 +14,22 @@ enum { PAGE = 100, MAX_COLUMNS = 32, NAMES_MAX = 4096 };
 
 /* ---- columns -------------------------------------------------------------------------- */
 
-static void cell_id(struct listing *l, const tinker_training_run *r)
+static void put_id_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->id);
 }
 
-static void cell_model(struct listing *l, const tinker_training_run *r)
+static void put_model_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->base_model);
 }
 
-static void cell_owner(struct listing *l, const tinker_training_run *r)
+static void put_owner_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->owner);
 }
 
-static void cell_lora(struct listing *l, const tinker_training_run *r)
+static void put_lora_cell(struct listing *l, const tinker_training_run *r)
 {
     if (r->is_lora && r->lora_rank > 0)
         listing_cellf(l, "Rank %lld", (long long)r->lora_rank);
@@ -37,23 +37,23 @@ static void cell_lora(struct listing *l, const tinker_training_run *r)
         listing_cell(l, r->is_lora ? "Yes" : "No");
 }
 
-static void cell_updated(struct listing *l, const tinker_training_run *r)
+static void put_updated_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
     listing_cell(l, fmt_cell_time(r->last_request_us, "N/A", text));
 }
 
-static void cell_status(struct listing *l, const tinker_training_run *r)
+static void put_status_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->corrupted ? "Failed" : "OK");
 }
 
-static void cell_checkpoint(struct listing *l, const tinker_training_run *r)
+static void put_checkpoint_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->last_checkpoint ? r->last_checkpoint->id : "None");
 }
 
-static void cell_checkpoint_time(struct listing *l, const tinker_training_run *r)
+static void put_checkpoint_time_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
     int64_t us = r->last_checkpoint ? r->last_checkpoint->time_us : TINKER_NO_TIME;
@@ -64,14 +64,14 @@ static const struct column {
     const char *name, *header;
     void (*put)(struct listing *l, const tinker_training_run *r);
 } columns[] = {
-    { "id", "Run ID", cell_id },
-    { "model", "Base Model", cell_model },
-    { "owner", "Owner", cell_owner },
-    { "lora", "LoRA", cell_lora },
-    { "updated", "Last Update", cell_updated },
-    { "status", "Status", cell_status },
-    { "checkpoint", "Last Checkpoint", cell_checkpoint },
-    { "checkpoint_time", "Checkpoint Time", cell_checkpoint_time },
+    { "id", "Run ID", put_id_cell },
+    { "model", "Base Model", put_model_cell },
+    { "owner", "Owner", put_owner_cell },
+    { "lora", "LoRA", put_lora_cell },
+    { "updated", "Last Update", put_updated_cell },
+    { "status", "Status", put_status_cell },
+    { "checkpoint", "Last Checkpoint", put_checkpoint_cell },
+    { "checkpoint_time", "Checkpoint Time", put_checkpoint_time_cell },
 };
 
 struct choice {
@@ -248,7 +248,8 @@ int cmd_run_list(int argc, char **argv)
 
 /* ---- run info --------------------------------------------------------------------------- */
 
-static void put_checkpoint(struct listing *l, const char *name, const tinker_checkpoint *c)
+static void put_checkpoint_properties(struct listing *l, const char *name,
+                                      const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
     if (!c)
@@ -269,8 +270,8 @@ static int show_run(const tinker_training_run *r)
     rows_lora(&l, r->is_lora, r->lora_rank);
     rows_property(&l, "Last Update", fmt_cell_time(r->last_request_us, "N/A", text));
     rows_property(&l, "Status", r->corrupted ? "Failed" : "OK");
-    put_checkpoint(&l, "Last Training Checkpoint", r->last_checkpoint);
-    put_checkpoint(&l, "Last Sampler Checkpoint", r->last_sampler_checkpoint);
+    put_checkpoint_properties(&l, "Last Training Checkpoint", r->last_checkpoint);
+    put_checkpoint_properties(&l, "Last Sampler Checkpoint", r->last_sampler_checkpoint);
     if (r->n_user_metadata)
         rows_property(&l, "Metadata", "");
     for (size_t i = 0; i < r->n_user_metadata; i++) {

@@ -43,7 +43,7 @@ struct job {
     int64_t start_ns;
 };
 
-static void job_clear(struct job *j)
+static void clear_job(struct job *j)
 {
     tinker_renderer_free(j->renderer);
     tinker_tokenizer_free(j->tokenizer);
@@ -53,24 +53,18 @@ static void job_clear(struct job *j)
     free(j->base_model);
 }
 
-static int bad_data(const tinker_error *err)
-{
-    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
-                    err->message);
-}
-
 /* ---- the prompt --------------------------------------------------------------------------- */
 
 static int encode_raw(struct job *j, const char *text, size_t n)
 {
     tinker_error err;
     if (tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) != TINKER_OK)
-        return bad_data(&err);
+        return text_model_fail_data(&err);
     return EXIT_OK;
 }
 
 /* Copy the tokens of a rendered prompt; a prompt of this command has nothing but text. */
-static int take_rendered(struct job *j, const tinker_rendered *x)
+static int append_rendered(struct job *j, const tinker_rendered *x)
 {
     const tinker_model_input *input = &x->examples[0].input;
     tinker_error err;
@@ -79,18 +73,18 @@ static int take_rendered(struct job *j, const tinker_rendered *x)
         if (c->kind != TINKER_CHUNK_TEXT)
             return out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
         if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
-            return bad_data(&err);
+            return text_model_fail_data(&err);
     }
     return EXIT_OK;
 }
 
-static int render(struct job *j, const tinker_message *messages, size_t n)
+static int render_prompt(struct job *j, const tinker_message *messages, size_t n)
 {
     tinker_error err;
     tinker_rendered *x = tinker_renderer_prompt(j->renderer, messages, n, NULL, NULL, &err);
     if (!x)
-        return bad_data(&err);
-    int status = take_rendered(j, x);
+        return text_model_fail_data(&err);
+    int status = append_rendered(j, x);
     tinker_rendered_free(x);
     return status;
 }
@@ -104,7 +98,7 @@ static int encode_text(struct job *j, const char *text, size_t n)
     messages[0].n_content = j->q->system ? strlen(j->q->system) : 0;
     messages[1].content = text;
     messages[1].n_content = n;
-    return j->q->system ? render(j, messages, 2) : render(j, messages + 1, 1);
+    return j->q->system ? render_prompt(j, messages, 2) : render_prompt(j, messages + 1, 1);
 }
 
 static int encode_messages(struct job *j, const char *json, size_t n)
@@ -116,7 +110,7 @@ static int encode_messages(struct job *j, const char *json, size_t n)
     if (!c)
         return out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages_file, err.message);
     int status = c->n_messages
-                     ? render(j, c->messages, c->n_messages)
+                     ? render_prompt(j, c->messages, c->n_messages)
                      : out_fail(EXIT_DATA, NULL, "%s: there are no messages", j->q->messages_file);
     tinker_conversation_free(c);
     return status;
@@ -169,12 +163,6 @@ static int find_base_model(struct api *a, struct job *j)
     return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
 }
 
-static void warn(const char *line, void *state)
-{
-    (void)state;
-    out_say("warning: %s", line);
-}
-
 static int open_renderer(struct job *j)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
@@ -190,7 +178,7 @@ static int open_renderer(struct job *j)
                                        "--system needs a chat format, and %s has none of its own",
                                        j->base_model)
                             : EXIT_OK;
-    o.warn = warn;
+    o.warn = text_model_warn;
     j->renderer = tinker_renderer_new(name, j->tokenizer, &o, &err);
     return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
@@ -252,7 +240,7 @@ static bool is_served(struct api *a, const char *model, struct buf *names)
 }
 
 /* A name that nobody has ever heard of is the likelier mistake than a file that is missing. */
-static int no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
+static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
 {
     struct buf names;
     int status;
@@ -267,7 +255,7 @@ static int no_tokenizer(struct api *a, const struct job *j, const tinker_error *
     return status;
 }
 
-static int prepare(struct api *a, struct job *j)
+static int prepare_job(struct api *a, struct job *j)
 {
     tinker_error err;
     int status = find_base_model(a, j);
@@ -276,7 +264,7 @@ static int prepare(struct api *a, struct job *j)
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
     j->tokenizer = text_model_find(from, &err);
     if (!j->tokenizer)
-        return no_tokenizer(a, j, &err);
+        return fail_no_tokenizer(a, j, &err);
     status = open_renderer(j);
     if (status == EXIT_OK)
         status = choose_stops(j);
@@ -289,12 +277,12 @@ static int prepare(struct api *a, struct job *j)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-static const char *stop_name(tinker_stop_reason reason)
+static const char *get_stop_name(tinker_stop_reason reason)
 {
     return reason == TINKER_STOP_STOP ? "stop" : "length";
 }
 
-static double mean_logprob(const tinker_sequence *s)
+static double compute_mean_logprob(const tinker_sequence *s)
 {
     double sum = 0;
     if (!s->logprobs || s->n == 0)
@@ -305,24 +293,24 @@ static double mean_logprob(const tinker_sequence *s)
 }
 
 /* The text without the control tokens that end it. */
-static bool decode(const struct job *j, const tinker_sequence *s, tinker_text *out)
+static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinker_text *out)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     tinker_error err;
     o.skip_special = !j->q->raw;
     if (tinker_tokenizer_decode(j->tokenizer, s->tokens, s->n, &o, out, &err) == TINKER_OK)
         return true;
-    bad_data(&err);
+    text_model_fail_data(&err);
     return false;
 }
 
-static void say_numbers(const tinker_sequence *s, size_t i)
+static void report_sequence(const tinker_sequence *s, size_t i)
 {
     out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
-            stop_name(s->stop_reason), s->n, mean_logprob(s));
+            get_stop_name(s->stop_reason), s->n, compute_mean_logprob(s));
 }
 
-static void print_tokens(const struct job *j, const tinker_sequence *s)
+static void print_token_ids(const struct job *j, const tinker_sequence *s)
 {
     if (!j->q->show_tokens)
         return;
@@ -331,18 +319,18 @@ static void print_tokens(const struct job *j, const tinker_sequence *s)
     putchar('\n');
 }
 
-static bool print_text(const struct job *j, const tinker_sample *sample)
+static bool print_sample_text(const struct job *j, const tinker_sample *sample)
 {
     for (size_t i = 0; i < sample->n_sequences; i++) {
         const tinker_sequence *s = &sample->sequences[i];
         tinker_text text = TINKER_TEXT_INIT;
-        if (!decode(j, s, &text))
+        if (!decode_sequence(j, s, &text))
             return false;
         if (sample->n_sequences > 1 || globals.verbose)
-            say_numbers(s, i);
+            report_sequence(s, i);
         fwrite(text.s ? text.s : "", 1, text.n, stdout);
         putchar('\n');
-        print_tokens(j, s);
+        print_token_ids(j, s);
         out_flush();
         tinker_text_clear(&text);
     }
@@ -368,7 +356,7 @@ static void put_logprobs(struct json_writer *w, const float *v, size_t n)
 static bool put_sequence(struct json_writer *w, const struct job *j, const tinker_sequence *s)
 {
     tinker_text text = TINKER_TEXT_INIT;
-    if (!decode(j, s, &text))
+    if (!decode_sequence(j, s, &text))
         return false;
     json_put_begin_object(w);
     json_put_key(w, "text");
@@ -378,7 +366,7 @@ static bool put_sequence(struct json_writer *w, const struct job *j, const tinke
     json_put_key(w, "logprobs");
     put_logprobs(w, s->logprobs, s->n);
     json_put_key(w, "stop_reason");
-    json_put_string(w, stop_name(s->stop_reason));
+    json_put_string(w, get_stop_name(s->stop_reason));
     json_put_end_object(w);
     tinker_text_clear(&text);
     return true;
@@ -408,7 +396,7 @@ static void put_topk(struct json_writer *w, const tinker_sample *s)
     json_put_end_array(w);
 }
 
-static bool print_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
+static bool print_sample_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
 {
     struct buf b;
     struct json_writer w;
@@ -467,7 +455,7 @@ struct screen {
     atomic_bool left; /* nobody reads it, or it cannot be written */
 };
 
-static int on_event(const tinker_stream_event *e, void *state)
+static int on_stream_event(const tinker_stream_event *e, void *state)
 {
     struct screen *s = state;
     atomic_store(&s->begun, true);
@@ -482,8 +470,8 @@ static int on_event(const tinker_stream_event *e, void *state)
     return left || status != TINKER_OK;
 }
 
-static tinker_future *submit(const struct job *j, tinker_sampler *s, struct screen *screen,
-                             tinker_error *err)
+static tinker_future *submit_sample(const struct job *j, tinker_sampler *s, struct screen *screen,
+                                    tinker_error *err)
 {
     const struct request *q = j->q;
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
@@ -510,23 +498,23 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, struct scre
     o.num_samples = (size_t)q->n;
     o.prompt_logprobs = q->prompt_logprobs;
     o.topk_prompt_logprobs = (size_t)q->topk_prompt;
-    return screen ? tinker_sampler_sample_stream(s, &input, &p, &o, on_event, screen, err)
+    return screen ? tinker_sampler_sample_stream(s, &input, &p, &o, on_stream_event, screen, err)
                   : tinker_sampler_sample(s, &input, &p, &o, err);
 }
 
-static int stream_with(const struct job *j, tinker_sampler *s, struct screen *screen)
+static int stream_to_screen(const struct job *j, tinker_sampler *s, struct screen *screen)
 {
     tinker_error err;
     int status = EXIT_OK;
-    tinker_future *f = submit(j, s, screen, &err);
+    tinker_future *f = submit_sample(j, s, screen, &err);
     bool ok = f && api_await(f, &err) == TINKER_OK;
     if (ok || atomic_load(&screen->begun))
         putchar('\n');
     if (ok) {
         const tinker_sequence *all = &tinker_future_sample(f)->sequences[0];
-        print_tokens(j, all);
+        print_token_ids(j, all);
         if (globals.verbose)
-            say_numbers(all, 0);
+            report_sequence(all, 0);
     } else if (!atomic_load(&screen->left)) {
         status = api_fail(&err, f);
     }
@@ -534,7 +522,7 @@ static int stream_with(const struct job *j, tinker_sampler *s, struct screen *sc
     return status;
 }
 
-static int stream(const struct job *j, tinker_sampler *s)
+static int stream_sample(const struct job *j, tinker_sampler *s)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     struct screen screen = { .text = TINKER_TEXT_INIT };
@@ -542,33 +530,33 @@ static int stream(const struct job *j, tinker_sampler *s)
     o.skip_special = !j->q->raw;
     screen.decoder = tinker_decoder_new(j->tokenizer, &o, &err);
     if (!screen.decoder)
-        return bad_data(&err);
-    int status = stream_with(j, s, &screen);
+        return text_model_fail_data(&err);
+    int status = stream_to_screen(j, s, &screen);
     tinker_decoder_free(screen.decoder);
     tinker_text_clear(&screen.text);
     return status;
 }
 
-static int sample_with(struct job *j, tinker_sampler *s)
+static int sample_with_sampler(struct job *j, tinker_sampler *s)
 {
     tinker_error err;
     int status = EXIT_OK;
     if (j->q->stream)
-        return stream(j, s);
+        return stream_sample(j, s);
     j->start_ns = clock_now_ns(clock_real());
-    tinker_future *f = api_wait(submit(j, s, NULL, &err), &err, &status);
+    tinker_future *f = api_wait(submit_sample(j, s, NULL, &err), &err, &status);
     if (!f)
         return status;
     const tinker_sample *sample = tinker_future_sample(f);
-    bool ok = globals.json ? print_json(j, f, sample) : print_text(j, sample);
+    bool ok = globals.json ? print_sample_json(j, f, sample) : print_sample_text(j, sample);
     tinker_future_free(f);
     return ok ? EXIT_OK : EXIT_DATA;
 }
 
-static int sample(struct api *a, struct job *j)
+static int run_sample(struct api *a, struct job *j)
 {
     tinker_error err;
-    int status = prepare(a, j);
+    int status = prepare_job(a, j);
     if (status != EXIT_OK)
         return status;
     tinker_future *f =
@@ -579,12 +567,12 @@ static int sample(struct api *a, struct job *j)
         return status;
     tinker_sampler *s = tinker_future_take_sampler(f);
     tinker_future_free(f);
-    status = sample_with(j, s);
+    status = sample_with_sampler(j, s);
     tinker_sampler_free(s);
     return status;
 }
 
-static bool check_path(const char *path, int *status)
+static bool check_sampler_path(const char *path, int *status)
 {
     tinker_checkpoint_path parts;
     if (!api_read_path(path, &parts, status))
@@ -597,7 +585,7 @@ static bool check_path(const char *path, int *status)
     return false;
 }
 
-static bool check(const struct opt_spec *spec, const struct request *q, int *status)
+static bool check_sample_request(const struct opt_spec *spec, const struct request *q, int *status)
 {
     int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
     *status = EXIT_USAGE;
@@ -620,7 +608,7 @@ static bool check(const struct opt_spec *spec, const struct request *q, int *sta
         opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
     else
         *status = EXIT_OK;
-    return *status == EXIT_OK && (!q->path || check_path(q->path, status));
+    return *status == EXIT_OK && (!q->path || check_sampler_path(q->path, status));
 }
 
 int cmd_sample(int argc, char **argv)
@@ -675,11 +663,11 @@ int cmd_sample(int argc, char **argv)
     struct job j = { .q = &q, .prompt = TINKER_TOKENS_INIT };
     struct api a;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !check(&spec, &q, &status) ||
+    if (!opt_parse(&spec, argc, argv, &status) || !check_sample_request(&spec, &q, &status) ||
         !api_open(&a, &status))
         return status;
-    status = sample(&a, &j);
-    job_clear(&j);
+    status = run_sample(&a, &j);
+    clear_job(&j);
     api_close(&a);
     return status;
 }

@@ -19,12 +19,12 @@
 
 enum { STOP_S = 9 };
 
-static int failure_code(const tinker_error *err)
+static int choose_failure_code(const tinker_error *err)
 {
     return err->status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO;
 }
 
-static void describe(const struct server_options *o, int port, struct serve_info *info)
+static void describe_server(const struct server_options *o, int port, struct serve_info *info)
 {
     memset(info, 0, sizeof(*info));
     info->pid = getpid();
@@ -39,7 +39,7 @@ static void describe(const struct server_options *o, int port, struct serve_info
 }
 
 /* Lines for a shell.  No client takes the name of a socket: for one it is a comment. */
-static void announce(const struct server_options *o, const struct serve_info *info)
+static void announce_server(const struct server_options *o, const struct serve_info *info)
 {
     if (globals.json) {
         printf("{\"url\":\"%s%s\",\"port\":%lld}\n", info->url, info->path_prefix,
@@ -58,7 +58,7 @@ static void announce(const struct server_options *o, const struct serve_info *in
 }
 
 /* What was acknowledged is on disk, so a slice of work that takes too long need not end. */
-static void *end_anyway(void *arg)
+static void *exit_after_deadline(void *arg)
 {
     struct timespec t = { STOP_S, 0 };
     (void)arg;
@@ -66,16 +66,16 @@ static void *end_anyway(void *arg)
     _exit(EXIT_OK);
 }
 
-static void stop(struct server *s)
+static void stop_server(struct server *s)
 {
     pthread_t watchdog;
     out_say("tinker serve: stopping");
-    if (pthread_create(&watchdog, NULL, end_anyway, NULL) == 0)
+    if (pthread_create(&watchdog, NULL, exit_after_deadline, NULL) == 0)
         pthread_detach(watchdog);
     server_close(s);
 }
 
-static void *give_up(void *arg)
+static void *exit_on_signal(void *arg)
 {
     int sig = SIGTERM;
     while (sigwait(arg, &sig) != 0)
@@ -90,7 +90,7 @@ static struct server *open_server(const struct server_options *opts, sigset_t *s
                                   tinker_error *err)
 {
     pthread_t thread;
-    bool watched = pthread_create(&thread, NULL, give_up, signals) == 0;
+    bool watched = pthread_create(&thread, NULL, exit_on_signal, signals) == 0;
     struct server *s = server_open(opts, err);
     if (watched) {
         pthread_cancel(thread);
@@ -99,7 +99,7 @@ static struct server *open_server(const struct server_options *opts, sigset_t *s
     return s;
 }
 
-static int run(const struct server_options *opts, bool background)
+static int run_server(const struct server_options *opts, bool background)
 {
     tinker_error err = { 0 };
     struct serve_info info;
@@ -112,13 +112,13 @@ static int run(const struct server_options *opts, bool background)
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     struct server *s = open_server(opts, &signals, &err);
     if (!s)
-        return out_fail(failure_code(&err), NULL, "%s", err.message);
-    describe(opts, server_port(s), &info);
+        return out_fail(choose_failure_code(&err), NULL, "%s", err.message);
+    describe_server(opts, server_port(s), &info);
     if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
         out_say("tinker serve: %s", err.message);
     if (background)
         setsid(); /* not before: until then Ctrl-C is meant for it, too */
-    announce(opts, &info);
+    announce_server(opts, &info);
     /* Whoever reads the announcement to its end need not wait for ours. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null >= 0) {
@@ -128,7 +128,7 @@ static int run(const struct server_options *opts, bool background)
     while (sigwait(&signals, &sig) != 0)
         continue;
     serve_place_remove(opts->data_dir);
-    stop(s);
+    stop_server(s);
     return EXIT_OK;
 }
 
@@ -203,12 +203,12 @@ static bool go_to_background(const char *data, int *status)
     return true;
 }
 
-static int start(const struct serve_options *v, const struct server_options *opts)
+static int start_server(const struct serve_options *v, const struct server_options *opts)
 {
     int status;
     if (v->daemon && !go_to_background(v->data, &status))
         return status;
-    return run(opts, v->daemon);
+    return run_server(opts, v->daemon);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -223,7 +223,7 @@ int cmd_serve(int argc, char **argv)
         status = serve_options_take(v, &opts);
         opts.log = &log;
         if (status == EXIT_OK)
-            status = start(v, &opts);
+            status = start_server(v, &opts);
     }
     serve_options_clear(v);
     free(v);

@@ -12,7 +12,7 @@ enum { PAGE = 100 }; /* sessions per request */
 
 static const char *const scopes[] = { "owned", "accessible", NULL };
 
-static tinker_scope scope_of(const char *name)
+static tinker_scope parse_scope(const char *name)
 {
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
 }
@@ -48,7 +48,7 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
     const char *id = NULL;
     page.limit = want < PAGE ? (int64_t)want : PAGE;
     page.offset = r->offset;
-    page.scope = scope_of(r->scope);
+    page.scope = parse_scope(r->scope);
     *status = EXIT_OK;
     tinker_pager *p = tinker_rest_all_sessions(a->rest, &page, &err);
     if (!p)
@@ -110,8 +110,8 @@ int cmd_session_list(int argc, char **argv)
 }
 
 /* One row with an id per line. */
-static void put_ids(struct listing *l, struct json_writer *w, const char *name, const char *key,
-                    const tinker_strings *ids)
+static void put_id_lines(struct listing *l, struct json_writer *w, const char *name,
+                         const char *key, const tinker_strings *ids)
 {
     struct buf lines;
     buf_init(&lines, SIZE_MAX / 2);
@@ -138,8 +138,8 @@ static int show_session(const char *id, const tinker_session *s)
     json_put_begin_object(w);
     json_put_key(w, "session_id");
     json_put_string(w, id);
-    put_ids(&l, w, "Training Runs", "training_run_ids", &s->training_run_ids);
-    put_ids(&l, w, "Samplers", "sampler_ids", &s->sampler_ids);
+    put_id_lines(&l, w, "Training Runs", "training_run_ids", &s->training_run_ids);
+    put_id_lines(&l, w, "Samplers", "sampler_ids", &s->sampler_ids);
     json_put_end_object(w);
     listing_object_end(&l);
     snprintf(title, sizeof(title), "Session: %s", id);
@@ -165,7 +165,7 @@ int cmd_session_info(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
     tinker_future *f =
-        api_wait(tinker_rest_get_session(a.rest, id, scope_of(scope), &err), &err, &status);
+        api_wait(tinker_rest_get_session(a.rest, id, parse_scope(scope), &err), &err, &status);
     if (f)
         status = show_session(id, tinker_future_session(f));
     tinker_future_free(f);

@@ -34,14 +34,14 @@ static void put_piece(struct buf *out, const char *s, size_t n)
     }
 }
 
-static void put_broken(struct buf *out, const char *s, size_t n)
+static void put_hex_bytes(struct buf *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         buf_printf(out, "\\x%02x", (unsigned char)s[i]);
 }
 
 /* The text of a token on its own is UTF-8 unless a character is spread over several. */
-static void put_token(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
+static void put_token_text(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
 {
     tinker_text text = TINKER_TEXT_INIT;
     const char *p = tinker_tokenizer_bytes(t, id, bytes);
@@ -49,7 +49,7 @@ static void put_token(struct buf *out, const tinker_tokenizer *t, int32_t id, si
         strstr(text.s, "\xEF\xBF\xBD") == NULL)
         put_piece(out, text.s, text.n);
     else if (p)
-        put_broken(out, p, *bytes);
+        put_hex_bytes(out, p, *bytes);
     tinker_text_clear(&text);
 }
 
@@ -61,14 +61,14 @@ static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
     for (size_t i = 0; i < ids->n; i++) {
         size_t bytes;
         buf_reset(&line);
-        put_token(&line, t, ids->ids[i], &bytes);
+        put_token_text(&line, t, ids->ids[i], &bytes);
         printf("%8d  %5zu  %s\n", (int)ids->ids[i], bytes, line.data ? line.data : "");
     }
     buf_clear(&line);
 }
 
-static void print_json(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
-                       size_t n)
+static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
+                           const tinker_tokens *ids, size_t n)
 {
     struct buf out;
     struct json_writer w;
@@ -99,8 +99,8 @@ static void print_json(const struct request *r, const tinker_tokenizer *t, const
     buf_clear(&out);
 }
 
-static void print_plain(const struct request *r, const tinker_tokenizer *t,
-                        const tinker_tokens *ids, size_t n)
+static void print_ids(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
+                      size_t n)
 {
     if (r->count) {
         printf("%zu\n", ids->n);
@@ -117,7 +117,8 @@ static void print_plain(const struct request *r, const tinker_tokenizer *t,
     putchar('\n');
 }
 
-static int tokenize(const struct request *r, const tinker_tokenizer *t, const char *text, size_t n)
+static int tokenize_text(const struct request *r, const tinker_tokenizer *t, const char *text,
+                         size_t n)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
@@ -127,9 +128,9 @@ static int tokenize(const struct request *r, const tinker_tokenizer *t, const ch
     if (tinker_tokenizer_encode(t, text, n, &o, &ids, &err) != TINKER_OK)
         status = out_fail(EXIT_DATA, NULL, "%s", err.message);
     else if (globals.json)
-        print_json(r, t, &ids, n);
+        print_ids_json(r, t, &ids, n);
     else
-        print_plain(r, t, &ids, n);
+        print_ids(r, t, &ids, n);
     tinker_tokens_clear(&ids);
     return status;
 }
@@ -169,7 +170,7 @@ int cmd_tokenize(int argc, char **argv)
     if (!t)
         return status;
     if (!read || text_model_read(r.file ? r.file : "-", &data, &n, &status))
-        status = tokenize(&r, t, read ? data : r.text, n);
+        status = tokenize_text(&r, t, read ? data : r.text, n);
     free(data);
     tinker_tokenizer_free(t);
     return status;

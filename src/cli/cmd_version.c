@@ -11,7 +11,7 @@
 #define TINKER_COMMIT ""
 #endif
 
-static void print_json(void)
+static void print_version_json(void)
 {
     struct buf b;
     buf_init(&b, 1024);
@@ -32,7 +32,7 @@ int cmd_version(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
     if (globals.json)
-        print_json();
+        print_version_json();
     else
         printf("tinker %s\n", TINKER_VERSION);
     return EXIT_OK;

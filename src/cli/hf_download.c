@@ -1,4 +1,4 @@
-/* hf_download.c - see hub.h.
+/* hf_download.c - see hf_download.h.
  *
  * The cache is laid out as the Hub's own tools do it: blobs/ETAG holds a file's bytes,
  * snapshots/COMMIT/NAME is a link to it, refs/main names the commit and is written last, so
@@ -99,7 +99,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return !f->error;
 }
 
-static const char *proxy_for(const char *url)
+static const char *find_proxy(const char *url)
 {
     bool tls = strncmp(url, "https:", 6) == 0;
     const char *v = getenv(tls ? "https_proxy" : "http_proxy");
@@ -109,11 +109,11 @@ static const char *proxy_for(const char *url)
 }
 
 /* Run f->r on a loop of its own until it is over. */
-static tinker_status run(struct fetch *f, tinker_error *err)
+static tinker_status run_request(struct fetch *f, tinker_error *err)
 {
     const char *none = getenv("no_proxy");
     const struct http_pool_options opts = { .per_client = 1,
-                                            .proxy = proxy_for(f->r.url),
+                                            .proxy = find_proxy(f->r.url),
                                             .no_proxy = none ? none : getenv("NO_PROXY") };
     tinker_status status = http_global_init(err);
     f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
@@ -131,8 +131,8 @@ static tinker_status run(struct fetch *f, tinker_error *err)
 }
 
 /* GET url.  fd -1: the body goes to f->r.resp.body, else to the file from offset on. */
-static tinker_status get(const struct hub *h, const char *url, bool ours, int fd, int64_t offset,
-                         struct fetch *f, tinker_error *err)
+static tinker_status get_url(const struct hub *h, const char *url, bool ours, int fd,
+                             int64_t offset, struct fetch *f, tinker_error *err)
 {
     char range[64];
     struct http_header headers[2];
@@ -155,7 +155,7 @@ static tinker_status get(const struct hub *h, const char *url, bool ours, int fd
     }
     if (fd >= 0)
         progress_start(&f->bar, "download");
-    tinker_status status = run(f, err);
+    tinker_status status = run_request(f, err);
     if (fd >= 0)
         progress_end(&f->bar);
     f->r.headers = NULL;
@@ -170,7 +170,8 @@ static tinker_status get(const struct hub *h, const char *url, bool ours, int fd
     return TINKER_OK;
 }
 
-static tinker_status refused(const struct hub *h, const char *what, int http, tinker_error *err)
+static tinker_status fail_refused(const struct hub *h, const char *what, int http,
+                                  tinker_error *err)
 {
     if (http == 401 || http == 403 || http == 404)
         return err_set(err, TINKER_EINVAL,
@@ -187,7 +188,7 @@ static bool is_hex(const char *s, size_t n)
 }
 
 /* "W/\"abc\"" without its dress. */
-static void bare_etag(char *s)
+static void strip_etag_quotes(char *s)
 {
     char *from = strncmp(s, "W/", 2) == 0 ? s + 2 : s;
     from += *from == '"';
@@ -196,15 +197,15 @@ static void bare_etag(char *s)
     s[n] = 0;
 }
 
-static void note_etag(const struct http_response *resp, char etag[128])
+static void copy_etag(const struct http_response *resp, char etag[128])
 {
     if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
         !http_response_header(resp, "ETag", etag, 128))
         etag[0] = 0;
-    bare_etag(etag);
+    strip_etag_quotes(etag);
 }
 
-static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_error *err)
+static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_error *err)
 {
     unsigned char piece[1 << 16];
     FILE *f = fopen(path, "rb");
@@ -217,26 +218,26 @@ static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_err
     return status;
 }
 
-static tinker_status sha256_of_file(const char *path, char hex[65], tinker_error *err)
+static tinker_status hash_file_sha256(const char *path, char hex[65], tinker_error *err)
 {
     uint8_t digest[32];
     struct sha256 h;
     sha256_init(&h);
-    tinker_status status = add_file(&h.b, path, err);
+    tinker_status status = hash_file(&h.b, path, err);
     sha256_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
     return status;
 }
 
 /* The SHA-1 of a file behind n bytes of a head. */
-static tinker_status sha1_of_file(const char *path, const char *head, size_t n, char hex[41],
-                                  tinker_error *err)
+static tinker_status hash_file_sha1(const char *path, const char *head, size_t n, char hex[41],
+                                    tinker_error *err)
 {
     uint8_t digest[20];
     struct sha1 h;
     sha1_init(&h);
     sha1_update(&h, head, n);
-    tinker_status status = add_file(&h.b, path, err);
+    tinker_status status = hash_file(&h.b, path, err);
     sha1_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
     return status;
@@ -251,10 +252,10 @@ static tinker_status check_sha1(const char *path, const char *etag, bool *same, 
     if (stat(path, &st) != 0)
         return err_errno(err, "read", path);
     int n = snprintf(head, sizeof(head), "blob %lld", (long long)st.st_size);
-    tinker_status status = sha1_of_file(path, head, (size_t)n + 1, hex, err); /* with its NUL */
+    tinker_status status = hash_file_sha1(path, head, (size_t)n + 1, hex, err); /* with its NUL */
     *same = strcmp(etag, hex) == 0;
     if (status == TINKER_OK && !*same) {
-        status = sha1_of_file(path, "", 0, hex, err);
+        status = hash_file_sha1(path, "", 0, hex, err);
         *same = strcmp(etag, hex) == 0;
     }
     return status;
@@ -269,7 +270,7 @@ static tinker_status check_file(const char *path, const char *etag, bool *same, 
         memcpy(key, etag, 41); /* with its NUL */
         return check_sha1(path, etag, same, err);
     }
-    tinker_status status = sha256_of_file(path, key, err);
+    tinker_status status = hash_file_sha256(path, key, err);
     if (is_hex(etag, 64))
         *same = strcmp(etag, key) == 0;
     return status;
@@ -285,24 +286,24 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
     if (fstat(fd, &st) != 0)
         return err_errno(err, "read", name);
     snprintf(url, sizeof(url), "%s/%s/resolve/%s/%s", h->endpoint, h->id, h->commit, name);
-    tinker_status status = get(h, url, true, fd, st.st_size, &f, err);
+    tinker_status status = get_url(h, url, true, fd, st.st_size, &f, err);
     int http = f.r.resp.status;
     if (status == TINKER_OK)
-        note_etag(&f.r.resp, etag);
+        copy_etag(&f.r.resp, etag);
     if (status == TINKER_OK && http >= 301 && http <= 308)
         location = http_response_location(&f.r.resp);
     http_request_clear(&f.r);
     if (location) { /* large files are elsewhere, where our token has no business */
         if (location[0] == '/')
             snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
-        status = get(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
+        status = get_url(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
         http = f.r.resp.status;
         http_request_clear(&f.r);
         free(location);
     }
     /* 416: there is nothing after what we have. */
     if (status == TINKER_OK && http != 200 && http != 206 && !(http == 416 && st.st_size))
-        status = refused(h, name, http, err);
+        status = fail_refused(h, name, http, err);
     return status;
 }
 
@@ -374,13 +375,13 @@ static bool is_wanted(const char *name)
     return false;
 }
 
-struct listing {
+struct file_list {
     const char *commit;
     const char **names;
     size_t n, max;
 };
 
-static void read_sibling(struct json_reader *r, struct listing *l)
+static void read_sibling(struct json_reader *r, struct file_list *l)
 {
     struct json_str key;
     char *name = NULL;
@@ -392,7 +393,7 @@ static void read_sibling(struct json_reader *r, struct listing *l)
         l->names[l->n++] = name;
 }
 
-static bool read_listing(const char *text, size_t n, struct arena *arena, struct listing *l)
+static bool read_file_list(const char *text, size_t n, struct arena *arena, struct file_list *l)
 {
     struct json_reader r;
     struct json_str key;
@@ -419,7 +420,7 @@ static bool read_listing(const char *text, size_t n, struct arena *arena, struct
            strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
 }
 
-static bool has_weights(const struct listing *l)
+static bool has_weights(const struct file_list *l)
 {
     for (size_t i = 0; i < l->n; i++)
         if (ends_with(l->names[i], ".safetensors"))
@@ -469,7 +470,7 @@ static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
     return err->status;
 }
 
-static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_error *err)
+static tinker_status fetch_model_files(struct hub *h, const struct file_list *l, tinker_error *err)
 {
     char path[PATH];
     int lock;
@@ -490,7 +491,7 @@ static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_er
     return status;
 }
 
-tinker_status hub_download(const char *id, tinker_error *err)
+tinker_status hf_download_model(const char *id, tinker_error *err)
 {
     const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
     char url[2048];
@@ -498,7 +499,7 @@ tinker_status hub_download(const char *id, tinker_error *err)
                      .endpoint = endpoint && *endpoint ? endpoint : "https://huggingface.co" };
     struct fetch f;
     struct arena arena;
-    struct listing l = { 0 };
+    struct file_list l = { 0 };
     model_dir_folder(id, h.folder);
     if (token && *token) {
         log_secret(token);
@@ -507,17 +508,17 @@ tinker_status hub_download(const char *id, tinker_error *err)
         snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
     }
     snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
-    tinker_status status = get(&h, url, true, -1, 0, &f, err);
+    tinker_status status = get_url(&h, url, true, -1, 0, &f, err);
     arena_init(&arena, (size_t)256 << 20);
     if (status == TINKER_OK && f.r.resp.status != 200)
-        status = refused(&h, "the list of files", f.r.resp.status, err);
-    if (status == TINKER_OK &&
-        !read_listing(f.r.resp.body.data ? f.r.resp.body.data : "", f.r.resp.body.len, &arena, &l))
+        status = fail_refused(&h, "the list of files", f.r.resp.status, err);
+    if (status == TINKER_OK && !read_file_list(f.r.resp.body.data ? f.r.resp.body.data : "",
+                                               f.r.resp.body.len, &arena, &l))
         status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
                          h.endpoint, id);
     http_request_clear(&f.r);
     if (status == TINKER_OK)
-        status = fetch_all(&h, &l, err);
+        status = fetch_model_files(&h, &l, err);
     arena_clear(&arena);
     return status;
 }

@@ -28,7 +28,7 @@ void listing_clear(struct listing *l)
     buf_clear(&l->objects);
 }
 
-static bool listing_grow(struct listing *l)
+static bool grow_cells(struct listing *l)
 {
     if (l->n < l->cap)
         return true;
@@ -43,7 +43,7 @@ static bool listing_grow(struct listing *l)
 
 void listing_cell(struct listing *l, const char *text)
 {
-    char *copy = listing_grow(l) ? strdup(text) : NULL;
+    char *copy = grow_cells(l) ? strdup(text) : NULL;
     if (copy)
         l->cells[l->n++] = copy;
     else
@@ -75,7 +75,7 @@ void listing_object_end(struct listing *l)
 
 /* ---- formats ---------------------------------------------------------------------- */
 
-static void print_document(const struct listing *l, const char *head)
+static void print_json_document(const struct listing *l, const char *head)
 {
     struct buf b;
     buf_init(&b, MAX_OBJECTS);
@@ -120,14 +120,14 @@ static void print_separated(const struct listing *l, bool csv)
     }
 }
 
-static bool listing_broken(const struct listing *l)
+static bool is_incomplete(const struct listing *l)
 {
     return l->failed || !buf_ok(&l->objects);
 }
 
-static int listing_end(struct listing *l)
+static int finish_listing(struct listing *l)
 {
-    bool failed = listing_broken(l);
+    bool failed = is_incomplete(l);
     listing_clear(l);
     return failed ? out_fail(EXIT_FAILED, NULL, "out of memory") : EXIT_OK;
 }
@@ -147,13 +147,13 @@ static void print_rows(const struct listing *l, const char *title)
 
 int listing_print(struct listing *l, const char *title, const char *json_head)
 {
-    if (listing_broken(l))
-        return listing_end(l);
+    if (is_incomplete(l))
+        return finish_listing(l);
     if (globals.json)
-        print_document(l, json_head);
+        print_json_document(l, json_head);
     else
         print_rows(l, title);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
 bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
@@ -169,20 +169,20 @@ bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
 
 int listing_print_lines(struct listing *l)
 {
-    for (size_t i = 0; !listing_broken(l) && i < l->n; i++)
+    for (size_t i = 0; !is_incomplete(l) && i < l->n; i++)
         puts(l->cells[i]);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
 int listing_print_one(struct listing *l, const char *title)
 {
-    if (listing_broken(l))
-        return listing_end(l);
+    if (is_incomplete(l))
+        return finish_listing(l);
     if (globals.json)
         out_json(&l->objects);
     else
         print_rows(l, title);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
 void listing_title(struct buf *out, const char *one, const char *many, size_t shown, size_t total,

@@ -63,7 +63,7 @@ static const struct {
     { EXIT_INTERRUPTED, "interrupted (143: terminated) after a clean stop" },
 };
 
-static int help_exit_codes(void)
+static int print_exit_codes(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
         printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
@@ -92,7 +92,7 @@ static void list_commands(FILE *f, const char *group)
 }
 
 /* Does argv[0..argc) begin with the words of name?  The number of words, or 0. */
-static int words_matched(const char *name, int argc, char **argv)
+static int match_words(const char *name, int argc, char **argv)
 {
     int words = 0;
     while (*name) {
@@ -111,7 +111,7 @@ static const struct command *find_command(int argc, char **argv, int *words)
     const struct command *best = NULL;
     *words = 0;
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        int n = words_matched(table[i].name, argc, argv);
+        int n = match_words(table[i].name, argc, argv);
         if (n > *words) {
             *words = n;
             best = &table[i];
@@ -130,7 +130,7 @@ static bool is_group(const char *word)
 }
 
 /* `group` is "" for the program itself; the closest name within it is suggested. */
-static int no_such_command(const char *group, const char *word)
+static int fail_unknown_command(const char *group, const char *word)
 {
     const char *names[ARRAY_LEN(table)];
     size_t count = 0, n = strlen(group);
@@ -161,7 +161,7 @@ static int run_help(int argc, char **argv)
         return EXIT_OK;
     }
     if (strcmp(argv[0], "exit-codes") == 0)
-        return help_exit_codes();
+        return print_exit_codes();
     const struct command *c = find_command(argc, argv, &words);
     if (c) {
         char name[64], flag[] = "--help";
@@ -170,9 +170,9 @@ static int run_help(int argc, char **argv)
         return c->run(2, args);
     }
     if (!is_group(argv[0]))
-        return no_such_command("", argv[0]);
+        return fail_unknown_command("", argv[0]);
     if (argc > 1)
-        return no_such_command(argv[0], argv[1]);
+        return fail_unknown_command(argv[0], argv[1]);
     list_commands(stdout, argv[0]);
     return EXIT_OK;
 }
@@ -182,7 +182,7 @@ static bool wants_help(const char *s)
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
 }
 
-static int dispatch(int argc, char **argv);
+static int dispatch_command(int argc, char **argv);
 
 /* argv[0] is a group, and what follows does not name one of its commands. */
 static int dispatch_group(int argc, char **argv)
@@ -196,15 +196,15 @@ static int dispatch_group(int argc, char **argv)
         return status;
     if (next > 1) { /* options between the two words: as if they stood before */
         argv[next - 1] = argv[0];
-        return dispatch(argc - next + 1, argv + next - 1);
+        return dispatch_command(argc - next + 1, argv + next - 1);
     }
     if (argc > 1)
-        return no_such_command(argv[0], argv[1]);
+        return fail_unknown_command(argv[0], argv[1]);
     list_commands(stderr, argv[0]);
     return EXIT_USAGE;
 }
 
-static int dispatch(int argc, char **argv)
+static int dispatch_command(int argc, char **argv)
 {
     int words;
     if (argc < 1) {
@@ -218,11 +218,11 @@ static int dispatch(int argc, char **argv)
     const struct command *c = find_command(argc, argv, &words);
     if (c)
         return run_command(c, words, argc, argv);
-    return is_group(argv[0]) ? dispatch_group(argc, argv) : no_such_command("", argv[0]);
+    return is_group(argv[0]) ? dispatch_group(argc, argv) : fail_unknown_command("", argv[0]);
 }
 
-/* Blank text[from] and on, where everybody can read it, in favour of a copy. */
-static void hide(char **text, size_t from)
+/* Blank text[from] and on, where everybody can read it, in favor of a copy. */
+static void hide_text(char **text, size_t from)
 {
     char *copy = strdup(*text);
     if (!copy)
@@ -240,14 +240,14 @@ static void hide_keys(int argc, char **argv)
         if (strncmp(argv[i], option, n) != 0)
             continue;
         if (argv[i][n] == '=')
-            hide(&argv[i], n + 1);
+            hide_text(&argv[i], n + 1);
         else if (!argv[i][n] && i + 1 < argc)
-            hide(&argv[++i], 0);
+            hide_text(&argv[++i], 0);
     }
 }
 
 /* Started by the library, never by hand: so it is no command of the table. */
-static int sampling_helper(void)
+static int run_sampling_helper(void)
 {
     int status = tinker_sampling_helper();
     if (status == 2)
@@ -260,12 +260,12 @@ int main(int argc, char **argv)
     int next, status;
     signal(SIGPIPE, SIG_IGN);
     if (argc == 2 && strcmp(argv[1], "sampling-helper") == 0)
-        return sampling_helper();
+        return run_sampling_helper();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
     hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))
         return status;
-    status = dispatch(argc - next, argv + next);
+    status = dispatch_command(argc - next, argv + next);
     if (status == EXIT_OK)
         status = out_finish();
     if (globals.compat_exit && status >= EXIT_CONFIG && status <= EXIT_IO)

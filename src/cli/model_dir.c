@@ -17,7 +17,7 @@ static bool has_config(const char *dir)
 }
 
 /* Directory of this program, without the final slash. */
-static bool program_dir(char *out, size_t size)
+static bool find_program_dir(char *out, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", out, size - 1);
     if (n <= 0)
@@ -35,7 +35,7 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
     static const char *const places[] = { "/../share/tinker/models/tiny", "/../../models/tiny",
                                           "/../models/tiny", "/models/tiny" };
     char dir[MODEL_DIR_MAX / 2];
-    if (program_dir(dir, sizeof(dir)))
+    if (find_program_dir(dir, sizeof(dir)))
         for (size_t i = 0; i < ARRAY_LEN(places); i++) {
             snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
             if (has_config(out))
@@ -46,7 +46,7 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
 }
 
 /* The places in the order of the Hub's own tools. */
-static void cache_root(char *out, size_t size)
+static void find_cache_root(char *out, size_t size)
 {
     static const char *const places[][2] = { { "HF_HUB_CACHE", "" },
                                              { "HUGGINGFACE_HUB_CACHE", "" },
@@ -77,7 +77,7 @@ void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX])
 {
     char root[MODEL_DIR_MAX / 4];
     const char *slash = strchr(id, '/');
-    cache_root(root, sizeof(root));
+    find_cache_root(root, sizeof(root));
     snprintf(out, MODEL_FOLDER_MAX, "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
 }
 

@@ -188,7 +188,7 @@ static void print_help(const struct opt_spec *spec)
 }
 
 /* Edit distance, cut off above 2: enough to find a slip of the finger. */
-static size_t distance(const char *a, const char *b)
+static size_t edit_distance(const char *a, const char *b)
 {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b), row[MAX + 1];
@@ -218,7 +218,7 @@ const char *opt_closest(const char *word, const char *const *names, size_t n)
     size_t best_distance = strlen(word) > 4 ? 3 : 2;
     for (size_t i = 0; i < n; i++) {
         /* The beginning of a name is as good as one slip. */
-        size_t d = strncmp(word, names[i], strlen(word)) == 0 ? 1 : distance(word, names[i]);
+        size_t d = strncmp(word, names[i], strlen(word)) == 0 ? 1 : edit_distance(word, names[i]);
         if (*word && d < best_distance) {
             best_distance = d;
             best = names[i];
@@ -234,8 +234,8 @@ static bool is_name(const struct opt *o, const char *s, size_t n)
     return strlen(o->name) == n && memcmp(o->name, s, n) == 0;
 }
 
-static const struct opt *find_in(const struct opt *opts, size_t count, const char *s, size_t n,
-                                 char letter)
+static const struct opt *find_in_table(const struct opt *opts, size_t count, const char *s,
+                                       size_t n, char letter)
 {
     for (size_t i = 0; i < count; i++)
         if (letter ? opts[i].letter == letter : is_name(&opts[i], s, n))
@@ -244,14 +244,15 @@ static const struct opt *find_in(const struct opt *opts, size_t count, const cha
 }
 
 /* The command's own table first: it may shadow a global option. */
-static const struct opt *find(const struct opt_spec *spec, const char *s, size_t n, char letter)
+static const struct opt *find_option(const struct opt_spec *spec, const char *s, size_t n,
+                                     char letter)
 {
-    const struct opt *o = find_in(spec->opts, spec->n_opts, s, n, letter);
-    return o ? o : find_in(global_opts, ARRAY_LEN(global_opts), s, n, letter);
+    const struct opt *o = find_in_table(spec->opts, spec->n_opts, s, n, letter);
+    return o ? o : find_in_table(global_opts, ARRAY_LEN(global_opts), s, n, letter);
 }
 
 /* What stands behind its = is not repeated: it may be a key. */
-static void no_such_option(const struct opt_spec *spec, const char *option)
+static void fail_unknown_option(const struct opt_spec *spec, const char *option)
 {
     enum { MAX = 96 };
     const char *names[MAX];
@@ -269,8 +270,8 @@ static void no_such_option(const struct opt_spec *spec, const char *option)
         opt_usage_error(spec, "No such option: %s", word);
 }
 
-static bool invalid(const struct opt_spec *spec, const struct opt *o, const char *value,
-                    const char *what)
+static bool fail_invalid_value(const struct opt_spec *spec, const struct opt *o, const char *value,
+                               const char *what)
 {
     char letter[8] = "";
     if (o->letter)
@@ -293,10 +294,10 @@ static bool store_choice(const struct opt_spec *spec, const struct opt *o, const
         if (k > 0 && n + (size_t)k < sizeof(list))
             n += (size_t)k;
     }
-    return invalid(spec, o, value, list);
+    return fail_invalid_value(spec, o, value, list);
 }
 
-static bool store(const struct opt_spec *spec, const struct opt *o, const char *value)
+static bool store_value(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
     switch (o->kind) {
     case OPT_FLAG:
@@ -311,18 +312,19 @@ static bool store(const struct opt_spec *spec, const struct opt *o, const char *
     case OPT_CHOICE:
         return store_choice(spec, o, value);
     case OPT_INT:
-        return read_int(value, o->out) || invalid(spec, o, value, "a valid integer");
+        return read_int(value, o->out) || fail_invalid_value(spec, o, value, "a valid integer");
     case OPT_DOUBLE:
-        return read_double(value, o->out) || invalid(spec, o, value, "a valid number");
+        return read_double(value, o->out) || fail_invalid_value(spec, o, value, "a valid number");
     case OPT_DURATION:
         return opt_read_duration(value, o->out) ||
-               invalid(spec, o, value, "a duration such as 90, 15m or 2h");
+               fail_invalid_value(spec, o, value, "a duration such as 90, 15m or 2h");
     case OPT_SIZE:
-        return opt_read_size(value, o->out) || invalid(spec, o, value, "a size such as 64M or 2G");
+        return opt_read_size(value, o->out) ||
+               fail_invalid_value(spec, o, value, "a size such as 64M or 2G");
     case OPT_LIST: {
         struct opt_list *list = o->out;
         if (list->n == OPT_LIST_MAX)
-            return invalid(spec, o, value, "accepted: given too often");
+            return fail_invalid_value(spec, o, value, "accepted: given too often");
         list->items[list->n++] = value;
         return true;
     }
@@ -335,7 +337,7 @@ static bool takes_value(const struct opt *o)
     return o->kind != OPT_FLAG && o->kind != OPT_COUNT;
 }
 
-static bool needs_value(const struct opt_spec *spec, const struct opt *o)
+static bool fail_missing_value(const struct opt_spec *spec, const struct opt *o)
 {
     opt_usage_error(spec, "Option '--%s' requires an argument.", o->name);
     return false;
@@ -346,9 +348,9 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
 {
     const char *word = argv[*i] + 2;
     size_t n = strcspn(word, "=");
-    const struct opt *o = find(spec, word, n, 0);
+    const struct opt *o = find_option(spec, word, n, 0);
     if (!o) {
-        no_such_option(spec, argv[*i]);
+        fail_unknown_option(spec, argv[*i]);
         return false;
     }
     const char *value = word[n] == '=' ? word + n + 1 : NULL;
@@ -357,33 +359,33 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
             opt_usage_error(spec, "Option '--%s' does not take a value.", o->name);
             return false;
         }
-        return store(spec, o, NULL);
+        return store_value(spec, o, NULL);
     }
     if (!value) {
         if (*i + 1 >= argc)
-            return needs_value(spec, o);
+            return fail_missing_value(spec, o);
         value = argv[++*i];
     }
-    return store(spec, o, value);
+    return store_value(spec, o, value);
 }
 
 /* argv[*i] is "-abc": flags may be joined, the first that takes a value takes the rest. */
 static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int *i)
 {
     for (const char *p = argv[*i] + 1; *p; p++) {
-        const struct opt *o = find(spec, NULL, 0, *p);
+        const struct opt *o = find_option(spec, NULL, 0, *p);
         if (!o) {
             char word[3] = { '-', *p, 0 };
-            no_such_option(spec, word);
+            fail_unknown_option(spec, word);
             return false;
         }
         if (!takes_value(o)) {
-            if (!store(spec, o, NULL))
+            if (!store_value(spec, o, NULL))
                 return false;
             continue;
         }
         const char *value = p[1] ? p + 1 : *i + 1 < argc ? argv[++*i] : NULL;
-        return value ? store(spec, o, value) : needs_value(spec, o);
+        return value ? store_value(spec, o, value) : fail_missing_value(spec, o);
     }
     return true;
 }

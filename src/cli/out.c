@@ -33,7 +33,7 @@ void out_text(const struct buf *text)
 
 /* ---- errors and talk ----------------------------------------------------------- */
 
-static const char *kind_name(enum exit_code code)
+static const char *get_kind_name(enum exit_code code)
 {
     switch (code) {
     case EXIT_USAGE:
@@ -59,8 +59,8 @@ static const char *kind_name(enum exit_code code)
     }
 }
 
-static void fail_json(enum exit_code code, const struct out_answer *answer, const char *message,
-                      const char *details)
+static void print_error_json(enum exit_code code, const struct out_answer *answer,
+                             const char *message, const char *details)
 {
     struct buf b;
     struct json_writer w;
@@ -72,7 +72,7 @@ static void fail_json(enum exit_code code, const struct out_answer *answer, cons
     json_put_key(&w, "code");
     json_put_int64(&w, code);
     json_put_key(&w, "kind");
-    json_put_string(&w, kind_name(code));
+    json_put_string(&w, get_kind_name(code));
     if (answer && answer->status) {
         json_put_key(&w, "status");
         json_put_int64(&w, answer->status);
@@ -99,7 +99,7 @@ int out_fail_answer(enum exit_code code, const struct out_answer *answer, const 
     out_flush();
     progress_break();
     if (globals.json) {
-        fail_json(code, answer, message, details);
+        print_error_json(code, answer, message, details);
         return code;
     }
     fprintf(stderr, "Error: %s\n", message);
@@ -134,7 +134,7 @@ void out_say(const char *fmt, ...)
 
 /* ---- the end of the output ------------------------------------------------------ */
 
-static bool reader_left(void)
+static bool has_reader_left(void)
 {
     struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
     return write_error == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
@@ -143,7 +143,7 @@ static bool reader_left(void)
 int out_finish(void)
 {
     out_flush();
-    if ((!write_error && !ferror(stdout)) || reader_left())
+    if ((!write_error && !ferror(stdout)) || has_reader_left())
         return EXIT_OK;
     return out_fail(EXIT_IO, NULL, "cannot write the result%s%s", write_error ? ": " : "",
                     write_error ? strerror(write_error) : "");
@@ -168,7 +168,7 @@ bool out_can_draw(int fd)
     return isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
 }
 
-bool out_coloured(void)
+bool out_colored(void)
 {
     const char *no = getenv("NO_COLOR");
     return out_can_draw(STDOUT_FILENO) && !globals.no_color && !(no && *no);
@@ -176,7 +176,7 @@ bool out_coloured(void)
 
 /* ---- JSON ---------------------------------------------------------------------- */
 
-static void put_escaped(struct buf *out, uint32_t cp)
+static void put_escaped_codepoint(struct buf *out, uint32_t cp)
 {
     if (cp < 0x10000) {
         buf_printf(out, "\\u%04x", (unsigned)cp);
@@ -188,7 +188,7 @@ static void put_escaped(struct buf *out, uint32_t cp)
 }
 
 /* Copy the string that starts at s[0] == '"'; returns how many bytes it took. */
-static size_t put_string_token(struct buf *out, const char *s, size_t n)
+static size_t copy_json_string(struct buf *out, const char *s, size_t n)
 {
     size_t i = 1;
     buf_putc(out, '"');
@@ -199,7 +199,7 @@ static size_t put_string_token(struct buf *out, const char *s, size_t n)
             buf_append(out, s + i, 2);
             i += 2;
         } else if (len > 1) {
-            put_escaped(out, cp);
+            put_escaped_codepoint(out, cp);
             i += (size_t)len;
         } else {
             buf_putc(out, s[i++]);
@@ -227,7 +227,7 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
     for (size_t i = 0; i < n;) {
         char c = s[i];
         if (c == '"') {
-            i += put_string_token(out, s + i, n - i);
+            i += copy_json_string(out, s + i, n - i);
             continue;
         }
         i++;
@@ -253,7 +253,7 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
     }
 }
 
-static void print_json(const struct buf *json, int depth)
+static void print_pretty_json(const struct buf *json, int depth)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
@@ -266,10 +266,10 @@ static void print_json(const struct buf *json, int depth)
 
 void out_json(const struct buf *json)
 {
-    print_json(json, 0);
+    print_pretty_json(json, 0);
 }
 
 void out_json_line(const struct buf *json)
 {
-    print_json(json, ONE_LINE);
+    print_pretty_json(json, ONE_LINE);
 }

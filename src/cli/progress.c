@@ -67,7 +67,7 @@ static void put_line(struct buf *out, const struct progress *p, int64_t elapsed_
         out->len = columns - 1;
 }
 
-static void draw(const struct progress *p, int64_t now, int64_t done, int64_t total)
+static void draw_line(const struct progress *p, int64_t now, int64_t done, int64_t total)
 {
     struct buf line;
     buf_init(&line, 1024);
@@ -84,12 +84,12 @@ void progress_at(struct progress *p, int64_t done, int64_t total)
     if (p->shown && (!p->drawn_ns || now - p->drawn_ns >= REDRAW_NS || done == total)) {
         p->drawn_ns = now;
         line_open = true;
-        draw(p, now, done, total);
+        draw_line(p, now, done, total);
     }
     pthread_mutex_unlock(&lock);
 }
 
-static void break_locked(void)
+static void end_line_locked(void)
 {
     if (line_open)
         fputc('\n', stderr);
@@ -99,7 +99,7 @@ static void break_locked(void)
 void progress_break(void)
 {
     pthread_mutex_lock(&lock);
-    break_locked();
+    end_line_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -107,7 +107,7 @@ void progress_end(struct progress *p)
 {
     pthread_mutex_lock(&lock);
     if (p->shown)
-        break_locked();
+        end_line_locked();
     p->shown = false;
     pthread_mutex_unlock(&lock);
 }

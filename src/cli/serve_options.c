@@ -164,7 +164,7 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
 
 /* ---- options to settings --------------------------------------------------------------- */
 
-static void default_name(const char *dir, char *out, size_t size)
+static void make_default_name(const char *dir, char *out, size_t size)
 {
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/')
@@ -190,7 +190,7 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
                                    : "It is not in the Hugging Face cache; --download "
                                      "fetches it.",
                         "no model '%s'", id);
-    if (hub_download(id, &err) != TINKER_OK)
+    if (hf_download_model(id, &err) != TINKER_OK)
         return out_fail(err.status == TINKER_ECONNECT || err.status == TINKER_ETIMEDOUT
                             ? EXIT_NETWORK
                             : EXIT_IO,
@@ -207,7 +207,7 @@ static int add_model(struct serve_options *v, size_t i, const char *text)
     v->list[i].dir = v->dirs[i];
     if (os_is_dir(place)) {
         snprintf(v->dirs[i], MODEL_DIR_MAX, "%s", place);
-        default_name(place, v->names[i], sizeof(v->names[i]));
+        make_default_name(place, v->names[i], sizeof(v->names[i]));
     } else {
         int status = find_by_id(v, place, v->dirs[i]);
         if (status != EXIT_OK)
@@ -334,7 +334,7 @@ static int take_engine(struct serve_options *v, struct server_options *o)
 }
 
 /* Clients, the official ones too, refuse to send any other. */
-static void look_at_keys(const struct opt_list *keys)
+static void warn_of_odd_keys(const struct opt_list *keys)
 {
     for (size_t i = 0; i < keys->n; i++)
         if (strncmp(keys->items[i], "tml-", 4) != 0 && strncmp(keys->items[i], "eyJ", 3) != 0)
@@ -349,7 +349,7 @@ static int take_access(struct serve_options *v, struct server_options *o)
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
-    look_at_keys(&v->keys);
+    warn_of_odd_keys(&v->keys);
     o->unix_path = v->unix_path;
     o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;
@@ -423,7 +423,7 @@ static int take_limits(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-static int take_habits(struct serve_options *v, struct server_options *o)
+static int take_behavior(struct serve_options *v, struct server_options *o)
 {
     o->has_default_lora_seed = v->seed >= 0;
     o->default_lora_seed = v->seed;
@@ -438,7 +438,7 @@ static int take_habits(struct serve_options *v, struct server_options *o)
 int serve_options_take(struct serve_options *v, struct server_options *o)
 {
     static int (*const parts[])(struct serve_options *, struct server_options *) = {
-        take_limits, take_engine, take_access, take_habits, take_data_dir, take_tls, take_models
+        take_limits, take_engine, take_access, take_behavior, take_data_dir, take_tls, take_models
     };
     int status = EXIT_OK;
     server_options_init(o);

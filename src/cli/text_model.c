@@ -26,6 +26,18 @@ int text_model_fail(const tinker_error *err, const char *hint)
                                         : out_fail(EXIT_DATA, NULL, "%s", err->message);
 }
 
+int text_model_fail_data(const tinker_error *err)
+{
+    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
+                    err->message);
+}
+
+void text_model_warn(const char *line, void *state)
+{
+    (void)state;
+    out_say("warning: %s", line);
+}
+
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
 {
     tinker_error err;
@@ -67,7 +79,7 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
     return false;
 }
 
-static size_t word_length(const char *s, size_t n)
+static size_t measure_word(const char *s, size_t n)
 {
     size_t len = 0;
     while (len < n && !(s[len] && strchr(" \t\r\n,[]{}:", s[len])))
@@ -94,7 +106,7 @@ int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *ou
     static const char key[] = "\"tokens\"";
     size_t word;
     for (size_t i = 0; i < n; i += word ? word : 1) {
-        word = word_length(s + i, n - i);
+        word = measure_word(s + i, n - i);
         if (word == 0 || (word == strlen(key) && memcmp(s + i, key, word) == 0))
             continue;
         int64_t id = read_id(s + i, word);
