@@ -76,14 +76,6 @@ int api_interrupted(void)
     return caught;
 }
 
-/* What --timeout says, else `usual`. */
-static int64_t get_timeout_ms(int64_t usual)
-{
-    if (globals.timeout < 0)
-        return usual;
-    return globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
-}
-
 /* ---- connecting --------------------------------------------------------------------- */
 
 static void print_log_line(tinker_log_level level, const char *line, void *state)
@@ -139,13 +131,6 @@ void api_close(struct api *a)
 
 /* ---- waiting ------------------------------------------------------------------------ */
 
-static tinker_status set_interrupted(tinker_error *err)
-{
-    *err = (tinker_error){ .status = TINKER_ECANCELED };
-    snprintf(err->message, sizeof(err->message), "interrupted");
-    return err->status;
-}
-
 /* A wait that ends at once says what is waited for, and why its last attempt failed. */
 static void report_waiting(tinker_future *f)
 {
@@ -173,7 +158,11 @@ static tinker_status sleep_until_ready(tinker_queue *q, tinker_future *f, const 
             report_waiting(f);
         *told = true;
     }
-    return caught ? set_interrupted(err) : TINKER_OK;
+    if (!caught)
+        return TINKER_OK;
+    *err = (tinker_error){ .status = TINKER_ECANCELED };
+    snprintf(err->message, sizeof(err->message), "interrupted");
+    return err->status;
 }
 
 static tinker_status await_future(tinker_future *f, int64_t usual_ms, bool *told, tinker_error *err)
@@ -183,7 +172,11 @@ static tinker_status await_future(tinker_future *f, int64_t usual_ms, bool *told
         return err->status;
     struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
-    tinker_future_set_deadline(f, get_timeout_ms(usual_ms));
+    /* --timeout counts in seconds and replaces the usual deadline of the command. */
+    int64_t deadline_ms = usual_ms;
+    if (globals.timeout >= 0)
+        deadline_ms = globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
+    tinker_future_set_deadline(f, deadline_ms);
     begin_watch(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
         status = sleep_until_ready(q, f, &w, told, err);

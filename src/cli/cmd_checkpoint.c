@@ -24,13 +24,6 @@ struct list_request {
     bool ids;
 };
 
-/* How many a service has from the offset on, of which `shown` are here. */
-static size_t count_checkpoints(const tinker_cursor *cursor, int64_t offset, size_t shown)
-{
-    int64_t behind = cursor ? cursor->total_count - offset : 0;
-    return behind > (int64_t)shown ? (size_t)behind : shown;
-}
-
 static void put_checkpoint_row(struct listing *l, const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
@@ -61,7 +54,9 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
         put_checkpoint_row(l, tinker_checkpoint_at(page, i));
     int64_t n = (int64_t)page->n;
     *shown += page->n;
-    *total = count_checkpoints(page->cursor, offset, *shown);
+    /* total_count is of the whole list; what was skipped by --offset does not count as "more". */
+    int64_t behind = page->cursor ? page->cursor->total_count - offset : 0;
+    *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
     tinker_future_free(f);
     return n;
 }
@@ -204,14 +199,6 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
     return listing_print_one(&l, title);
 }
 
-static const tinker_checkpoint *find_checkpoint(const tinker_checkpoints *all, const char *path)
-{
-    for (size_t i = 0; i < all->n; i++)
-        if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
-            return tinker_checkpoint_at(all, i);
-    return NULL;
-}
-
 /* Somebody else's public checkpoint is in no list of ours: what its path and its weights say. */
 static int show_foreign_checkpoint(const char *path, const tinker_weights_info *info)
 {
@@ -251,7 +238,11 @@ static int show_checkpoint_info(struct api *a, const char *path, const char *run
     int status;
     tinker_future *f = tinker_rest_list_checkpoints(a->rest, run, &err);
     if (f && api_await(f, &err) == TINKER_OK) {
-        const tinker_checkpoint *c = find_checkpoint(tinker_future_checkpoints(f), path);
+        const tinker_checkpoints *all = tinker_future_checkpoints(f);
+        const tinker_checkpoint *c = NULL;
+        for (size_t i = 0; !c && i < all->n; i++)
+            if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
+                c = tinker_checkpoint_at(all, i);
         status = c ? show_weights(a, path, c)
                    : out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     } else if (err.http_status == 403 || err.http_status == 404) {

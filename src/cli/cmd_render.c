@@ -76,19 +76,6 @@ static void print_colored_tokens(const struct job *j, const struct tokens *t)
     buf_clear(&line);
 }
 
-static void put_stop_sequences(struct json_writer *w, const tinker_renderer *r)
-{
-    tinker_stop_sequences stop = tinker_renderer_stop(r);
-    json_put_begin_array(w);
-    for (size_t i = 0; i < stop.n; i++) {
-        if (stop.strings)
-            json_put_string(w, stop.strings[i]);
-        else
-            json_put_int64(w, stop.tokens[i]);
-    }
-    json_put_end_array(w);
-}
-
 static void print_tokens_json(const struct job *j, const struct tokens *t)
 {
     struct buf out, piece;
@@ -113,7 +100,16 @@ static void print_tokens_json(const struct job *j, const struct tokens *t)
     }
     json_put_end_array(&w);
     json_put_key(&w, "stop");
-    put_stop_sequences(&w, j->r);
+    /* A renderer stops at strings or at token ids, never at both. */
+    tinker_stop_sequences stop = tinker_renderer_stop(j->r);
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < stop.n; i++) {
+        if (stop.strings)
+            json_put_string(&w, stop.strings[i]);
+        else
+            json_put_int64(&w, stop.tokens[i]);
+    }
+    json_put_end_array(&w);
     json_put_key(&w, "renderer");
     json_put_string(&w, tinker_renderer_name(j->r));
     json_put_key(&w, "truncated");
@@ -127,15 +123,6 @@ static void print_tokens_json(const struct job *j, const struct tokens *t)
     }
     buf_clear(&out);
     buf_clear(&piece);
-}
-
-static void report_totals(const struct tokens *t)
-{
-    size_t trained = 0;
-    for (size_t i = 0; t->weights && i < t->n; i++)
-        trained += t->weights[i] != 0;
-    out_say("%zu token%s, %zu trained, %zu truncated", t->n, t->n == 1 ? "" : "s", trained,
-            t->total - t->n);
 }
 
 /* ---- comparison with the chat template ---- */
@@ -302,7 +289,11 @@ static int show_tokens(const struct job *j, const tinker_conversation *c, const 
         print_tokens_json(j, t);
     else
         print_colored_tokens(j, t);
-    report_totals(t);
+    size_t trained = 0;
+    for (size_t i = 0; t->weights && i < t->n; i++)
+        trained += t->weights[i] != 0;
+    out_say("%zu token%s, %zu trained, %zu truncated", t->n, t->n == 1 ? "" : "s", trained,
+            t->total - t->n);
     return EXIT_OK;
 }
 

@@ -138,14 +138,6 @@ struct list_request {
     bool ids;
 };
 
-static void put_run(struct listing *l, const struct choice *choice, const tinker_training_run *r)
-{
-    for (size_t i = 0; i < choice->n; i++)
-        choice->columns[i]->put(l, r);
-    rows_run_json(listing_object(l), r);
-    listing_object_end(l);
-}
-
 /* All pages up to the limit; *total is what the service has from the offset on. */
 static bool fetch_runs(struct api *a, const struct list_request *r, const struct choice *choice,
                        struct listing *l, size_t *shown, size_t *total, int *status)
@@ -169,8 +161,13 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
         if (!f)
             return false;
         const tinker_training_runs *runs = tinker_future_training_runs(f);
-        for (size_t i = 0; i < runs->n; i++)
-            put_run(l, choice, tinker_training_run_at(runs, i));
+        for (size_t i = 0; i < runs->n; i++) {
+            const tinker_training_run *run = tinker_training_run_at(runs, i);
+            for (size_t k = 0; k < choice->n; k++)
+                choice->columns[k]->put(l, run);
+            rows_run_json(listing_object(l), run);
+            listing_object_end(l);
+        }
         *shown += runs->n;
         int64_t behind = runs->cursor.total_count - r->offset;
         *total = behind > (int64_t)*shown ? (size_t)behind : *shown;

@@ -55,45 +55,33 @@ static void clear_job(struct job *j)
 
 /* ---- the prompt --------------------------------------------------------------------------- */
 
-static int encode_raw(struct job *j, const char *text, size_t n)
-{
-    tinker_error err;
-    if (tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) != TINKER_OK)
-        return text_model_fail_data(&err);
-    return EXIT_OK;
-}
-
-/* Copy the tokens of a rendered prompt; a prompt of this command has nothing but text. */
-static int append_rendered(struct job *j, const tinker_rendered *x)
-{
-    const tinker_model_input *input = &x->examples[0].input;
-    tinker_error err;
-    for (size_t i = 0; i < input->n_chunks; i++) {
-        const tinker_chunk *c = &input->chunks[i];
-        if (c->kind != TINKER_CHUNK_TEXT)
-            return out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
-        if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
-            return text_model_fail_data(&err);
-    }
-    return EXIT_OK;
-}
-
 static int render_prompt(struct job *j, const tinker_message *messages, size_t n)
 {
     tinker_error err;
     tinker_rendered *x = tinker_renderer_prompt(j->renderer, messages, n, NULL, NULL, &err);
     if (!x)
         return text_model_fail_data(&err);
-    int status = append_rendered(j, x);
+    int status = EXIT_OK;
+    const tinker_model_input *input = &x->examples[0].input;
+    for (size_t i = 0; status == EXIT_OK && i < input->n_chunks; i++) {
+        const tinker_chunk *c = &input->chunks[i];
+        if (c->kind != TINKER_CHUNK_TEXT)
+            status = out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
+        else if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
+            status = text_model_fail_data(&err);
+    }
     tinker_rendered_free(x);
     return status;
 }
 
 static int encode_text(struct job *j, const char *text, size_t n)
 {
+    tinker_error err;
     tinker_message messages[2] = { { .role = "system" }, { .role = "user" } };
     if (!j->renderer)
-        return encode_raw(j, text, n);
+        return tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) == TINKER_OK
+                   ? EXIT_OK
+                   : text_model_fail_data(&err);
     messages[0].content = j->q->system;
     messages[0].n_content = j->q->system ? strlen(j->q->system) : 0;
     messages[1].content = text;
@@ -282,16 +270,6 @@ static const char *get_stop_name(tinker_stop_reason reason)
     return reason == TINKER_STOP_STOP ? "stop" : "length";
 }
 
-static double compute_mean_logprob(const tinker_sequence *s)
-{
-    double sum = 0;
-    if (!s->logprobs || s->n == 0)
-        return 0;
-    for (size_t i = 0; i < s->n; i++)
-        sum += s->logprobs[i];
-    return sum / (double)s->n;
-}
-
 /* The text without the control tokens that end it. */
 static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinker_text *out)
 {
@@ -306,8 +284,11 @@ static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinke
 
 static void report_sequence(const tinker_sequence *s, size_t i)
 {
+    double sum = 0;
+    for (size_t k = 0; s->logprobs && k < s->n; k++)
+        sum += s->logprobs[k];
     out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
-            get_stop_name(s->stop_reason), s->n, compute_mean_logprob(s));
+            get_stop_name(s->stop_reason), s->n, s->n ? sum / (double)s->n : 0);
 }
 
 static void print_token_ids(const struct job *j, const tinker_sequence *s)

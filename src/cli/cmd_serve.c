@@ -19,11 +19,6 @@
 
 enum { STOP_S = 9 };
 
-static int choose_failure_code(const tinker_error *err)
-{
-    return err->status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO;
-}
-
 static void describe_server(const struct server_options *o, int port, struct serve_info *info)
 {
     memset(info, 0, sizeof(*info));
@@ -112,7 +107,8 @@ static int run_server(const struct server_options *opts, bool background)
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     struct server *s = open_server(opts, &signals, &err);
     if (!s)
-        return out_fail(choose_failure_code(&err), NULL, "%s", err.message);
+        return out_fail(err.status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO, NULL, "%s",
+                        err.message);
     describe_server(opts, server_port(s), &info);
     if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
         out_say("tinker serve: %s", err.message);
@@ -203,14 +199,6 @@ static bool go_to_background(const char *data, int *status)
     return true;
 }
 
-static int start_server(const struct serve_options *v, const struct server_options *opts)
-{
-    int status;
-    if (v->daemon && !go_to_background(v->data, &status))
-        return status;
-    return run_server(opts, v->daemon);
-}
-
 int cmd_serve(int argc, char **argv)
 {
     int status;
@@ -222,8 +210,9 @@ int cmd_serve(int argc, char **argv)
         struct log log = { log_stderr, NULL, log_level_parse(v->log_level, LOG_INFO) };
         status = serve_options_take(v, &opts);
         opts.log = &log;
-        if (status == EXIT_OK)
-            status = start_server(v, &opts);
+        /* With --daemon only the child runs the server; the parent has its exit status. */
+        if (status == EXIT_OK && (!v->daemon || go_to_background(v->data, &status)))
+            status = run_server(&opts, v->daemon);
     }
     serve_options_clear(v);
     free(v);

@@ -82,16 +82,6 @@ const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
     return out;
 }
 
-/* "2026-08-09 10:11:12.345678+00:00" */
-static const char *format_python_time(int64_t us, char out[FMT_TEXT])
-{
-    char text[FMT_TEXT];
-    fmt_rfc3339(us, text);
-    text[strcspn(text, "T")] = ' ';
-    snprintf(out, FMT_TEXT, "%.*s+00:00", (int)strcspn(text, "Z"), text);
-    return out;
-}
-
 const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME)
@@ -107,15 +97,21 @@ const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
 
 void fmt_json_time(struct json_writer *w, int64_t us)
 {
-    char text[FMT_TEXT];
-    if (us == TINKER_NO_TIME)
+    char text[FMT_TEXT], python[FMT_TEXT];
+    if (us == TINKER_NO_TIME) {
         json_put_null(w);
-    else if (strcmp(globals.time_format, "unix") == 0)
+    } else if (strcmp(globals.time_format, "unix") == 0) {
         json_put_double(w, (double)us / MICROS);
-    else if (strcmp(globals.time_format, "rfc3339") == 0)
+    } else if (strcmp(globals.time_format, "rfc3339") == 0) {
         json_put_string(w, fmt_rfc3339(us, text));
-    else
-        json_put_string(w, format_python_time(us, text));
+    } else {
+        /* str() of a Python datetime, as the official program prints it:
+         * "2026-08-09 10:11:12.345678+00:00" */
+        fmt_rfc3339(us, text);
+        text[strcspn(text, "T")] = ' ';
+        snprintf(python, sizeof(python), "%.*s+00:00", (int)strcspn(text, "Z"), text);
+        json_put_string(w, python);
+    }
 }
 
 /* ---- dates in --------------------------------------------------------------------- */

@@ -99,21 +99,16 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return !f->error;
 }
 
-static const char *find_proxy(const char *url)
-{
-    bool tls = strncmp(url, "https:", 6) == 0;
-    const char *v = getenv(tls ? "https_proxy" : "http_proxy");
-    if ((!v || !*v) && tls)
-        v = getenv("HTTPS_PROXY");
-    return v && *v ? v : NULL;
-}
-
 /* Run f->r on a loop of its own until it is over. */
 static tinker_status run_request(struct fetch *f, tinker_error *err)
 {
-    const char *none = getenv("no_proxy");
+    /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */
+    bool tls = strncmp(f->r.url, "https:", 6) == 0;
+    const char *none = getenv("no_proxy"), *proxy = getenv(tls ? "https_proxy" : "http_proxy");
+    if ((!proxy || !*proxy) && tls)
+        proxy = getenv("HTTPS_PROXY");
     const struct http_pool_options opts = { .per_client = 1,
-                                            .proxy = find_proxy(f->r.url),
+                                            .proxy = proxy && *proxy ? proxy : NULL,
                                             .no_proxy = none ? none : getenv("NO_PROXY") };
     tinker_status status = http_global_init(err);
     f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
@@ -187,22 +182,17 @@ static bool is_hex(const char *s, size_t n)
     return strlen(s) == n && strspn(s, "0123456789abcdef") == n;
 }
 
-/* "W/\"abc\"" without its dress. */
-static void strip_etag_quotes(char *s)
-{
-    char *from = strncmp(s, "W/", 2) == 0 ? s + 2 : s;
-    from += *from == '"';
-    size_t n = strcspn(from, "\"");
-    memmove(s, from, n);
-    s[n] = 0;
-}
-
 static void copy_etag(const struct http_response *resp, char etag[128])
 {
     if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
         !http_response_header(resp, "ETag", etag, 128))
         etag[0] = 0;
-    strip_etag_quotes(etag);
+    /* An ETag is quoted, and W/"..." when it is weak (RFC 9110, 8.8.3); keep only the value. */
+    char *from = strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
+    from += *from == '"';
+    size_t n = strcspn(from, "\"");
+    memmove(etag, from, n);
+    etag[n] = 0;
 }
 
 static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_error *err)
@@ -420,14 +410,6 @@ static bool read_file_list(const char *text, size_t n, struct arena *arena, stru
            strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
 }
 
-static bool has_weights(const struct file_list *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (ends_with(l->names[i], ".safetensors"))
-            return true;
-    return false;
-}
-
 static tinker_status make_folders(const struct hub *h, tinker_error *err)
 {
     char path[PATH];
@@ -474,7 +456,10 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
 {
     char path[PATH];
     int lock;
-    if (!has_weights(l))
+    bool weights = false;
+    for (size_t i = 0; i < l->n; i++)
+        weights = weights || ends_with(l->names[i], ".safetensors");
+    if (!weights)
         return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
     snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
     tinker_status status = make_folders(h, err);

@@ -28,22 +28,19 @@ void listing_clear(struct listing *l)
     buf_clear(&l->objects);
 }
 
-static bool grow_cells(struct listing *l)
-{
-    if (l->n < l->cap)
-        return true;
-    size_t cap = l->cap ? l->cap * 2 : 64;
-    char **cells = realloc(l->cells, cap * sizeof(*cells));
-    if (!cells)
-        return false;
-    l->cells = cells;
-    l->cap = cap;
-    return true;
-}
-
 void listing_cell(struct listing *l, const char *text)
 {
-    char *copy = grow_cells(l) ? strdup(text) : NULL;
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 64;
+        char **cells = realloc(l->cells, cap * sizeof(*cells));
+        if (!cells) {
+            l->failed = true;
+            return;
+        }
+        l->cells = cells;
+        l->cap = cap;
+    }
+    char *copy = strdup(text);
     if (copy)
         l->cells[l->n++] = copy;
     else

@@ -63,13 +63,6 @@ static const struct {
     { EXIT_INTERRUPTED, "interrupted (143: terminated) after a clean stop" },
 };
 
-static int print_exit_codes(void)
-{
-    for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
-        printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
-    return EXIT_OK;
-}
-
 /* Print the commands below `group` ("" for all of them). */
 static void list_commands(FILE *f, const char *group)
 {
@@ -143,15 +136,6 @@ static int fail_unknown_command(const char *group, const char *word)
                  : opt_usage_error(&spec, "No such command '%s'.", word);
 }
 
-static int run_command(const struct command *c, int words, int argc, char **argv)
-{
-    char name[64];
-    snprintf(name, sizeof(name), "%s", c->name);
-    argv[words - 1] = name;
-    globals.rows = c->rows;
-    return c->run(argc - words + 1, argv + words - 1);
-}
-
 /* tinker help [COMMAND...]: the same as COMMAND --help. */
 static int run_help(int argc, char **argv)
 {
@@ -160,8 +144,11 @@ static int run_help(int argc, char **argv)
         list_commands(stdout, "");
         return EXIT_OK;
     }
-    if (strcmp(argv[0], "exit-codes") == 0)
-        return print_exit_codes();
+    if (strcmp(argv[0], "exit-codes") == 0) {
+        for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
+            printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+        return EXIT_OK;
+    }
     const struct command *c = find_command(argc, argv, &words);
     if (c) {
         char name[64], flag[] = "--help";
@@ -216,8 +203,13 @@ static int dispatch_command(int argc, char **argv)
     if (strcmp(argv[0], "--version") == 0)
         return cmd_version(argc, argv);
     const struct command *c = find_command(argc, argv, &words);
-    if (c)
-        return run_command(c, words, argc, argv);
+    if (c) {
+        char name[64]; /* the command finds its full name in argv[0] */
+        snprintf(name, sizeof(name), "%s", c->name);
+        argv[words - 1] = name;
+        globals.rows = c->rows;
+        return c->run(argc - words + 1, argv + words - 1);
+    }
     return is_group(argv[0]) ? dispatch_group(argc, argv) : fail_unknown_command("", argv[0]);
 }
 

@@ -229,16 +229,12 @@ const char *opt_closest(const char *word, const char *const *names, size_t n)
 
 /* ---- parsing ------------------------------------------------------------------ */
 
-static bool is_name(const struct opt *o, const char *s, size_t n)
-{
-    return strlen(o->name) == n && memcmp(o->name, s, n) == 0;
-}
-
 static const struct opt *find_in_table(const struct opt *opts, size_t count, const char *s,
                                        size_t n, char letter)
 {
     for (size_t i = 0; i < count; i++)
-        if (letter ? opts[i].letter == letter : is_name(&opts[i], s, n))
+        if (letter ? opts[i].letter == letter
+                   : strlen(opts[i].name) == n && memcmp(opts[i].name, s, n) == 0)
             return &opts[i];
     return NULL;
 }

@@ -176,17 +176,6 @@ bool out_colored(void)
 
 /* ---- JSON ---------------------------------------------------------------------- */
 
-static void put_escaped_codepoint(struct buf *out, uint32_t cp)
-{
-    if (cp < 0x10000) {
-        buf_printf(out, "\\u%04x", (unsigned)cp);
-        return;
-    }
-    cp -= 0x10000;
-    buf_printf(out, "\\u%04x\\u%04x", 0xd800u + (unsigned)(cp >> 10),
-               0xdc00u + (unsigned)(cp & 0x3ff));
-}
-
 /* Copy the string that starts at s[0] == '"'; returns how many bytes it took. */
 static size_t copy_json_string(struct buf *out, const char *s, size_t n)
 {
@@ -199,7 +188,12 @@ static size_t copy_json_string(struct buf *out, const char *s, size_t n)
             buf_append(out, s + i, 2);
             i += 2;
         } else if (len > 1) {
-            put_escaped_codepoint(out, cp);
+            /* Code points above the BMP are a pair of UTF-16 surrogates (RFC 8259, 7). */
+            if (cp < 0x10000)
+                buf_printf(out, "\\u%04x", (unsigned)cp);
+            else
+                buf_printf(out, "\\u%04x\\u%04x", 0xd800u + (unsigned)((cp - 0x10000) >> 10),
+                           0xdc00u + (unsigned)((cp - 0x10000) & 0x3ff));
             i += (size_t)len;
         } else {
             buf_putc(out, s[i++]);

@@ -333,23 +333,18 @@ static int take_engine(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* Clients, the official ones too, refuse to send any other. */
-static void warn_of_odd_keys(const struct opt_list *keys)
-{
-    for (size_t i = 0; i < keys->n; i++)
-        if (strncmp(keys->items[i], "tml-", 4) != 0 && strncmp(keys->items[i], "eyJ", 3) != 0)
-            out_say("warning: key %zu does not start with tml-: clients of the Tinker API will "
-                    "not send it",
-                    i + 1);
-}
-
 static int take_access(struct serve_options *v, struct server_options *o)
 {
     if (v->listen && !take_address(v, o))
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
-    warn_of_odd_keys(&v->keys);
+    /* Clients, the official ones too, refuse to send keys that begin with anything else. */
+    for (size_t i = 0; i < v->keys.n; i++)
+        if (strncmp(v->keys.items[i], "tml-", 4) != 0 && strncmp(v->keys.items[i], "eyJ", 3) != 0)
+            out_say("warning: key %zu does not start with tml-: clients of the Tinker API will "
+                    "not send it",
+                    i + 1);
     o->unix_path = v->unix_path;
     o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;

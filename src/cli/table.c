@@ -72,12 +72,6 @@ static size_t measure_longest_word(const char *s)
     return measure_longest_part(s, " \n");
 }
 
-/* The first column has one line, whatever is in it. */
-static size_t measure_cell(const char *s, size_t column)
-{
-    return column == 0 ? measure_text(s) : measure_longest_part(s, "\n");
-}
-
 /* Bytes of s for one line of this width, ending before a blank if there is one, or where its
  * line ends; *used counts the blank, too. */
 static size_t take_line(const char *s, size_t width, size_t *used)
@@ -104,7 +98,9 @@ static void measure_columns(const struct table *t, size_t *widths)
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = measure_text(t->columns[i]);
     for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
-        size_t column = i % t->n_columns, width = measure_cell(t->rows[i], column);
+        size_t column = i % t->n_columns, width = column == 0
+                                                      ? measure_text(t->rows[i])
+                                                      : measure_longest_part(t->rows[i], "\n");
         if (width > widths[column])
             widths[column] = width;
     }
@@ -223,40 +219,31 @@ static void put_cell(const struct drawing *d, size_t i, const char *color)
     put_times(d->out, " ", width - shown);
 }
 
-static bool has_row_text(const struct drawing *d)
-{
-    for (size_t i = 0; i < d->t->n_columns; i++)
-        if (*d->rest[i])
-            return true;
-    return false;
-}
-
 static void put_row(const struct drawing *d, const char *bar, const char *const *cells, bool head)
 {
     memcpy(d->rest, cells, d->t->n_columns * sizeof(*cells));
+    bool more;
     do {
+        more = false;
         buf_puts(d->out, bar);
         for (size_t i = 0; i < d->t->n_columns; i++) {
             buf_putc(d->out, ' ');
             put_cell(d, i, head ? BOLD : i == 0 ? CYAN : "");
             buf_putc(d->out, ' ');
             buf_puts(d->out, bar);
+            more = more || *d->rest[i];
         }
         buf_putc(d->out, '\n');
-    } while (has_row_text(d));
-}
-
-static void put_title(const struct drawing *d)
-{
-    size_t total = sum_widths(d->t, d->widths), width = measure_text(d->t->title);
-    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
-    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
-    buf_putc(d->out, '\n');
+    } while (more);
 }
 
 static void put_table(const struct drawing *d)
 {
-    put_title(d);
+    /* The title is centered over the table. */
+    size_t total = sum_widths(d->t, d->widths), width = measure_text(d->t->title);
+    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
+    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
+    buf_putc(d->out, '\n');
     put_rule(d, d->box->top);
     put_row(d, d->box->head_bar, d->t->columns, true);
     put_rule(d, d->box->mid);
