@@ -18,12 +18,15 @@ static const char *const columns[] = { "Checkpoint ID", "Type",    "Size", "Publ
                                        "Created",       "Expires", "Path" };
 static const char *const path_column[] = { "Path" }; /* for --ids: what other commands take */
 
+/* The options as given. limit 0: all. */
 struct list_request {
     const char *run_id;
     int64_t limit, offset;
     bool ids;
 };
 
+/* One row, and its JSON object unless only paths are printed. The order of the cells is that of
+ * `columns`. */
 static void put_checkpoint_row(struct listing *l, const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
@@ -42,7 +45,8 @@ static void put_checkpoint_row(struct listing *l, const tinker_checkpoint *c)
     listing_object_end(l);
 }
 
-/* One answer into the listing; how many it had, or -1. */
+/* Append one answer to the listing. Returns how many checkpoints it had, or -1 after the error
+ * was printed. *total grows beyond *shown only if the service has a cursor. */
 static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l, int64_t offset,
                          size_t *shown, size_t *total, int *status)
 {
@@ -61,6 +65,8 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
     return n;
 }
 
+/* Page by page until the limit, a short page, or the total is reached: any of the three ends
+ * the loop, so a service with a wrong total cannot keep it running. */
 static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, struct listing *l,
                                    size_t *shown, size_t *total, int *status)
 {
@@ -75,6 +81,7 @@ static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, 
         tinker_error err;
         int64_t left = want - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
+        /* Pages follow each other by offset; the service has no cursor token. */
         page.offset = r->offset + (int64_t)*shown;
         n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, r->offset,
                       shown, total, status);
@@ -86,6 +93,8 @@ static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, 
     return true;
 }
 
+/* The JSON document begins {"run_id":...,"checkpoints":[ for one run and {"checkpoints":[ for
+ * all; listing_print() closes it. */
 static int print_checkpoint_list(struct listing *l, const char *run_id, size_t shown, size_t total)
 {
     struct buf title, head;
@@ -110,6 +119,8 @@ static int print_checkpoint_list(struct listing *l, const char *run_id, size_t s
     return status;
 }
 
+/* The endpoint for one run has no pages: it returns everything, so --limit and --offset do not
+ * apply to it. */
 static int list_checkpoints(struct api *a, const struct list_request *r)
 {
     struct listing l;
@@ -132,6 +143,7 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
     return status;
 }
 
+/* Newest first, which is the order of the service. */
 int cmd_checkpoint_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20 };
@@ -165,6 +177,8 @@ int cmd_checkpoint_list(int argc, char **argv)
 
 /* ---- checkpoint info ---------------------------------------------------------------------- */
 
+/* `checkpoint info` for people and as JSON. Size -1 means unknown and has no row; in JSON it is
+ * null. */
 static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info *info)
 {
     struct listing l;
@@ -178,6 +192,7 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
     rows_property(&l, "Public", c->is_public ? "Yes" : "No");
     rows_property(&l, "Created", fmt_cell_time(c->time_us, "N/A", text));
     rows_property(&l, "Expires", fmt_cell_time(c->expires_us, "Never", text));
+    /* tinker://RUN_ID/KIND/NAME: the run is the first part. */
     const char *run = c->path + strlen("tinker://");
     listing_cell(&l, "Training Run ID");
     listing_cellf(&l, "%.*s", (int)strcspn(run, "/"), run);
@@ -215,7 +230,8 @@ static int show_foreign_checkpoint(const char *path, const tinker_weights_info *
     return show_checkpoint(&c, info);
 }
 
-/* What is told of a checkpoint, c, or of one that is in no list of ours, NULL. */
+/* Ask for the weights of a path. c is the checkpoint in the user's own list, or NULL if it is
+ * somebody else's. */
 static int show_weights(struct api *a, const char *path, const tinker_checkpoint *c)
 {
     tinker_error err;
@@ -232,6 +248,9 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
     return status;
 }
 
+/* The list of the run has times and size, the weights endpoint has the rank: both are needed. A
+ * run that is not ours answers 403 or 404, and a public checkpoint of it can still be described
+ * from its weights. */
 static int show_checkpoint_info(struct api *a, const char *path, const char *run)
 {
     tinker_error err;

@@ -19,6 +19,7 @@
 
 enum { REASON = 512, MAX_CONCURRENCY = 64, MAX_REPORT = 1 << 30 };
 
+/* The options as given; before_us and after_us are valid only if the text is set. */
 struct request {
     struct opt_words paths;
     const char *run_id, *type, *before, *after;
@@ -46,6 +47,7 @@ static void clear_plan(struct plan *p)
     buf_clear(&p->text);
 }
 
+/* The path is copied: the answer it comes from is freed before the deletion. */
 static bool add_to_plan(struct plan *p, const char *path)
 {
     struct item *items = realloc(p->items, (p->n + 1) * sizeof(*items));
@@ -58,7 +60,8 @@ static bool add_to_plan(struct plan *p, const char *path)
 
 /* ---- what to delete ------------------------------------------------------------------- */
 
-/* A tinker_checkpoint_kind, -1: any, -2: no such type. */
+/* Returns a tinker_checkpoint_kind, -1 for any, -2 for an unknown type. Accepted are the path
+ * segments and the short names that the service uses ("training", "sampler"). */
 static int parse_type_filter(const char *type)
 {
     static const char *const segments[] = { "weights", "sampler_weights", "external_weights" };
@@ -71,6 +74,7 @@ static int parse_type_filter(const char *type)
     return tinker_checkpoint_kind_parse(type, &kind, NULL) == TINKER_OK ? (int)kind : -2;
 }
 
+/* The limits are exclusive on both sides. */
 static bool matches_filters(const struct request *r, const tinker_checkpoint *c)
 {
     int type = parse_type_filter(r->type);
@@ -81,6 +85,8 @@ static bool matches_filters(const struct request *r, const tinker_checkpoint *c)
     return !r->after || c->time_us > r->after_us;
 }
 
+/* List the run and keep what the filters match. The text for the confirmation is built on the
+ * way, with size and age, so that nothing is asked twice. */
 static bool plan_run_checkpoints(struct api *a, const struct request *r, struct plan *p,
                                  int *status)
 {
@@ -109,6 +115,8 @@ static bool plan_run_checkpoints(struct api *a, const struct request *r, struct 
     return ok;
 }
 
+/* Paths of the command line are taken as they are, without asking the service about them; one
+ * that does not exist fails at its own deletion. */
 static bool plan_given_paths(const struct request *r, struct plan *p, int *status)
 {
     for (size_t i = 0; i < r->paths.n; i++) {
@@ -124,12 +132,14 @@ static bool plan_given_paths(const struct request *r, struct plan *p, int *statu
 
 /* ---- asking ----------------------------------------------------------------------------- */
 
-/* stdout, or stderr when stdout is to hold JSON alone. */
+/* stdout as in the official program, but stderr when stdout is to hold JSON alone. */
 static FILE *choose_talk_stream(void)
 {
     return globals.json ? stderr : stdout;
 }
 
+/* Anything but y, yes, n, no or an empty line is asked again. The end of the input counts as
+ * no: nothing is deleted by accident. */
 static bool ask_to_confirm(const struct plan *p)
 {
     char line[64];
@@ -154,6 +164,7 @@ static bool ask_to_confirm(const struct plan *p)
 
 /* ---- deleting --------------------------------------------------------------------------- */
 
+/* A failed deletion is recorded and the others go on. */
 static void await_deletion(struct item *item, tinker_future *f, tinker_error *err)
 {
     if (!f || api_await(f, err) != TINKER_OK) {
@@ -163,7 +174,9 @@ static void await_deletion(struct item *item, tinker_future *f, tinker_error *er
     tinker_future_free(f);
 }
 
-/* A window of futures slides over the items; the oldest is waited for. */
+/* Keep up to `window` deletions in flight and wait for the oldest, so that results come in the
+ * order of the input. Slot i % window is free again when item i is done. After an interrupt
+ * nothing new is sent; what is in flight is waited for, the rest is marked "interrupted". */
 static size_t delete_all(struct api *a, struct plan *p, size_t window)
 {
     tinker_future *futures[MAX_CONCURRENCY] = { NULL };
@@ -175,6 +188,7 @@ static size_t delete_all(struct api *a, struct plan *p, size_t window)
         for (; sent < p->n && sent < done + window && !api_interrupted(); sent++)
             futures[sent % window] =
                 tinker_rest_delete_checkpoint(a->rest, p->items[sent].path, &errors[sent % window]);
+        /* Nothing was sent for this item. */
         if (done == sent) { /* interrupted: the rest stays */
             p->items[done].failed = true;
             snprintf(p->items[done].reason, REASON, "interrupted");
@@ -189,6 +203,7 @@ static size_t delete_all(struct api *a, struct plan *p, size_t window)
     return failed;
 }
 
+/* {"deleted_count": N, "failed": [{"tinker_path": ..., "error": ...}]} on one line. */
 static void print_deletion_json(const struct plan *p, size_t failed)
 {
     struct buf b;
@@ -216,7 +231,7 @@ static void print_deletion_json(const struct plan *p, size_t failed)
     buf_clear(&b);
 }
 
-/* What --dry-run would do. */
+/* What a run without --dry-run would delete: {"would_delete": [...]} with --json. */
 static void print_dry_run(const struct plan *p)
 {
     struct buf b;
@@ -238,6 +253,7 @@ static void print_dry_run(const struct plan *p)
     buf_clear(&b);
 }
 
+/* Counts first, then the failures in the order of the input. */
 static void print_deletion_report(const struct plan *p, size_t failed)
 {
     if (globals.json) {
@@ -252,6 +268,8 @@ static void print_deletion_report(const struct plan *p, size_t failed)
             printf("  - %s: %s\n", p->items[i].path, p->items[i].reason);
 }
 
+/* Exit codes: 0 all deleted (or nothing to do, or the user said no), 4 some failed, 1 all
+ * failed, 128 + signal when interrupted. */
 static int execute_plan(struct api *a, const struct request *r, struct plan *p)
 {
     if (p->n == 0) {
@@ -280,6 +298,7 @@ static int execute_plan(struct api *a, const struct request *r, struct plan *p)
 
 /* ---- the command ------------------------------------------------------------------------- */
 
+/* An option that was not given is no error and leaves *us alone. */
 static bool read_date(const char *text, int64_t *us, int *status)
 {
     if (!text || fmt_read_date(text, us))
@@ -289,7 +308,8 @@ static bool read_date(const char *text, int64_t *us, int *status)
     return false;
 }
 
-/* Everything that can be wrong without asking the service. */
+/* Everything that can be wrong without asking the service, so that no request is sent for a
+ * command line that cannot work. */
 static bool check_delete_request(const struct opt_spec *spec, struct request *r, int *status)
 {
     *status = EXIT_USAGE;
@@ -322,6 +342,7 @@ static bool check_delete_request(const struct opt_spec *spec, struct request *r,
     return true;
 }
 
+/* The plan is complete before anything is asked or deleted. */
 int cmd_checkpoint_delete(int argc, char **argv)
 {
     struct request r = { .concurrency = 4 };
@@ -348,6 +369,7 @@ int cmd_checkpoint_delete(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !check_delete_request(&spec, &r, &status) ||
         !api_open(&a, &status))
         return status;
+    /* 64 MiB of text for the question: some 500,000 paths. */
     buf_init(&p.text, 1 << 26);
     if (r.run_id ? plan_run_checkpoints(&a, &r, &p, &status) : plan_given_paths(&r, &p, &status))
         status = execute_plan(&a, &r, &p);

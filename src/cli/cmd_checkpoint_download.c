@@ -27,18 +27,20 @@ enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE -
 
 static const char disk_hint[] = "Is there room on the disk, and may you write there?";
 
+/* The options as given. */
 struct request {
     const char *path, *output;
     bool force, keep_archive, no_extract;
 };
 
+/* Where everything goes. `fresh` and `old` are inside the hidden directory `work`, on the same
+ * file system as the target, so that rename() is atomic. */
 struct places {
     char target[PATH_SIZE], archive[PATH_SIZE];
     char work[PATH_SIZE], fresh[PATH_SIZE], old[PATH_SIZE]; /* the latter two in the first */
 };
 
-/* What stands in front of the names in dir: "models/" for "./models//", "" for ".".  false: it is
- * too long. */
+/* The prefix for names in dir: "models/" for "./models//", "" for ".". false: it is too long. */
 static bool normalize_folder(const char *dir, char out[FOLDER_SIZE])
 {
     size_t n = 0, part;
@@ -58,13 +60,14 @@ static bool normalize_folder(const char *dir, char out[FOLDER_SIZE])
     return true;
 }
 
-/* Is the archive only a means? */
+/* The archive is only a means unless the user asked to keep it: then it is a hidden file. */
 static bool hides_archive(const struct request *r)
 {
     return !r->keep_archive && !r->no_extract;
 }
 
-/* tinker://run/weights/final is kept in run_weights_final. */
+/* tinker://run/weights/final is kept in run_weights_final, as the official program names it.
+ * The process id keeps two downloads of one checkpoint apart. */
 static bool name_paths(const struct request *r, struct places *p)
 {
     char folder[FOLDER_SIZE], name[NAME_SIZE];
@@ -82,18 +85,22 @@ static bool name_paths(const struct request *r, struct places *p)
     return true;
 }
 
+/* lstat(): a dangling link is in the way, too. */
 static bool path_exists(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;
 }
 
+/* Called by the library's thread. 0: go on. */
 static int on_progress(int64_t done, int64_t total, void *state)
 {
     progress_at(state, done, total);
     return 0;
 }
 
+/* Fetch the archive into p->archive. The library resumes, retries and checks; here is the bar
+ * and the exit code: 9 for the local disk, else as for any request. */
 static int fetch_archive(struct api *a, const struct request *r, const struct places *p)
 {
     tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
@@ -126,6 +133,8 @@ struct unpacking {
     tinker_error err;
 };
 
+/* Sends FINISHED to the waiting thread instead of setting a flag, because that thread sleeps in
+ * sigwait(). */
 static void *run_unpack_thread(void *arg)
 {
     struct unpacking *u = arg;
@@ -134,7 +143,9 @@ static void *run_unpack_thread(void *arg)
     return NULL;
 }
 
-/* Have the thread fail at what it writes next, and wait until it has. */
+/* A thread in the middle of tinker_archive_extract() cannot be canceled safely. With a file
+ * size limit of 0 its next write fails with EFBIG (main() ignores SIGXFSZ), so it comes back on
+ * its own. */
 static void stop_unpacking(pthread_t thread)
 {
     struct rlimit limit = { 0 };
@@ -148,8 +159,9 @@ static void stop_unpacking(pthread_t thread)
         setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-/* The library does not ask for signals while it unpacks, so a thread of its own does that while
- * this one waits for them.  The signal that came before the end, or 0. */
+/* Unpack in a thread while this one waits for signals, which the library does not do. Returns
+ * the signal that came before the end, or 0. Without a thread it unpacks here and signals end
+ * it late. */
 static int extract_archive(struct unpacking *u)
 {
     static const struct timespec now = { 0 };
@@ -170,12 +182,14 @@ static int extract_archive(struct unpacking *u)
         stop_unpacking(thread);
     else if (apart)
         pthread_join(thread, NULL);
+    /* If a stop signal came first, FINISHED may be pending still: take it off. */
     sigtimedwait(&finished, NULL, &now); /* it has told so since */
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return number == FINISHED ? 0 : number;
 }
 
-/* What was unpacked takes the place of an old target; false: errno says why not. */
+/* Swap in two renames: target to old, fresh to target. If the second fails the first is undone,
+ * so the user never ends up with neither. false: errno says why. */
 static bool move_into_place(const struct places *p)
 {
     bool replace = path_exists(p->target);
@@ -190,6 +204,8 @@ static bool move_into_place(const struct places *p)
     return false;
 }
 
+/* The old target is removed only after the new one is in place. On failure the hidden directory
+ * is removed, but an old target inside it is not. */
 static int unpack_archive(const struct places *p)
 {
     struct unpacking u = { .p = p };
@@ -219,6 +235,8 @@ static int unpack_archive(const struct places *p)
 
 /* ---- the command --------------------------------------------------------------------------- */
 
+/* A table of three properties, or the JSON object with checkpoint_path, destination and
+ * file_size_bytes. */
 static int print_download_report(const struct request *r, const char *where, int64_t size)
 {
     struct listing l;
@@ -241,6 +259,7 @@ static int print_download_report(const struct request *r, const char *where, int
     return listing_print_one(&l, title);
 }
 
+/* An archive of a complete checkpoint has a file checkpoint_complete. */
 static void warn_if_incomplete(const char *dir)
 {
     char marker[PATH_SIZE + 32];
@@ -249,7 +268,8 @@ static void warn_if_incomplete(const char *dir)
         out_say("warning: the archive has no checkpoint_complete, so it may not be whole");
 }
 
-/* Signals are blocked but where they end what is under way and nothing is left behind: in waits. */
+/* Fetch, then unpack. Signals are blocked here except inside waits, where they end what is
+ * under way and nothing is left behind. */
 static int download_checkpoint(struct api *a, const struct request *r, const struct places *p,
                                int64_t *size)
 {
@@ -257,6 +277,7 @@ static int download_checkpoint(struct api *a, const struct request *r, const str
     int status = fetch_archive(a, r, p);
     if (status != EXIT_OK)
         return status;
+    /* The size for the report; unpacking may delete the archive. */
     stat(p->archive, &st);
     *size = (int64_t)st.st_size;
     if (r->no_extract)
@@ -267,6 +288,8 @@ static int download_checkpoint(struct api *a, const struct request *r, const str
     return status;
 }
 
+/* api_close() comes before the signals are allowed again: it waits for the library's threads,
+ * which remove partial files. */
 static int download_and_close(struct api *a, const struct request *r, const struct places *p,
                               int64_t *size)
 {
@@ -280,7 +303,7 @@ static int download_and_close(struct api *a, const struct request *r, const stru
     return status;
 }
 
-/* Is anything in the way that --force does not give up? */
+/* Refuse before the download, not after gigabytes of it. --force replaces what is there. */
 static bool check_target_free(const struct request *r, const struct places *p, int *status)
 {
     bool archive = (r->keep_archive || r->no_extract) && path_exists(p->archive);
@@ -305,7 +328,8 @@ static void cut_last_name(char *dir)
     dir[n] = 0;
 }
 
-/* Make the folder for the download; of what it takes, so much of the path was there before. */
+/* Create the folder like mkdir -p. *before is the length of the part of the path that existed
+ * before, for remove_output_folder(). */
 static bool make_output_folder(const char *dir, size_t *before, tinker_error *err)
 {
     char part[PATH_SIZE];
@@ -316,7 +340,7 @@ static bool make_output_folder(const char *dir, size_t *before, tinker_error *er
     return os_make_dirs(dir, err) == TINKER_OK;
 }
 
-/* Remove it again, where nothing came into it. */
+/* After a failure, remove the folders that were created and are still empty. */
 static void remove_output_folder(const char *dir, size_t before)
 {
     char part[PATH_SIZE];
@@ -325,6 +349,8 @@ static void remove_output_folder(const char *dir, size_t before)
         cut_last_name(part);
 }
 
+/* Exit codes: 9 for anything on the local disk, a target that exists included; 128 + signal
+ * when interrupted; else as for any request. */
 int cmd_checkpoint_download(int argc, char **argv)
 {
     struct request r = { 0 };
@@ -358,6 +384,7 @@ int cmd_checkpoint_download(int argc, char **argv)
         return out_fail(EXIT_USAGE, NULL, "the path is too long");
     if (!check_target_free(&r, &p, &status))
         return status;
+    /* Without -o everything goes into the current directory, which exists. */
     bool folder = r.output && *r.output;
     if (folder && !make_output_folder(r.output, &before, &err))
         return out_fail(EXIT_IO, NULL, "%s", err.message);

@@ -16,7 +16,8 @@ struct script {
     bool globals;                  /* tell those of all commands */
 };
 
-/* Have every command tell its options: see opt_set_hook(). */
+/* Call hook with the options of every command, then with the global ones. The commands are run
+ * with a hook set, in which opt_parse() hands over its table and stops: see opt_set_hook(). */
 static void visit_options(opt_hook *hook)
 {
     size_t n;
@@ -34,7 +35,8 @@ static void visit_options(opt_hook *hook)
     hook(&all, &s);
 }
 
-/* The words that may follow a word of the table: its groups with "", else the commands of one. */
+/* The words that may follow `group`: the first words of all commands for "", else the commands
+ * of that group. The table is sorted, so equal words are neighbors. */
 static void put_next_words(const char *group)
 {
     size_t n, len = strlen(group);
@@ -57,6 +59,7 @@ static void put_next_words(const char *group)
     }
 }
 
+/* Is entry i the first of a group of commands? */
 static bool begins_group(size_t i)
 {
     size_t n;
@@ -72,6 +75,7 @@ static bool begins_group(size_t i)
 
 /* ---- bash and zsh --------------------------------------------------------------------------- */
 
+/* Options that take a value: the script skips the word behind them. */
 static void put_valued_options(const struct opt_spec *spec, void *state)
 {
     (void)state;
@@ -85,6 +89,7 @@ static void put_valued_options(const struct opt_spec *spec, void *state)
     }
 }
 
+/* A case pattern for "COMMAND WORDS OPTION": global options match behind any command. */
 static void put_bash_pattern(const struct script *s, const char *option)
 {
     if (s->globals)
@@ -93,6 +98,7 @@ static void put_bash_pattern(const struct script *s, const char *option)
         printf("\"%s\"*\" %s\"", s->command->name, option);
 }
 
+/* One case per option with fixed choices; other values fall back to file names. */
 static void put_bash_values(const struct opt_spec *spec, void *state)
 {
     for (size_t i = 0; i < spec->n_opts; i++) {
@@ -115,12 +121,14 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
     }
 }
 
+/* Long names only: they explain themselves in a list of completions. */
 static void put_option_names(const struct opt_spec *spec)
 {
     for (size_t i = 0; i < spec->n_opts; i++)
         printf(" --%s", spec->opts[i].name);
 }
 
+/* The options of one command, offered also behind its arguments. */
 static void put_bash_options(const struct opt_spec *spec, void *state)
 {
     const struct script *s = state;
@@ -131,6 +139,7 @@ static void put_bash_options(const struct opt_spec *spec, void *state)
     printf("\" ;;\n");
 }
 
+/* The words that complete a command name, one case per group. */
 static void put_bash_groups(void)
 {
     size_t n;
@@ -150,6 +159,9 @@ static void put_bash_groups(void)
     printf("        completion) choices=\"bash fish zsh\" ;;\n");
 }
 
+/* The function walks over the words before the cursor, skips options and their values, and
+ * collects the rest in $at: the command. What is offered depends on $at and on whether the
+ * cursor stands behind an option with a value ($skip) or on a dash. */
 static void print_bash(void)
 {
     const struct opt_spec all = opt_globals();
@@ -189,6 +201,7 @@ static void print_bash(void)
            "complete -o default -F _tinker tinker\n");
 }
 
+/* zsh runs the bash script through its own emulation. */
 static void print_zsh(void)
 {
     printf("autoload -U +X compinit && compinit\n"
@@ -198,6 +211,7 @@ static void print_zsh(void)
 
 /* ---- fish ----------------------------------------------------------------------------------- */
 
+/* Single quotes of fish know two escapes, for the quote and the backslash. */
 static void put_quoted(const char *s)
 {
     putchar('\'');
@@ -209,6 +223,7 @@ static void put_quoted(const char *s)
     putchar('\'');
 }
 
+/* One `complete` line per option; -x: only the choices, -r: a value is required. */
 static void put_fish_options(const struct opt_spec *spec, void *state)
 {
     const struct script *s = state;
@@ -234,6 +249,7 @@ static void put_fish_options(const struct opt_spec *spec, void *state)
     }
 }
 
+/* First words, then the commands of each group with their summary. */
 static void put_fish_commands(void)
 {
     size_t n;
@@ -253,6 +269,7 @@ static void put_fish_commands(void)
     printf("complete -c tinker -n '__tinker_at completion' -xa 'bash fish zsh'\n");
 }
 
+/* __tinker_at does what the loop of the bash function does; its condition guards each line. */
 static void print_fish(void)
 {
     printf("# Are the words of the command these?  yes: there may be arguments, too.\n"
@@ -282,6 +299,7 @@ static void print_fish(void)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* The script goes to stdout; where to put it depends on the shell and the system. */
 int cmd_completion(int argc, char **argv)
 {
     static const struct {

@@ -12,6 +12,7 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
+/* strict: an id that the tokenizer does not know is an error with its number, not a blank. */
 static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
@@ -41,6 +42,8 @@ static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids
     return status;
 }
 
+/* From the arguments, or from standard input if there are none or the first is "-". Input from
+ * a pipe is checked for brackets that do not close: it may have been cut off. */
 static int collect_ids(const struct opt_words *words, tinker_tokens *ids)
 {
     int status = EXIT_OK;
@@ -58,6 +61,7 @@ static int collect_ids(const struct opt_words *words, tinker_tokens *ids)
     return status;
 }
 
+/* Exit codes: 5 without a tokenizer for the model, 8 for something that is no id. */
 int cmd_detokenize(int argc, char **argv)
 {
     const char *model = NULL;

@@ -13,12 +13,14 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
+/* The options as given. */
 struct request {
     const char *model, *renderer, *messages, *mode, *train_on, *tools;
     int64_t max_length;
     bool diff;
 };
 
+/* What all conversations of one run share. `many`: JSON Lines, so one line of output each. */
 struct job {
     const struct request *q;
     tinker_tokenizer *tokenizer;
@@ -28,7 +30,7 @@ struct job {
     bool many;
 };
 
-/* One rendering, flat. */
+/* One rendering as flat arrays. n is what is shown, total what there was before --max-length. */
 struct tokens {
     int32_t *ids;
     float *weights; /* NULL: none */
@@ -37,6 +39,7 @@ struct tokens {
 
 /* ---- output ---- */
 
+/* The text of ids[0..n). Tokens that are no text of their own are left out. */
 static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t *ids, size_t n)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -47,6 +50,7 @@ static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t
 
 enum { TRAINED = 1, SPECIAL = 2 };
 
+/* TRAINED and SPECIAL bits of token i: they choose its color. */
 static int get_style(const struct job *j, const struct tokens *t, size_t i)
 {
     bool trained = t->weights && t->weights[i] != 0;
@@ -54,7 +58,9 @@ static int get_style(const struct job *j, const struct tokens *t, size_t i)
     return (trained ? TRAINED : 0) | (special ? SPECIAL : 0);
 }
 
-/* Tokens of one style together: a character may be spread over several. */
+/* On a terminal: green is trained, gray is context, reverse video a special token. Tokens of
+ * one style are decoded together, because one character may be spread over several of them.
+ * Without colors it is the plain text. */
 static void print_colored_tokens(const struct job *j, const struct tokens *t)
 {
     bool color = out_colored();
@@ -76,6 +82,8 @@ static void print_colored_tokens(const struct job *j, const struct tokens *t)
     buf_clear(&line);
 }
 
+/* One JSON object per conversation: indented for one, on one line each for JSON Lines.
+ * "weights" is null unless --mode train; "truncated" counts the tokens cut by --max-length. */
 static void print_tokens_json(const struct job *j, const struct tokens *t)
 {
     struct buf out, piece;
@@ -127,7 +135,7 @@ static void print_tokens_json(const struct job *j, const struct tokens *t)
 
 /* ---- comparison with the chat template ---- */
 
-/* What there is from a place on, a few tokens of it. */
+/* The text of a few tokens from position `at` on, enough to see where two renderings part. */
 static void put_excerpt(struct buf *out, const struct job *j, const int32_t *ids, size_t n,
                         size_t at)
 {
@@ -137,6 +145,7 @@ static void put_excerpt(struct buf *out, const struct job *j, const int32_t *ids
         put_pieces(out, j->tokenizer, ids + at, n - at < SIGHT ? n - at : SIGHT);
 }
 
+/* The first differing token in both renderings; (end) where one is shorter. */
 static void print_difference(size_t at, const struct buf *ours, const struct buf *theirs)
 {
     struct buf out;
@@ -162,6 +171,7 @@ static void print_difference(size_t at, const struct buf *ours, const struct buf
     buf_clear(&out);
 }
 
+/* Returns EXIT_FAILED, so that scripts can use --diff-template as a check. */
 static int report_difference(const struct job *j, const struct tokens *t,
                              const tinker_tokens *other, size_t at)
 {
@@ -174,6 +184,8 @@ static int report_difference(const struct job *j, const struct tokens *t,
     return EXIT_FAILED;
 }
 
+/* Render the messages with the Jinja template of the model's tokenizer. The BOS token is passed
+ * by its text, as the templates expect it. */
 static tinker_status run_template(const struct job *j, const tinker_message *m, size_t n,
                                   tinker_text *out, tinker_error *err)
 {
@@ -199,6 +211,8 @@ static tinker_status run_template(const struct job *j, const tinker_message *m, 
     return status;
 }
 
+/* Compare token by token. The text of the template is encoded with special tokens recognized,
+ * as the service would do it. */
 static int compare_with_template(const struct job *j, const tinker_conversation *c,
                                  const struct tokens *t)
 {
@@ -232,7 +246,8 @@ static tinker_status set_no_memory(tinker_error *err)
     return err->status;
 }
 
-/* The tokens of the first example. */
+/* The tokens of the first example; a conversation renders to exactly one. Images have no token
+ * ids to show and are refused. */
 static tinker_status flatten_example(const tinker_rendered *x, int64_t max_length, bool weighted,
                                      struct tokens *out, tinker_error *err)
 {
@@ -259,7 +274,9 @@ static tinker_status flatten_example(const tinker_rendered *x, int64_t max_lengt
     return TINKER_OK;
 }
 
-/* Tool declarations, then the messages; the system message moves into the declarations. */
+/* Tool declarations, then the messages. Renderers merge a leading system message into the
+ * declarations, so it is taken out of the list. The result points into c and *prefix; free only
+ * the array. */
 static tinker_message *prepend_tools(const struct job *j, const tinker_conversation *c,
                                      tinker_conversation **prefix, size_t *n, tinker_error *err)
 {
@@ -281,6 +298,7 @@ static tinker_message *prepend_tools(const struct job *j, const tinker_conversat
     return all;
 }
 
+/* Data goes to stdout, totals to stderr. */
 static int show_tokens(const struct job *j, const tinker_conversation *c, const struct tokens *t)
 {
     if (j->q->diff)
@@ -297,11 +315,14 @@ static int show_tokens(const struct job *j, const tinker_conversation *c, const 
     return EXIT_OK;
 }
 
+/* Render one conversation in the chosen mode. Tools of the command line win over tools in the
+ * conversation. */
 static int render_conversation(struct job *j, const tinker_conversation *c)
 {
     tinker_error err;
     tinker_conversation *prefix = NULL;
     size_t n = c->n_messages;
+    /* Tools of this conversation must not leak into the next one of a JSON Lines file. */
     struct job own = *j;
     if (!own.tools && c->n_tools > 0)
         own.tools = c;
@@ -328,6 +349,8 @@ static int render_conversation(struct job *j, const tinker_conversation *c)
 
 /* ---- input ---- */
 
+/* JSON Lines: one conversation per line, blank lines skipped. Stops at the first bad line,
+ * which the message names. */
 static int render_lines(struct job *j, char *text, size_t n)
 {
     int status = EXIT_OK;
@@ -349,7 +372,8 @@ static int render_lines(struct job *j, char *text, size_t n)
     return status;
 }
 
-/* One JSON document, or JSON Lines when the text as a whole is not one. */
+/* One JSON document, or JSON Lines if the text as a whole does not parse, begins with { and has
+ * more than one line. */
 static int render_text(struct job *j, char *text, size_t n)
 {
     tinker_error err;
@@ -368,7 +392,8 @@ static int render_text(struct job *j, char *text, size_t n)
     return status;
 }
 
-/* Is it JSON at all?  Asked first, so that the place in the message is one of the file. */
+/* Check the file alone first, so that positions in the message are those of the file and not of
+ * the text it is embedded in below. */
 static bool check_json(const char *path, const char *text, size_t n, int *status)
 {
     struct arena arena;
@@ -382,6 +407,8 @@ static bool check_json(const char *path, const char *text, size_t n, int *status
     return ok;
 }
 
+/* Parse a file of tool declarations by wrapping it as {"messages":[],"tools":FILE}, so that the
+ * parser for conversations does the checks. */
 static tinker_conversation *load_tools(const char *path, int *status)
 {
     char *text;
@@ -403,6 +430,8 @@ static tinker_conversation *load_tools(const char *path, int *status)
     return c;
 }
 
+/* Load tokenizer and renderer, then stream the input through them. Everything is freed on every
+ * path: pointers start as NULL. */
 static int run_render(const struct request *q)
 {
     struct job j = { .q = q };
@@ -418,6 +447,8 @@ static int run_render(const struct request *q)
     if (!j.tokenizer)
         return status;
     const char *name = q->renderer ? q->renderer : tinker_renderer_for(q->model, j.tokenizer);
+    /* A renderer for another model family gives tokens the model was not trained on: warn, but
+     * obey. */
     if (!tinker_renderer_suits(q->model, name, &warning) && warning.s)
         out_say("warning: %s", warning.s);
     tinker_text_clear(&warning);
@@ -436,6 +467,8 @@ static int run_render(const struct request *q)
     return status;
 }
 
+/* Exit codes: 1 when --diff-template finds a difference, 2 for a bad option or renderer, 8 for
+ * bad input data. */
 int cmd_render(int argc, char **argv)
 {
     static const char *const modes[] = { "generate", "train", "history", NULL };

@@ -29,6 +29,7 @@ static void put_owner_cell(struct listing *l, const tinker_training_run *r)
     listing_cell(l, r->owner);
 }
 
+/* "Rank 8", "Yes" when the rank is unknown, "No" for full fine-tuning. */
 static void put_lora_cell(struct listing *l, const tinker_training_run *r)
 {
     if (r->is_lora && r->lora_rank > 0)
@@ -37,17 +38,20 @@ static void put_lora_cell(struct listing *l, const tinker_training_run *r)
         listing_cell(l, r->is_lora ? "Yes" : "No");
 }
 
+/* Time of the last request of the run, not of its creation. */
 static void put_updated_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
     listing_cell(l, fmt_cell_time(r->last_request_us, "N/A", text));
 }
 
+/* "Failed": the service has marked the run as corrupted. */
 static void put_status_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->corrupted ? "Failed" : "OK");
 }
 
+/* The id of the last training checkpoint, not of sampler weights. */
 static void put_checkpoint_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->last_checkpoint ? r->last_checkpoint->id : "None");
@@ -74,12 +78,14 @@ static const struct column {
     { "checkpoint_time", "Checkpoint Time", put_checkpoint_time_cell },
 };
 
+/* The columns of --columns in the order given; a name may be repeated. */
 struct choice {
     const struct column *columns[MAX_COLUMNS];
     const char *headers[MAX_COLUMNS];
     size_t n, n_unknown;
 };
 
+/* name is not terminated: it is a part of the list. */
 static const struct column *find_column(const char *name, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
@@ -88,8 +94,8 @@ static const struct column *find_column(const char *name, size_t n)
     return NULL;
 }
 
-/* Read "id, model"; names that are none, the empty one among them, are collected in `unknown`.
- * false: there are too many. */
+/* Read "id, model": names separated by commas, blanks around them ignored. Unknown names are
+ * collected so that one message lists all of them. false: too many columns. */
 static bool choose_columns(const char *list, struct choice *choice, struct buf *unknown)
 {
     for (;;) {
@@ -138,7 +144,8 @@ struct list_request {
     bool ids;
 };
 
-/* All pages up to the limit; *total is what the service has from the offset on. */
+/* All pages up to the limit. *total is what the service has from the offset on; the loop ends
+ * at a short page, the limit or the total. */
 static bool fetch_runs(struct api *a, const struct list_request *r, const struct choice *choice,
                        struct listing *l, size_t *shown, size_t *total, int *status)
 {
@@ -182,6 +189,7 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
     return true;
 }
 
+/* Fetch everything first: the title has the count, and column widths need all rows. */
 static int list_runs(struct api *a, const struct list_request *r, const struct choice *choice)
 {
     struct listing l;
@@ -203,6 +211,7 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
     return status;
 }
 
+/* --ids is a shorthand for one column without head, made for xargs. */
 int cmd_run_list(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };
@@ -245,6 +254,7 @@ int cmd_run_list(int argc, char **argv)
 
 /* ---- run info --------------------------------------------------------------------------- */
 
+/* Three rows for a checkpoint, none if there is no such checkpoint. */
 static void put_checkpoint_properties(struct listing *l, const char *name,
                                       const tinker_checkpoint *c)
 {
@@ -256,6 +266,7 @@ static void put_checkpoint_properties(struct listing *l, const char *name,
     rows_property(l, "  - Path", c->path);
 }
 
+/* `run info` for people and as JSON. User metadata comes last, one row per entry. */
 static int show_run(const tinker_training_run *r)
 {
     struct listing l;
@@ -281,6 +292,7 @@ static int show_run(const tinker_training_run *r)
     return listing_print_one(&l, title);
 }
 
+/* Exit code 5 if there is no such run in the scope. */
 int cmd_run_info(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };

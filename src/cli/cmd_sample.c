@@ -20,6 +20,8 @@
 
 #define NO_SEED INT64_MIN
 
+/* The options as given. Limits: 1 to 1024 samples, one source for the prompt; the service
+ * checks the other numbers. */
 struct request {
     const char *model, *path, *tokenizer;
     const char *prompt, *prompt_file, *tokens_file, *messages_file; /* one of these */
@@ -43,6 +45,7 @@ struct job {
     int64_t start_ns;
 };
 
+/* Members that were never set are NULL, which all of these accept. */
 static void clear_job(struct job *j)
 {
     tinker_renderer_free(j->renderer);
@@ -55,6 +58,8 @@ static void clear_job(struct job *j)
 
 /* ---- the prompt --------------------------------------------------------------------------- */
 
+/* Encode messages in the chat format. The tokens are copied; a prompt from the command line has
+ * nothing but text. */
 static int render_prompt(struct job *j, const tinker_message *messages, size_t n)
 {
     tinker_error err;
@@ -74,6 +79,8 @@ static int render_prompt(struct job *j, const tinker_message *messages, size_t n
     return status;
 }
 
+/* Text as one user message in the chat format, behind the --system message if there is one;
+ * without a renderer, as it is. */
 static int encode_text(struct job *j, const char *text, size_t n)
 {
     tinker_error err;
@@ -89,6 +96,7 @@ static int encode_text(struct job *j, const char *text, size_t n)
     return j->q->system ? render_prompt(j, messages, 2) : render_prompt(j, messages + 1, 1);
 }
 
+/* A conversation in JSON. It needs a chat format: roles mean nothing to a raw prompt. */
 static int encode_messages(struct job *j, const char *json, size_t n)
 {
     tinker_error err;
@@ -104,6 +112,8 @@ static int encode_messages(struct job *j, const char *json, size_t n)
     return status;
 }
 
+/* The prompt from the one source that was given; standard input if there is none. Empty prompts
+ * are refused here, before anything is sent. */
 static int read_prompt(struct job *j)
 {
     const struct request *q = j->q;
@@ -133,7 +143,8 @@ static int read_prompt(struct job *j)
 
 /* ---- model, tokenizer, renderer, stops ------------------------------------------------------ */
 
-/* The base model of the weights, when only their path was given. */
+/* The base model decides on tokenizer and renderer. If only the path of weights was given, the
+ * service knows it. */
 static int find_base_model(struct api *a, struct job *j)
 {
     tinker_error err;
@@ -151,6 +162,8 @@ static int find_base_model(struct api *a, struct job *j)
     return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
 }
 
+/* Choose the chat format. A base model without one gets the text as it is; role_colon is what
+ * tinker_renderer_for() returns when nothing indicates a chat model. */
 static int open_renderer(struct job *j)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
@@ -171,7 +184,8 @@ static int open_renderer(struct job *j)
     return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
 
-/* The user's stops; else the renderer's own.  The service takes tokens or strings, not both. */
+/* The user's stops, else the renderer's own. The service takes tokens or strings, not both:
+ * --stop-token adds the renderer's tokens, --stop replaces all. */
 static int choose_stops(struct job *j)
 {
     const struct request *q = j->q;
@@ -207,7 +221,8 @@ static int choose_stops(struct job *j)
     return EXIT_OK;
 }
 
-/* Does the server have the model?  true also when it does not say.  *names: those it has. */
+/* Does the server have the model? true also when it does not say. *names: the models it has,
+ * for the hint. Waits briefly only: it is asked just to improve an error message. */
 static bool is_served(struct api *a, const char *model, struct buf *names)
 {
     enum { PATIENCE_MS = 3000 };
@@ -227,7 +242,8 @@ static bool is_served(struct api *a, const char *model, struct buf *names)
     return served;
 }
 
-/* A name that nobody has ever heard of is the likelier mistake than a file that is missing. */
+/* No tokenizer is found for a model name: a mistyped name is more likely than a missing file,
+ * so ask the server which models it has. */
 static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
 {
     struct buf names;
@@ -243,12 +259,14 @@ static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_er
     return status;
 }
 
+/* Each step needs the one before: model, tokenizer, renderer, stops, prompt. */
 static int prepare_job(struct api *a, struct job *j)
 {
     tinker_error err;
     int status = find_base_model(a, j);
     if (status != EXIT_OK)
         return status;
+    /* --tokenizer wins over what belongs to the base model. */
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
     j->tokenizer = text_model_find(from, &err);
     if (!j->tokenizer)
@@ -265,12 +283,13 @@ static int prepare_job(struct api *a, struct job *j)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
+/* As in the API: "stop" at a stop sequence, "length" at max_tokens. */
 static const char *get_stop_name(tinker_stop_reason reason)
 {
     return reason == TINKER_STOP_STOP ? "stop" : "length";
 }
 
-/* The text without the control tokens that end it. */
+/* Without the control tokens at its end, unless --raw asks for exactly what was sampled. */
 static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinker_text *out)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
@@ -282,6 +301,8 @@ static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinke
     return false;
 }
 
+/* The numbers about a sample go to stderr, so that stdout has only text. The mean is over all
+ * sampled tokens; 0 without logprobs. */
 static void report_sequence(const tinker_sequence *s, size_t i)
 {
     double sum = 0;
@@ -291,6 +312,7 @@ static void report_sequence(const tinker_sequence *s, size_t i)
             get_stop_name(s->stop_reason), s->n, s->n ? sum / (double)s->n : 0);
 }
 
+/* A comment line, so that it is told apart from sampled text. */
 static void print_token_ids(const struct job *j, const tinker_sequence *s)
 {
     if (!j->q->show_tokens)
@@ -300,6 +322,7 @@ static void print_token_ids(const struct job *j, const tinker_sequence *s)
     putchar('\n');
 }
 
+/* Each text is flushed at once: a reader behind a pipe sees the first before the last. */
 static bool print_sample_text(const struct job *j, const tinker_sample *sample)
 {
     for (size_t i = 0; i < sample->n_sequences; i++) {
@@ -318,6 +341,7 @@ static bool print_sample_text(const struct job *j, const tinker_sample *sample)
     return true;
 }
 
+/* NaN stands for "none", as for the first token of a prompt, and becomes null. */
 static void put_logprobs(struct json_writer *w, const float *v, size_t n)
 {
     if (!v) {
@@ -334,6 +358,7 @@ static void put_logprobs(struct json_writer *w, const float *v, size_t n)
     json_put_end_array(w);
 }
 
+/* {"text", "tokens", "logprobs", "stop_reason"} */
 static bool put_sequence(struct json_writer *w, const struct job *j, const tinker_sequence *s)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -353,7 +378,8 @@ static bool put_sequence(struct json_writer *w, const struct job *j, const tinke
     return true;
 }
 
-/* One list of [token, logprob] pairs per position of the prompt. */
+/* One list of [token, logprob] pairs per position of the prompt. The array is rectangular;
+ * cells that are not used hold -99999 or less. */
 static void put_topk(struct json_writer *w, const tinker_sample *s)
 {
     if (!s->topk_tokens) {
@@ -377,6 +403,7 @@ static void put_topk(struct json_writer *w, const tinker_sample *s)
     json_put_end_array(w);
 }
 
+/* The whole result as one object. Numbers that were not asked for are null. */
 static bool print_sample_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
 {
     struct buf b;
@@ -428,7 +455,8 @@ static bool print_sample_json(const struct job *j, const tinker_future *f, const
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* The text that appears while it is made; a library thread writes it. */
+/* The text that appears while it is sampled. Written by a library thread; the main thread reads
+ * the atomics after the wait and frees it after the future. */
 struct screen {
     tinker_decoder *decoder;
     tinker_text text;
@@ -436,6 +464,8 @@ struct screen {
     atomic_bool left; /* nobody reads it, or it cannot be written */
 };
 
+/* Called by a library thread for each token. The decoder holds back bytes until a character is
+ * complete. Returns non-zero to stop sampling, when nobody reads the output any more. */
 static int on_stream_event(const tinker_stream_event *e, void *state)
 {
     struct screen *s = state;
@@ -451,6 +481,8 @@ static int on_stream_event(const tinker_stream_event *e, void *state)
     return left || status != TINKER_OK;
 }
 
+/* Translate the options into the request. screen NULL: no streaming. The input is copied by the
+ * call, so the arrays may end with it. */
 static tinker_future *submit_sample(const struct job *j, tinker_sampler *s, struct screen *screen,
                                     tinker_error *err)
 {
@@ -462,6 +494,7 @@ static tinker_future *submit_sample(const struct job *j, tinker_sampler *s, stru
                            .n_tokens = j->prompt.n };
     tinker_model_input input = { &chunk, 1 };
     p.max_tokens = q->max_tokens;
+    /* A seed may be any number, 0 and negative ones included: hence NO_SEED. */
     p.has_seed = q->seed != NO_SEED;
     p.seed = q->seed;
     p.temperature = q->temperature;
@@ -483,6 +516,8 @@ static tinker_future *submit_sample(const struct job *j, tinker_sampler *s, stru
                   : tinker_sampler_sample(s, &input, &p, &o, err);
 }
 
+/* Sample with the text printed as it comes. A reader that left ends the stream without an
+ * error, as with any other output. */
 static int stream_to_screen(const struct job *j, tinker_sampler *s, struct screen *screen)
 {
     tinker_error err;
@@ -499,10 +534,12 @@ static int stream_to_screen(const struct job *j, tinker_sampler *s, struct scree
     } else if (!atomic_load(&screen->left)) {
         status = api_fail(&err, f);
     }
+    /* Order matters: the future stops the events before the caller frees the decoder. */
     tinker_future_free(f); /* then nobody writes to the screen */
     return status;
 }
 
+/* The decoder must outlive the future, whose events use it. */
 static int stream_sample(const struct job *j, tinker_sampler *s)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
@@ -518,6 +555,7 @@ static int stream_sample(const struct job *j, tinker_sampler *s)
     return status;
 }
 
+/* The latency counts from here: loading weights is not part of it. */
 static int sample_with_sampler(struct job *j, tinker_sampler *s)
 {
     tinker_error err;
@@ -534,6 +572,7 @@ static int sample_with_sampler(struct job *j, tinker_sampler *s)
     return ok ? EXIT_OK : EXIT_DATA;
 }
 
+/* A path selects saved weights; the base model is then implied and not sent. */
 static int run_sample(struct api *a, struct job *j)
 {
     tinker_error err;
@@ -546,6 +585,7 @@ static int run_sample(struct api *a, struct job *j)
                  &err, &status);
     if (!f)
         return status;
+    /* The sampler outlives its future, and is freed before the service. */
     tinker_sampler *s = tinker_future_take_sampler(f);
     tinker_future_free(f);
     status = sample_with_sampler(j, s);
@@ -553,6 +593,7 @@ static int run_sample(struct api *a, struct job *j)
     return status;
 }
 
+/* Only sampler weights can be sampled. A path without a kind is left to the service. */
 static bool check_sampler_path(const char *path, int *status)
 {
     tinker_checkpoint_path parts;
@@ -566,6 +607,7 @@ static bool check_sampler_path(const char *path, int *status)
     return false;
 }
 
+/* Option combinations the table cannot express; first problem wins. */
 static bool check_sample_request(const struct opt_spec *spec, const struct request *q, int *status)
 {
     int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
@@ -592,6 +634,8 @@ static bool check_sample_request(const struct opt_spec *spec, const struct reque
     return *status == EXIT_OK && (!q->path || check_sampler_path(q->path, status));
 }
 
+/* Exit codes: 2 for options that exclude each other, 5 for an unknown model, 8 for a prompt
+ * that cannot be encoded, else as for any request. */
 int cmd_sample(int argc, char **argv)
 {
     struct request q = {
@@ -609,10 +653,12 @@ int cmd_sample(int argc, char **argv)
           &q.tokens_file, NULL },
         { "messages", 0, OPT_STRING, "F", "read a conversation, as JSON, from this file",
           &q.messages_file, NULL },
+        /* How the prompt becomes tokens. */
         { "raw", 0, OPT_FLAG, NULL, "send the text as it is", &q.raw, NULL },
         { "renderer", 0, OPT_STRING, "NAME", "chat format (default: the model's own)", &q.renderer,
           NULL },
         { "system", 0, OPT_STRING, "TEXT", "a system message before the prompt", &q.system, NULL },
+        /* How tokens are chosen. */
         { "num", 'n', OPT_INT, "N", "how many samples (default 1)", &q.n, NULL },
         { "max-tokens", 0, OPT_INT, "N", "longest sample (default 512)", &q.max_tokens, NULL },
         { "temperature", 0, OPT_DOUBLE, "T", "0 takes the likeliest token (default 1)",
@@ -621,9 +667,11 @@ int cmd_sample(int argc, char **argv)
           NULL },
         { "top-k", 0, OPT_INT, "K", "only the K likeliest tokens", &q.top_k, NULL },
         { "seed", 0, OPT_INT, "S", "repeatable randomness", &q.seed, NULL },
+        /* Where a sample ends. */
         { "stop", 0, OPT_LIST, "TEXT", "end at this text; repeatable", &q.stop, NULL },
         { "stop-token", 0, OPT_LIST, "ID", "end at this token; repeatable", &q.stop_tokens, NULL },
         { "no-default-stop", 0, OPT_FLAG, NULL, "end nowhere else", &q.no_default_stop, NULL },
+        /* What is printed. */
         { "prompt-logprobs", 0, OPT_FLAG, NULL, "logprobs of the prompt too (with --json)",
           &q.prompt_logprobs, NULL },
         { "topk-prompt-logprobs", 0, OPT_INT, "K", "and of its K likeliest alternatives",

@@ -22,7 +22,8 @@
 
 enum { STOP_WAIT_S = 20, ANSWER_MAX = 16 << 20 };
 
-/* The data directory; false: *status is the exit status. */
+/* Parse the one option of these commands and find the data directory. false: *status is the
+ * exit status. */
 static bool read_data_dir(const char *command, const char *about, const char *example, int argc,
                           char **argv, char *data, int *status)
 {
@@ -42,7 +43,8 @@ static bool read_data_dir(const char *command, const char *about, const char *ex
     return false;
 }
 
-/* Who runs there?  false as above. */
+/* The lock says whether a server runs, server.json where. Both are needed: a crash leaves the
+ * file behind, but never the lock. */
 static bool find_server(const char *data, struct serve_info *info, int *status)
 {
     if (serve_place_busy(data) && serve_place_read(data, info))
@@ -54,6 +56,7 @@ static bool find_server(const char *data, struct serve_info *info, int *status)
 
 /* ---- status ---------------------------------------------------------------------------- */
 
+/* Ten seconds for each read and write: a server that hangs must not hang this command. */
 static int connect_address(int family, const struct sockaddr *to, socklen_t n)
 {
     struct timeval limit = { 10, 0 };
@@ -68,7 +71,7 @@ static int connect_address(int family, const struct sockaddr *to, socklen_t n)
     return -1;
 }
 
-/* The HOST of "http://HOST:PORT", "http://[HOST]:PORT". */
+/* The HOST of "http://HOST:PORT" or "http://[HOST]:PORT". */
 static void copy_url_host(const char *url, char *out, size_t size)
 {
     const char *host = strstr(url, "//");
@@ -78,7 +81,8 @@ static void copy_url_host(const char *url, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)strcspn(host, quoted ? "]" : ":/"), host);
 }
 
-/* "unix:PATH", or an address; that of any interface leads to this machine, too. */
+/* Connect to "unix:PATH" or to the address in the URL; -1: no connection. A server that listens
+ * on all interfaces (0.0.0.0, ::) is reached on this machine through the same address. */
 static int connect_server(const struct serve_info *info)
 {
     struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -99,7 +103,9 @@ static int connect_server(const struct serve_info *info)
     return fd;
 }
 
-/* GET /status; the text is the server's JSON.  0: no answer. */
+/* GET /status with HTTP/1.0, so the end of the connection is the end of the body. Returns the
+ * HTTP status, 0 if there is no answer. A small client here keeps this command free of the HTTP
+ * layer. */
 static int request_status(const struct serve_info *info, const char *key, struct buf *answer,
                           const char **body)
 {
@@ -117,10 +123,12 @@ static int request_status(const struct serve_info *info, const char *key, struct
     const char *head = buf_ok(answer) && answer->len ? answer->data : "";
     const char *gap = strstr(head, "\r\n\r\n");
     *body = gap ? gap + 4 : "";
+    /* "HTTP/1.1 200 OK": the status is behind nine characters. */
     return gap && strlen(head) > 12 ? (int)strtol(head + 9, NULL, 10) : 0;
 }
 
-/* The value of a number in the status, "-" when it is not there. */
+/* The digits behind "name": in the status, "-" if there are none. The first
+ * occurrence counts; the text is only shown, so no parser is needed. */
 static const char *get_status_number(const char *json, const char *name, char out[32])
 {
     char key[64];
@@ -131,6 +139,7 @@ static const char *get_status_number(const char *json, const char *name, char ou
     return out;
 }
 
+/* One line per number; a server with HTTPS shows only its address. */
 static void print_status(const struct serve_info *info, const char *json)
 {
     static const char *const rows[][2] = {
@@ -152,6 +161,7 @@ static void print_status(const struct serve_info *info, const char *json)
         printf("%-16s  %s\n", rows[i][0], get_status_number(json, rows[i][1], text));
 }
 
+/* Exit codes: 5 no server, 3 the key is refused, 7 it does not answer. */
 int cmd_serve_status(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX];
@@ -166,6 +176,7 @@ int cmd_serve_status(int argc, char **argv)
     key = globals.api_key ? globals.api_key : getenv("TINKER_API_KEY");
     log_secret(key);
     buf_init(&answer, ANSWER_MAX);
+    /* There is no TLS client here: an HTTPS server is known to run by its lock only. */
     bool tls = strncmp(info.url, "https:", 6) == 0;
     int code = tls ? 0 : request_status(&info, key, &answer, &body);
     status = EXIT_OK;
@@ -185,6 +196,8 @@ int cmd_serve_status(int argc, char **argv)
 
 /* ---- stop and logs ------------------------------------------------------------------------ */
 
+/* Wait for the lock, not for the process id: the server releases it at its very end,
+ * and a process id may be reused. */
 int cmd_serve_stop(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX];
@@ -199,6 +212,7 @@ int cmd_serve_stop(int argc, char **argv)
     if (kill((pid_t)info.pid, SIGTERM) != 0)
         return out_fail(EXIT_IO, NULL, "cannot stop process %lld: %s", (long long)info.pid,
                         strerror(errno));
+    /* 50 checks per second: the pause is 20 ms. */
     for (int i = 0; i < STOP_WAIT_S * 50 && serve_place_busy(data); i++)
         nanosleep(&pause, NULL);
     if (serve_place_busy(data))
@@ -208,6 +222,7 @@ int cmd_serve_stop(int argc, char **argv)
     return EXIT_OK;
 }
 
+/* Print the log as it is now; it does not follow it. */
 int cmd_serve_logs(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX], path[SERVE_PLACE_MAX + 32], piece[8192];

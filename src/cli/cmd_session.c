@@ -12,6 +12,7 @@ enum { PAGE = 100 }; /* sessions per request */
 
 static const char *const scopes[] = { "owned", "accessible", NULL };
 
+/* Names were checked by the option table. */
 static tinker_scope parse_scope(const char *name)
 {
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
@@ -23,7 +24,8 @@ struct list_request {
     bool ids;
 };
 
-/* The next one; NULL behind the last, or after a failure, which *status has. */
+/* The next id; NULL behind the last, or after a failure, which *status has. The pager is asked
+ * with timeout 0 and the page it waits for is awaited here, so that Ctrl-C works. */
 static const char *next_session(tinker_pager *p, int *status)
 {
     tinker_error err;
@@ -39,6 +41,7 @@ static const char *next_session(tinker_pager *p, int *status)
     return tinker_pager_session(p);
 }
 
+/* The cells and JSON strings of all sessions up to the limit. false after an error was printed. */
 static bool fetch_sessions(struct api *a, const struct list_request *r, struct listing *l,
                            int *status)
 {
@@ -62,6 +65,7 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
     return *status == EXIT_OK;
 }
 
+/* The service tells no total, so the title counts what is shown. */
 static int list_sessions(struct api *a, const struct list_request *r)
 {
     static const char *const columns[] = { "Session ID" };
@@ -82,6 +86,7 @@ static int list_sessions(struct api *a, const struct list_request *r)
     return status;
 }
 
+/* Newest first. --scope accessible adds sessions that others have shared. */
 int cmd_session_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20, .scope = scopes[0] };
@@ -109,7 +114,7 @@ int cmd_session_list(int argc, char **argv)
     return status;
 }
 
-/* One row with an id per line. */
+/* One row with an id per line; an empty list is an empty cell and []. */
 static void put_id_lines(struct listing *l, struct json_writer *w, const char *name,
                          const char *key, const tinker_strings *ids)
 {
@@ -128,6 +133,7 @@ static void put_id_lines(struct listing *l, struct json_writer *w, const char *n
     buf_clear(&lines);
 }
 
+/* `session info`: the ids of what the session created. */
 static int show_session(const char *id, const tinker_session *s)
 {
     struct listing l;

@@ -9,12 +9,13 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
+/* The options as given; text NULL or "-" reads standard input. */
 struct request {
     const char *model, *text, *file;
     bool special, count, pieces;
 };
 
-/* A token's bytes for people: control characters and broken UTF-8 as escapes. */
+/* A token's text for people: control characters as escapes, so that a table stays a table. */
 static void put_piece(struct buf *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -34,13 +35,15 @@ static void put_piece(struct buf *out, const char *s, size_t n)
     }
 }
 
+/* Bytes that are no UTF-8 on their own, each as \xNN. */
 static void put_hex_bytes(struct buf *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         buf_printf(out, "\\x%02x", (unsigned char)s[i]);
 }
 
-/* The text of a token on its own is UTF-8 unless a character is spread over several. */
+/* A token decodes to U+FFFD if it holds only part of a character; then show its bytes. *bytes
+ * is the length of the token itself. */
 static void put_token_text(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -53,6 +56,7 @@ static void put_token_text(struct buf *out, const tinker_tokenizer *t, int32_t i
     tinker_text_clear(&text);
 }
 
+/* Columns: id, bytes, piece. */
 static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
 {
     struct buf line;
@@ -67,6 +71,7 @@ static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
     buf_clear(&line);
 }
 
+/* {"tokens": [...]}, or {"count": N, "bytes": N}; --pieces adds "pieces". */
 static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
                            const tinker_tokens *ids, size_t n)
 {
@@ -99,6 +104,7 @@ static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
     buf_clear(&out);
 }
 
+/* Ids on one line with blanks between, which `detokenize` reads back. */
 static void print_ids(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
                       size_t n)
 {
@@ -117,6 +123,8 @@ static void print_ids(const struct request *r, const tinker_tokenizer *t, const 
     putchar('\n');
 }
 
+/* Special tokens in the text are plain text unless --special: user input must not be able to
+ * inject control tokens. */
 static int tokenize_text(const struct request *r, const tinker_tokenizer *t, const char *text,
                          size_t n)
 {
@@ -135,6 +143,8 @@ static int tokenize_text(const struct request *r, const tinker_tokenizer *t, con
     return status;
 }
 
+/* Exit codes: 5 without a tokenizer for the model, 8 for text that is no UTF-8, 9 for a file
+ * that cannot be read. */
 int cmd_tokenize(int argc, char **argv)
 {
     struct request r = { 0 };

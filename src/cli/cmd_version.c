@@ -11,6 +11,8 @@
 #define TINKER_COMMIT ""
 #endif
 
+/* "features" tells scripts what this build can do; "api" is the version of the official SDK
+ * whose wire format it speaks. */
 int cmd_version(int argc, char **argv)
 {
     static const struct opt_spec spec = { .command = "version",

@@ -11,6 +11,7 @@
 
 enum { MICROS = 1000000, MINUTE = 60, HOUR = 3600, DAY = 86400 };
 
+/* Units of 1024 with one decimal, as the official program prints them. */
 const char *fmt_size(int64_t bytes, char out[FMT_TEXT])
 {
     static const char *const units[] = { "KB", "MB", "GB", "TB", "PB", "EB" };
@@ -30,6 +31,7 @@ const char *fmt_size(int64_t bytes, char out[FMT_TEXT])
 
 /* ---- times out ------------------------------------------------------------------- */
 
+/* Rounds toward minus infinity, for times before 1970. */
 static int64_t divide_floor(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
@@ -52,12 +54,15 @@ const char *fmt_rfc3339(int64_t us, char out[FMT_TEXT])
     return out;
 }
 
+/* "3 days ago", "in 1 hour". */
 static void put_units(char *out, int64_t n, const char *unit, bool future)
 {
     snprintf(out, FMT_TEXT, "%s%lld %s%s%s", future ? "in " : "", (long long)n, unit,
              n > 1 ? "s" : "", future ? "" : " ago");
 }
 
+/* The limits are those of the official program: weeks up to 30 days, then the date. "> HOUR",
+ * not ">=": 60 minutes are still minutes there. */
 const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME) {
@@ -82,6 +87,7 @@ const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
     return out;
 }
 
+/* `none` is returned as it is; other texts are in `out`. */
 const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME)
@@ -95,6 +101,7 @@ const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
     return fmt_relative(us, clock_wall_ns(clock_real()) / 1000, out);
 }
 
+/* --time-format unix gives a number with fraction, the others a string, no time null. */
 void fmt_json_time(struct json_writer *w, int64_t us)
 {
     char text[FMT_TEXT], python[FMT_TEXT];
@@ -116,7 +123,7 @@ void fmt_json_time(struct json_writer *w, int64_t us)
 
 /* ---- dates in --------------------------------------------------------------------- */
 
-/* Exactly `digits` digits at *s. */
+/* Exactly `digits` digits at *s. On success *s is behind them, as in all of these. */
 static bool parse_digits(const char **s, int digits, int *out)
 {
     *out = 0;
@@ -128,6 +135,7 @@ static bool parse_digits(const char **s, int digits, int *out)
     return true;
 }
 
+/* Skip one character if it is c. */
 static bool skip_char(const char **s, char c)
 {
     if (**s != c)
@@ -136,7 +144,7 @@ static bool skip_char(const char **s, char c)
     return true;
 }
 
-/* Up to six digits behind a point, as microseconds. */
+/* Up to six digits behind a point, as microseconds: ".5" is 500000. */
 static bool parse_fraction(const char **s, int *micros)
 {
     int digits = 0;
@@ -149,6 +157,7 @@ static bool parse_fraction(const char **s, int *micros)
     return true;
 }
 
+/* HH:MM[:SS[.fraction]]. A leap second, :60, is refused. */
 static bool parse_clock_time(const char **s, int *seconds, int *micros)
 {
     int h, m, sec = 0;
@@ -162,7 +171,7 @@ static bool parse_clock_time(const char **s, int *seconds, int *micros)
     return true;
 }
 
-/* "Z", "+HH:MM", "-HH:MM" or nothing; seconds east of Greenwich. */
+/* "Z", "+HH:MM", "-HH:MM" or nothing, which is UTC; *offset in seconds east of Greenwich. */
 static bool parse_zone(const char **s, int *offset)
 {
     int sign = **s == '-' ? -1 : 1, hours, minutes;
@@ -178,6 +187,7 @@ static bool parse_zone(const char **s, int *offset)
     return true;
 }
 
+/* Gregorian calendar. */
 static int count_month_days(int year, int month)
 {
     static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
@@ -185,7 +195,8 @@ static int count_month_days(int year, int month)
     return days[month - 1] + (month == 2 && leap);
 }
 
-/* Days from 1970-01-01; March is the first month, so that a leap day comes last. */
+/* March is month 0, so that the leap day comes last and the month lengths follow (153 m + 2) /
+ * 5. 719468 days lie between 0000-03-01 and 1970-01-01. */
 static int64_t count_days_since_1970(int year, int month, int day)
 {
     int64_t y = year - (month <= 2);
@@ -193,6 +204,8 @@ static int64_t count_days_since_1970(int year, int month, int day)
     return y * 365 + y / 4 - y / 100 + y / 400 + from_march - 719468;
 }
 
+/* Every character must be used: "2024-01-01x" is no date. us = (days * 86400 + seconds -
+ * offset) * 10^6 + fraction. */
 bool fmt_read_date(const char *text, int64_t *us)
 {
     char copy[64];

@@ -34,6 +34,7 @@
 
 enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
 
+/* The model that is being fetched, and how the Hub is reached. */
 struct hub {
     const char *id, *endpoint;
     char folder[MODEL_FOLDER_MAX];
@@ -43,6 +44,7 @@ struct hub {
 
 /* ---- one exchange ---------------------------------------------------------------------- */
 
+/* One GET. The request is the first member, so its callbacks can cast back to it. */
 struct fetch {
     struct http_request r; /* first member */
     struct loop_task begin;
@@ -55,17 +57,20 @@ struct fetch {
     struct progress bar;
 };
 
+/* Success or failure: the loop of this one request ends. */
 static void on_done(struct http_request *r)
 {
     loop_stop(((struct fetch *)r)->loop);
 }
 
+/* Requests are started on the loop's own thread. */
 static void on_begin(struct loop_task *t)
 {
     struct fetch *f = container_of(t, struct fetch, begin);
     http_start(f->pool, &f->r);
 }
 
+/* write() may take less than it was given. */
 static bool write_all(int fd, const char *p, size_t n)
 {
     while (n) {
@@ -80,7 +85,8 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* The first bytes tell whether the server goes on where we stopped or starts again. */
+/* The first bytes tell whether the server resumes where we stopped (it sends Content-Range) or
+ * starts again: then the file is cut to nothing first. false aborts the request. */
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct fetch *f = (struct fetch *)r;
@@ -99,7 +105,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return !f->error;
 }
 
-/* Run f->r on a loop of its own until it is over. */
+/* Run f->r on a loop of its own until it is over: the program has no other loop. */
 static tinker_status run_request(struct fetch *f, tinker_error *err)
 {
     /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */
@@ -125,7 +131,9 @@ static tinker_status run_request(struct fetch *f, tinker_error *err)
     return status;
 }
 
-/* GET url.  fd -1: the body goes to f->r.resp.body, else to the file from offset on. */
+/* GET url. fd -1: the body goes to f->r.resp.body, at most LIST_MAX bytes; else to the file
+ * from offset on. `ours`: the host may see the token. Redirects of our host for files are not
+ * followed here, because the token must not go along. */
 static tinker_status get_url(const struct hub *h, const char *url, bool ours, int fd,
                              int64_t offset, struct fetch *f, tinker_error *err)
 {
@@ -165,6 +173,7 @@ static tinker_status get_url(const struct hub *h, const char *url, bool ours, in
     return TINKER_OK;
 }
 
+/* 401, 403 and 404 look alike from outside: the Hub hides gated and private models. */
 static tinker_status fail_refused(const struct hub *h, const char *what, int http,
                                   tinker_error *err)
 {
@@ -177,11 +186,14 @@ static tinker_status fail_refused(const struct hub *h, const char *what, int htt
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+/* Exactly n lowercase hex digits? */
 static bool is_hex(const char *s, size_t n)
 {
     return strlen(s) == n && strspn(s, "0123456789abcdef") == n;
 }
 
+/* For files in large file storage, X-Linked-Etag is the SHA-256 of the content and ETag
+ * something else. "" if the server sends neither. */
 static void copy_etag(const struct http_response *resp, char etag[128])
 {
     if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
@@ -195,6 +207,7 @@ static void copy_etag(const struct http_response *resp, char etag[128])
     etag[n] = 0;
 }
 
+/* Feed a whole file into a hash. */
 static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_error *err)
 {
     unsigned char piece[1 << 16];
@@ -208,6 +221,7 @@ static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_er
     return status;
 }
 
+/* Lowercase hex, as in ETags. */
 static tinker_status hash_file_sha256(const char *path, char hex[65], tinker_error *err)
 {
     uint8_t digest[32];
@@ -219,7 +233,7 @@ static tinker_status hash_file_sha256(const char *path, char hex[65], tinker_err
     return status;
 }
 
-/* The SHA-1 of a file behind n bytes of a head. */
+/* The SHA-1 of `head` and the file behind it. */
 static tinker_status hash_file_sha1(const char *path, const char *head, size_t n, char hex[41],
                                     tinker_error *err)
 {
@@ -233,8 +247,8 @@ static tinker_status hash_file_sha1(const char *path, const char *head, size_t n
     return status;
 }
 
-/* 40 digits are the name that git gives to the file, or at mirrors that keep files without
- * git its plain SHA-1. */
+/* 40 digits are the id that git gives to the file, SHA-1 of "blob SIZE\0" and the content, or
+ * its plain SHA-1 at mirrors that do not use git. */
 static tinker_status check_sha1(const char *path, const char *etag, bool *same, tinker_error *err)
 {
     char head[32], hex[41];
@@ -251,7 +265,8 @@ static tinker_status check_sha1(const char *path, const char *etag, bool *same, 
     return status;
 }
 
-/* Is the file what its ETag says?  key: the name of its blob. */
+/* Is the file what its ETag says? An ETag of another form cannot be checked: *same is true
+ * then. key: the name of its blob, as the Hub's own tools choose it. */
 static tinker_status check_file(const char *path, const char *etag, bool *same, char key[65],
                                 tinker_error *err)
 {
@@ -266,7 +281,8 @@ static tinker_status check_file(const char *path, const char *etag, bool *same, 
     return status;
 }
 
-/* The bytes of a file into fd from its end on; *etag says what they must be. */
+/* Append to fd what is missing of a file; etag says what the whole must be. 206 is the rest,
+ * 200 the whole file again. */
 static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, char etag[128],
                                  tinker_error *err)
 {
@@ -297,6 +313,8 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
     return status;
 }
 
+/* Verify the finished part file, give it its blob name and link it into the snapshot. A damaged
+ * one is deleted, so that the next attempt starts again. */
 static tinker_status check_and_link(const struct hub *h, const char *name, const char *part,
                                     const char *etag, tinker_error *err)
 {
@@ -306,6 +324,7 @@ static tinker_status check_and_link(const struct hub *h, const char *name, const
     if (status != TINKER_OK)
         return status;
     if (!same) {
+        /* Resuming a damaged file would never repair it. */
         unlink(part);
         return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its %s is wrong", name,
                        h->id, is_hex(etag, 40) ? "SHA-1" : "SHA-256");
@@ -318,6 +337,8 @@ static tinker_status check_and_link(const struct hub *h, const char *name, const
     return TINKER_OK;
 }
 
+/* Fetch one file unless its link is there. Only network failures are retried; each retry
+ * resumes. */
 static tinker_status fetch_file(const struct hub *h, const char *name, tinker_error *err)
 {
     char part[PATH], link[PATH], etag[128] = "";
@@ -325,6 +346,7 @@ static tinker_status fetch_file(const struct hub *h, const char *name, tinker_er
     tinker_status status = TINKER_ECONNECT;
     snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
     snprintf(part, sizeof(part), "%s/blobs/%s.%s.incomplete", h->folder, h->commit, name);
+    /* The link is made after the check of the bytes, so what it leads to is good. */
     if (access(link, R_OK) == 0)
         return TINKER_OK;
     out_say("tinker serve: fetching %s of %s", name, h->id);
@@ -344,13 +366,15 @@ static tinker_status fetch_file(const struct hub *h, const char *name, tinker_er
 
 /* ---- the list of files -------------------------------------------------------------------------- */
 
+/* Suffix test. */
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), k = strlen(end);
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Weights, configuration and tokenizer; weights in other forms and folders are not read. */
+/* Weights, configuration and tokenizer. Names come from the network: only plain names, so none
+ * can leave the folder. consolidated*: the same weights in another layout. */
 static bool is_wanted(const char *name)
 {
     static const char *const ends[] = { ".safetensors", ".json", ".txt", ".jinja", ".model" };
@@ -365,12 +389,14 @@ static bool is_wanted(const char *name)
     return false;
 }
 
+/* What the Hub says about a revision; the texts are in an arena. */
 struct file_list {
     const char *commit;
     const char **names;
     size_t n, max;
 };
 
+/* One entry {"rfilename": NAME, ...} of the list. Entries beyond the maximum are ignored. */
 static void read_sibling(struct json_reader *r, struct file_list *l)
 {
     struct json_str key;
@@ -383,6 +409,7 @@ static void read_sibling(struct json_reader *r, struct file_list *l)
         l->names[l->n++] = name;
 }
 
+/* {"sha": COMMIT, "siblings": [...]}. The commit becomes a folder name, so it must be hex. */
 static bool read_file_list(const char *text, size_t n, struct arena *arena, struct file_list *l)
 {
     struct json_reader r;
@@ -410,6 +437,7 @@ static bool read_file_list(const char *text, size_t n, struct arena *arena, stru
            strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
 }
 
+/* blobs, refs and snapshots/COMMIT, as the Hub's own tools lay them out. */
 static tinker_status make_folders(const struct hub *h, tinker_error *err)
 {
     char path[PATH];
@@ -422,6 +450,7 @@ static tinker_status make_folders(const struct hub *h, tinker_error *err)
     return status;
 }
 
+/* flock() is interrupted by signals. */
 static bool lock_file(int fd, int how)
 {
     int status;
@@ -431,8 +460,8 @@ static bool lock_file(int fd, int how)
     return status == 0;
 }
 
-/* One process at a time fetches a model: those that wait find its files, or what is left to
- * do when it ended early.  The lock ends with *fd, and so with the process, whatever ends it. */
+/* One process at a time fetches a model; others wait, then find its files, or resume what it
+ * left. The kernel releases the lock with the descriptor, however the process ends. */
 static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
 {
     char path[PATH];
@@ -452,6 +481,7 @@ static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
     return err->status;
 }
 
+/* refs/main is written last: a reader sees the whole model or none. */
 static tinker_status fetch_model_files(struct hub *h, const struct file_list *l, tinker_error *err)
 {
     char path[PATH];
@@ -476,6 +506,8 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
     return status;
 }
 
+/* HF_ENDPOINT selects a mirror, HF_TOKEN is sent only to it. The list of files names the
+ * commit, and all files are fetched from that commit, so that a push in between does no harm. */
 tinker_status hf_download_model(const char *id, tinker_error *err)
 {
     const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
@@ -487,6 +519,7 @@ tinker_status hf_download_model(const char *id, tinker_error *err)
     struct file_list l = { 0 };
     model_dir_folder(id, h.folder);
     if (token && *token) {
+        /* The log never shows the token, whatever else fails. */
         log_secret(token);
         if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
             return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");

@@ -24,10 +24,12 @@ void listing_clear(struct listing *l)
 {
     for (size_t i = 0; i < l->n; i++)
         free(l->cells[i]);
+    /* Column names are the caller's. */
     free(l->cells);
     buf_clear(&l->objects);
 }
 
+/* Failure is remembered in l->failed and reported once, at the end. */
 void listing_cell(struct listing *l, const char *text)
 {
     if (l->n == l->cap) {
@@ -47,6 +49,7 @@ void listing_cell(struct listing *l, const char *text)
         l->failed = true;
 }
 
+/* At most 1 MiB of text, beyond that an empty cell. */
 void listing_cellf(struct listing *l, const char *fmt, ...)
 {
     struct buf b;
@@ -59,6 +62,8 @@ void listing_cellf(struct listing *l, const char *fmt, ...)
     buf_clear(&b);
 }
 
+/* JSON of the row that is being built; rows are separated by newlines, which compact JSON never
+ * contains. */
 struct json_writer *listing_object(struct listing *l)
 {
     json_writer_init(&l->writer, &l->objects);
@@ -72,6 +77,8 @@ void listing_object_end(struct listing *l)
 
 /* ---- formats ---------------------------------------------------------------------- */
 
+/* head, the objects with commas for their newlines, and the closing brackets. The last newline
+ * is dropped. */
 static void print_json_document(const struct listing *l, const char *head)
 {
     struct buf b;
@@ -84,7 +91,7 @@ static void print_json_document(const struct listing *l, const char *head)
     buf_clear(&b);
 }
 
-/* RFC 4180: quotes only where they are needed. */
+/* RFC 4180: quotes only where they are needed, doubled inside. */
 static void print_csv_cell(const char *s)
 {
     if (!s[strcspn(s, ",\"\r\n")]) {
@@ -107,6 +114,7 @@ static void print_tsv_cell(const char *s)
         putchar(*s == '\t' || *s == '\n' || *s == '\r' ? ' ' : *s);
 }
 
+/* The header is a row like the others. CSV ends lines with CR LF (RFC 4180, 2), TSV with LF. */
 static void print_separated(const struct listing *l, bool csv)
 {
     size_t n = l->n_columns;
@@ -117,11 +125,13 @@ static void print_separated(const struct listing *l, bool csv)
     }
 }
 
+/* Something did not fit into memory. */
 static bool is_incomplete(const struct listing *l)
 {
     return l->failed || !buf_ok(&l->objects);
 }
 
+/* Free the listing; the exit status. */
 static int finish_listing(struct listing *l)
 {
     bool failed = is_incomplete(l);
@@ -129,7 +139,7 @@ static int finish_listing(struct listing *l)
     return failed ? out_fail(EXIT_FAILED, NULL, "out of memory") : EXIT_OK;
 }
 
-/* Rows of texts, or one object per line; JSON is the caller's. */
+/* Every format but json, which listing_print() and listing_print_one() treat differently. */
 static void print_rows(const struct listing *l, const char *title)
 {
     const struct table table = { title, l->columns, l->n_columns, (const char *const *)l->cells,
@@ -153,6 +163,7 @@ int listing_print(struct listing *l, const char *title, const char *json_head)
     return finish_listing(l);
 }
 
+/* The bound keeps offset + rows far from overflow. */
 bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
 {
     if (offset < 0 || offset > INT32_MAX)
@@ -171,6 +182,7 @@ int listing_print_lines(struct listing *l)
     return finish_listing(l);
 }
 
+/* One object, so JSON has no list around it. */
 int listing_print_one(struct listing *l, const char *title)
 {
     if (is_incomplete(l))
@@ -182,6 +194,7 @@ int listing_print_one(struct listing *l, const char *title)
     return finish_listing(l);
 }
 
+/* The plural is passed in: "training runs" has two words. */
 void listing_title(struct buf *out, const char *one, const char *many, size_t shown, size_t total,
                    const char *of)
 {

@@ -46,6 +46,7 @@ const struct command *command_table(size_t *n)
     return table;
 }
 
+/* `tinker help exit-codes`; the man page and scripts rely on these numbers. */
 static const struct {
     int code;
     const char *meaning;
@@ -84,7 +85,7 @@ static void list_commands(FILE *f, const char *group)
                    "codes.\n");
 }
 
-/* Does argv[0..argc) begin with the words of name?  The number of words, or 0. */
+/* How many words of argv match the command name? 0 unless all words of the name do. */
 static int match_words(const char *name, int argc, char **argv)
 {
     int words = 0;
@@ -99,6 +100,7 @@ static int match_words(const char *name, int argc, char **argv)
     return words;
 }
 
+/* The longest match wins: "serve status" before "serve". */
 static const struct command *find_command(int argc, char **argv, int *words)
 {
     const struct command *best = NULL;
@@ -113,6 +115,7 @@ static const struct command *find_command(int argc, char **argv, int *words)
     return best;
 }
 
+/* Is the word the first of a command with several words? */
 static bool is_group(const char *word)
 {
     size_t n = strlen(word);
@@ -122,7 +125,7 @@ static bool is_group(const char *word)
     return false;
 }
 
-/* `group` is "" for the program itself; the closest name within it is suggested. */
+/* group is "" for the program itself. The closest name within the group is suggested. */
 static int fail_unknown_command(const char *group, const char *word)
 {
     const char *names[ARRAY_LEN(table)];
@@ -164,6 +167,7 @@ static int run_help(int argc, char **argv)
     return EXIT_OK;
 }
 
+/* Help is recognized before any other option, also behind a group. */
 static bool wants_help(const char *s)
 {
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
@@ -191,6 +195,7 @@ static int dispatch_group(int argc, char **argv)
     return EXIT_USAGE;
 }
 
+/* argv[0] is the first word behind the global options. */
 static int dispatch_command(int argc, char **argv)
 {
     int words;
@@ -213,7 +218,8 @@ static int dispatch_command(int argc, char **argv)
     return is_group(argv[0]) ? dispatch_group(argc, argv) : fail_unknown_command("", argv[0]);
 }
 
-/* Blank text[from] and on, where everybody can read it, in favor of a copy. */
+/* Overwrite text[from] and on with asterisks and go on with a copy: /proc/PID/cmdline shows the
+ * original memory to everybody. */
 static void hide_text(char **text, size_t from)
 {
     char *copy = strdup(*text);
@@ -238,7 +244,8 @@ static void hide_keys(int argc, char **argv)
     }
 }
 
-/* Started by the library, never by hand: so it is no command of the table. */
+/* Started by the library as a subprocess, never by hand, so it is not in the table. 2: no such
+ * program started it. */
 static int run_sampling_helper(void)
 {
     int status = tinker_sampling_helper();
@@ -247,12 +254,17 @@ static int run_sampling_helper(void)
     return status;
 }
 
+/* Exit status: that of the command; 9 if its output could not be written. --compat-exit maps 3
+ * to 9 to 1, as the official
+ * program does. */
 int main(int argc, char **argv)
 {
     int next, status;
+    /* A reader that leaves is seen as EPIPE, which ends the program quietly. */
     signal(SIGPIPE, SIG_IGN);
     if (argc == 2 && strcmp(argv[1], "sampling-helper") == 0)
         return run_sampling_helper();
+    /* A write beyond the file size limit then fails with EFBIG, an ordinary error. */
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
     hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))
@@ -260,6 +272,7 @@ int main(int argc, char **argv)
     status = dispatch_command(argc - next, argv + next);
     if (status == EXIT_OK)
         status = out_finish();
+    /* Usage errors (2) and signals (128 and above) keep their numbers. */
     if (globals.compat_exit && status >= EXIT_CONFIG && status <= EXIT_IO)
         status = EXIT_FAILED;
     return status;

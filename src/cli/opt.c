@@ -18,6 +18,7 @@
 
 struct globals globals = { .format = "table", .time_format = "relative", .timeout = -1 };
 
+/* jsonl, csv and tsv only for commands whose result is rows: see check_globals(). */
 static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
 static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
 
@@ -45,6 +46,7 @@ static const struct opt global_opts[] = {
 
 /* ---- values ---------------------------------------------------------------- */
 
+/* Decimal, all of the text, in range. */
 static bool read_int(const char *s, int64_t *out)
 {
     char *end;
@@ -56,6 +58,7 @@ static bool read_int(const char *s, int64_t *out)
     return true;
 }
 
+/* NaN and infinity are numbers to strtod() but to no option. */
 static bool read_double(const char *s, double *out)
 {
     char *end;
@@ -67,8 +70,8 @@ static bool read_double(const char *s, double *out)
     return true;
 }
 
-/* A non-negative number followed by at most one letter of `units`, whose factors
- * are given in the same order; a part of one counts as one. */
+/* A non-negative number followed by at most one letter of `units`, whose factors are given in
+ * the same order. Fractions are rounded up: 0.5s is one second, never zero. */
 static bool read_scaled(const char *s, const char *units, const double *factors, int64_t *out)
 {
     char *end;
@@ -85,16 +88,19 @@ static bool read_scaled(const char *s, const char *units, const double *factors,
     v *= factor;
     if (v > 9.0e18)
         return false;
+    /* Below 2^63, by the check above. */
     *out = (int64_t)ceil(v);
     return true;
 }
 
+/* Seconds without a unit. */
 bool opt_read_duration(const char *s, int64_t *seconds)
 {
     static const double factors[] = { 1, 60, 3600, 86400, 604800 };
     return read_scaled(s, "smhdw", factors, seconds);
 }
 
+/* Units are powers of 1024, in either case. */
 bool opt_read_size(const char *s, int64_t *bytes)
 {
     static const double factors[] = {
@@ -105,6 +111,7 @@ bool opt_read_size(const char *s, int64_t *bytes)
 
 /* ---- errors and help ---------------------------------------------------------- */
 
+/* "Usage: tinker COMMAND [OPTIONS] ARG [OPTIONAL] [MANY...]" */
 static void print_usage_line(FILE *f, const struct opt_spec *spec)
 {
     fprintf(f, "Usage: tinker%s%s [OPTIONS]", *spec->command ? " " : "", spec->command);
@@ -115,6 +122,7 @@ static void print_usage_line(FILE *f, const struct opt_spec *spec)
     fputc('\n', f);
 }
 
+/* --json and --format json are the same; afterwards both members agree. */
 static void settle_globals(void)
 {
     if (globals.json)
@@ -122,6 +130,8 @@ static void settle_globals(void)
     globals.json = strcmp(globals.format, "json") == 0;
 }
 
+/* Usage, hint and error in the layout of the official program, or JSON if --json was read
+ * before the mistake. */
 int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
 {
     char message[1024], hint[128];
@@ -139,7 +149,8 @@ int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
-/* A line of help, and what does not fit the terminal on lines below it. */
+/* A line of help, with what does not fit the terminal on lines below it. In a pipe nothing is
+ * wrapped. */
 static void print_entry(const char *left, const char *help)
 {
     enum { INDENT = 30, LEAST = 20 };
@@ -158,6 +169,7 @@ static void print_entry(const char *left, const char *help)
     printf("%s\n", help);
 }
 
+/* Options longer than the left column have their help on the next line. */
 static void print_option(const struct opt *o)
 {
     char left[64];
@@ -171,6 +183,7 @@ static void print_option(const struct opt *o)
     print_entry(beside ? left : "", o->help);
 }
 
+/* Options of the command first, then the global ones. The man pages are made from this text. */
 static void print_help(const struct opt_spec *spec)
 {
     print_usage_line(stdout, spec);
@@ -187,7 +200,8 @@ static void print_help(const struct opt_spec *spec)
         printf("\nExample:\n  %s\n", spec->example);
 }
 
-/* Edit distance, cut off above 2: enough to find a slip of the finger. */
+/* Levenshtein distance: how many characters to insert, delete or replace. One row of the matrix
+ * is kept; `diagonal` is the cell above and to the left. Long words are never close. */
 static size_t edit_distance(const char *a, const char *b)
 {
     enum { MAX = 40 };
@@ -197,6 +211,7 @@ static size_t edit_distance(const char *a, const char *b)
     for (size_t j = 0; j <= nb; j++)
         row[j] = j;
     for (size_t i = 1; i <= na; i++) {
+        /* row[j] is the distance between the first i - 1 letters of a and the first j of b. */
         size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
@@ -212,6 +227,7 @@ static size_t edit_distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* Words of up to four letters may differ in one place, longer ones in two. */
 const char *opt_closest(const char *word, const char *const *names, size_t n)
 {
     const char *best = NULL;
@@ -229,6 +245,7 @@ const char *opt_closest(const char *word, const char *const *names, size_t n)
 
 /* ---- parsing ------------------------------------------------------------------ */
 
+/* By letter if it is not 0, else by the name s[0..n). */
 static const struct opt *find_in_table(const struct opt *opts, size_t count, const char *s,
                                        size_t n, char letter)
 {
@@ -239,7 +256,7 @@ static const struct opt *find_in_table(const struct opt *opts, size_t count, con
     return NULL;
 }
 
-/* The command's own table first: it may shadow a global option. */
+/* The command's own table first: it may shadow a global option, as `serve --api-key` does. */
 static const struct opt *find_option(const struct opt_spec *spec, const char *s, size_t n,
                                      char letter)
 {
@@ -247,7 +264,7 @@ static const struct opt *find_option(const struct opt_spec *spec, const char *s,
     return o ? o : find_in_table(global_opts, ARRAY_LEN(global_opts), s, n, letter);
 }
 
-/* What stands behind its = is not repeated: it may be a key. */
+/* What stands behind = is not repeated in the message: it may be a key. */
 static void fail_unknown_option(const struct opt_spec *spec, const char *option)
 {
     enum { MAX = 96 };
@@ -266,6 +283,7 @@ static void fail_unknown_option(const struct opt_spec *spec, const char *option)
         opt_usage_error(spec, "No such option: %s", word);
 }
 
+/* Always false, so that it can end a condition. */
 static bool fail_invalid_value(const struct opt_spec *spec, const struct opt *o, const char *value,
                                const char *what)
 {
@@ -277,6 +295,7 @@ static bool fail_invalid_value(const struct opt_spec *spec, const struct opt *o,
     return false;
 }
 
+/* The list of choices for the message is built during the search. */
 static bool store_choice(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
     char list[256] = "one of ";
@@ -293,6 +312,7 @@ static bool store_choice(const struct opt_spec *spec, const struct opt *o, const
     return fail_invalid_value(spec, o, value, list);
 }
 
+/* Convert the value and store it where the table says. value is NULL for flags and counts. */
 static bool store_value(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
     switch (o->kind) {
@@ -333,6 +353,7 @@ static bool takes_value(const struct opt *o)
     return o->kind != OPT_FLAG && o->kind != OPT_COUNT;
 }
 
+/* Always false, as above. */
 static bool fail_missing_value(const struct opt_spec *spec, const struct opt *o)
 {
     opt_usage_error(spec, "Option '--%s' requires an argument.", o->name);
@@ -365,7 +386,8 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
     return store_value(spec, o, value);
 }
 
-/* argv[*i] is "-abc": flags may be joined, the first that takes a value takes the rest. */
+/* argv[*i] is "-abc": flags may be joined; the first that takes a value takes the rest of the
+ * word, or the next word. */
 static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int *i)
 {
     for (const char *p = argv[*i] + 1; *p; p++) {
@@ -380,14 +402,15 @@ static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int 
                 return false;
             continue;
         }
+        /* "-n5" and "-n 5" are the same. */
         const char *value = p[1] ? p + 1 : *i + 1 < argc ? argv[++*i] : NULL;
         return value ? store_value(spec, o, value) : fail_missing_value(spec, o);
     }
     return true;
 }
 
-/* argv[i] is an argument, the *n-th kind of them.  Many of a kind are gathered in argv[1] and
- * on, where everything has been read. */
+/* argv[i] is an argument, *n the number of single arguments before it. Arguments of a `many`
+ * kind are moved to argv[1] and on: those places have been read already. */
 static bool take_argument(const struct opt_spec *spec, size_t *n, char **argv, int i)
 {
     const struct opt_arg *a = *n < spec->n_args ? &spec->args[*n] : NULL;
@@ -434,6 +457,8 @@ void opt_set_hook(opt_hook *hook, void *state)
     spec_hook_state = state;
 }
 
+/* Options and arguments may be mixed; "--" ends options; "-" alone is an argument. Help wins as
+ * soon as it is seen. */
 bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
 {
     bool options = true;
@@ -487,6 +512,7 @@ struct opt_spec opt_globals(void)
     };
 }
 
+/* Stops at the first word that is no option, at help and at --version. */
 bool opt_parse_globals(const char *group, int argc, char **argv, int *next, int *status)
 {
     const struct opt_spec spec = opt_group(group);

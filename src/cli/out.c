@@ -17,12 +17,14 @@
 
 static int write_error; /* the first; stdio itself forgets the reason */
 
+/* Remember the first error: ferror() keeps no reason, and errno is overwritten soon. */
 void out_flush(void)
 {
     if (fflush(stdout) != 0 && !write_error)
         write_error = errno;
 }
 
+/* A buffer that failed is not printed at all: half a result looks like a whole one. */
 void out_text(const struct buf *text)
 {
     if (buf_ok(text))
@@ -33,6 +35,7 @@ void out_text(const struct buf *text)
 
 /* ---- errors and talk ----------------------------------------------------------- */
 
+/* "kind" of an error in JSON: stable, for programs. */
 static const char *get_kind_name(enum exit_code code)
 {
     switch (code) {
@@ -59,6 +62,8 @@ static const char *get_kind_name(enum exit_code code)
     }
 }
 
+/* {"error":{"code":5,"kind":"not_found","status":404,"message":...,"hint":...,"request_id":...}}
+ * on one line of stderr; members that are unknown are left out. */
 static void print_error_json(enum exit_code code, const struct out_answer *answer,
                              const char *message, const char *details)
 {
@@ -93,6 +98,7 @@ static void print_error_json(enum exit_code code, const struct out_answer *answe
     buf_clear(&b);
 }
 
+/* Flush stdout first, so that the error comes behind what was printed before it. */
 int out_fail_answer(enum exit_code code, const struct out_answer *answer, const char *details,
                     const char *message)
 {
@@ -110,6 +116,7 @@ int out_fail_answer(enum exit_code code, const struct out_answer *answer, const 
     return code;
 }
 
+/* Messages are cut at 1023 bytes. */
 int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
 {
     char message[1024];
@@ -120,6 +127,7 @@ int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
     return out_fail_answer(code, NULL, details, message);
 }
 
+/* Talk is on stderr, so that stdout stays data. */
 void out_say(const char *fmt, ...)
 {
     if (globals.quiet)
@@ -134,12 +142,14 @@ void out_say(const char *fmt, ...)
 
 /* ---- the end of the output ------------------------------------------------------ */
 
+/* EPIPE, or the other end of the pipe is closed: then nobody misses the output. */
 static bool has_reader_left(void)
 {
     struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
     return write_error == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
 }
 
+/* A full disk is an error (exit code 9), a reader such as head that has seen enough is not. */
 int out_finish(void)
 {
     out_flush();
@@ -149,6 +159,7 @@ int out_finish(void)
                     write_error ? strerror(write_error) : "");
 }
 
+/* COLUMNS wins over the terminal's own idea; 80 if neither tells. */
 size_t out_width(int fd)
 {
     enum { DEFAULT = 80 };
@@ -162,12 +173,14 @@ size_t out_width(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : DEFAULT;
 }
 
+/* TERM=dumb, as in editors and some CI systems, knows no control sequences. */
 bool out_can_draw(int fd)
 {
     const char *term = getenv("TERM");
     return isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
 }
 
+/* https://no-color.org: any value but an empty one means no colors. */
 bool out_colored(void)
 {
     const char *no = getenv("NO_COLOR");
@@ -176,7 +189,8 @@ bool out_colored(void)
 
 /* ---- JSON ---------------------------------------------------------------------- */
 
-/* Copy the string that starts at s[0] == '"'; returns how many bytes it took. */
+/* Copy the string that starts at s[0] == '"', with non-ASCII characters as \u escapes. Returns
+ * how many bytes it took. */
 static size_t copy_json_string(struct buf *out, const char *s, size_t n)
 {
     size_t i = 1;
@@ -205,6 +219,7 @@ static size_t copy_json_string(struct buf *out, const char *s, size_t n)
 
 enum { ONE_LINE = -1 }; /* as depth */
 
+/* Indent two spaces per level. */
 static void put_newline(struct buf *out, int depth)
 {
     if (depth <= ONE_LINE)
@@ -214,7 +229,8 @@ static void put_newline(struct buf *out, int depth)
         buf_puts(out, "  ");
 }
 
-/* depth: 0, or ONE_LINE */
+/* Reformat compact JSON as Python's json.dumps(indent=2) does, or on one line with ", " and ":
+ * ". Only strings need care; brackets outside of them give the depth. depth: 0, or ONE_LINE. */
 static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
 {
     int step = depth == ONE_LINE ? 0 : 1;
@@ -225,10 +241,12 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
             continue;
         }
         i++;
+        /* Blanks between tokens are replaced by our own layout. */
         if (c == ' ' || c == '\n' || c == '\t' || c == '\r')
             continue;
         if (c == '{' || c == '[') {
             buf_putc(out, c);
+            /* Empty objects and lists stay on one line. */
             if (i < n && (s[i] == '}' || s[i] == ']'))
                 buf_putc(out, s[i++]);
             else
@@ -247,6 +265,7 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
     }
 }
 
+/* A failed input gives a failed output, which out_text() reports. */
 static void print_pretty_json(const struct buf *json, int depth)
 {
     struct buf b;
@@ -258,11 +277,13 @@ static void print_pretty_json(const struct buf *json, int depth)
     buf_clear(&b);
 }
 
+/* Indented, for one document. */
 void out_json(const struct buf *json)
 {
     print_pretty_json(json, 0);
 }
 
+/* On one line, for results the official program prints that way. */
 void out_json_line(const struct buf *json)
 {
     print_pretty_json(json, ONE_LINE);

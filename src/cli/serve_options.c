@@ -17,6 +17,7 @@ static const char *const base_dtypes[] = { "stored", "f32", "bf16", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
+/* What is not set here is 0 or NULL from calloc(), which stands for "not given". */
 static void set_defaults(struct serve_options *v)
 {
     v->dtype = "stored";
@@ -54,6 +55,7 @@ static const struct row {
     { "download", 0, OPT_FLAG, NULL,
       "fetch models that are not in the cache from the Hugging Face Hub", AT(download), NULL },
     { "offline", 0, OPT_FLAG, NULL, "never download (the default)", AT(offline), NULL },
+    /* Where and for whom. */
     { "listen", 'l', OPT_STRING, "HOST:PORT",
       "where to listen (default 127.0.0.1:8000; port 0: any free one)", AT(listen), NULL },
     { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", AT(unix_path), NULL },
@@ -67,6 +69,7 @@ static const struct row {
     { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
       AT(no_auth), NULL },
     { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
+    /* Resources of this machine. */
     { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
     { "memory", 0, OPT_STRING, "SIZE",
       "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
@@ -81,6 +84,7 @@ static const struct row {
     { "max-adapters", 0, OPT_INT, "N",
       "most adapters in memory; the others are on disk meanwhile (default: no limit)",
       AT(max_adapters), NULL },
+    /* Sessions, batches and queues. */
     { "session-timeout", 0, OPT_DURATION, "TIME", "end sessions without heartbeat (default 300)",
       AT(session_timeout), NULL },
     { "no-session-timeout", 0, OPT_FLAG, NULL, "never end sessions", AT(no_timeout), NULL },
@@ -104,12 +108,14 @@ static const struct row {
       "pass over a request number that is missing for so long (default 30)", AT(seq_gap), NULL },
     { "train-share", 0, OPT_DOUBLE, "X",
       "share of training while sampling wants time too (default 0.5)", AT(train_share), NULL },
+    /* What is stored. */
     { "autosave", 0, OPT_STRING, "WHEN",
       "write the training state every-step (default), every N steps, or off", AT(autosave), NULL },
     { "no-autosave", 0, OPT_FLAG, NULL, "the same as --autosave off", AT(no_autosave), NULL },
     { "ephemeral-keep", 0, OPT_INT, "N",
       "newest unnamed sampler weights of a model that are kept (default 32)", AT(ephemeral_keep),
       NULL },
+    /* Details of the protocol, for clients that expect them otherwise. */
     { "no-elementwise-loss", 0, OPT_FLAG, NULL,
       "leave elementwise_loss out of the results of passes", AT(no_elementwise), NULL },
     { "bare-checkpoint-ids", 0, OPT_FLAG, NULL, "list checkpoints as 0001, not as weights/0001",
@@ -128,12 +134,14 @@ static const struct row {
     { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)", AT(tls_cert),
       NULL },
     { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", AT(tls_key), NULL },
+    /* The process itself. */
     { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error", AT(log_level),
       levels },
     { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
       AT(daemon), NULL },
     { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", AT(foreground),
       NULL },
+    /* Accepted for command lines written for other servers; these are always on. */
     { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", AT(always), NULL },
     { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
       AT(always), NULL },
@@ -141,6 +149,8 @@ static const struct row {
 
 enum { OPTIONS = ARRAY_LEN(table) };
 
+/* The table has offsets, not pointers, so that it can be constant; pointers into *v are made
+ * here. */
 bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *status)
 {
     struct opt opts[OPTIONS];
@@ -164,6 +174,7 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
 
 /* ---- options to settings --------------------------------------------------------------- */
 
+/* The last part of a path, without slashes at its end: "qwen" for "/models/qwen/". */
 static void make_default_name(const char *dir, char *out, size_t size)
 {
     size_t n = strlen(dir);
@@ -175,7 +186,8 @@ static void make_default_name(const char *dir, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(dir + n - start), start);
 }
 
-/* The directory of a model id: in the cache, or fetched into it when that was asked for. */
+/* The directory of a model id: in the cache, or fetched into it if --download was given. Exit
+ * code 7 for the network, 9 for anything local. */
 static int find_by_id(const struct serve_options *v, const char *id, char out[MODEL_DIR_MAX])
 {
     const char *hint = "It is neither a directory nor a model in the Hugging Face cache.";
@@ -200,6 +212,7 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
     return out_fail(EXIT_IO, NULL, "%s was fetched but is no model directory", id);
 }
 
+/* [NAME=]DIR or [NAME=]ID. A directory wins over an id of the same spelling. */
 static int add_model(struct serve_options *v, size_t i, const char *text)
 {
     const char *equals = strchr(text, '='), *place = equals ? equals + 1 : text;
@@ -220,6 +233,7 @@ static int add_model(struct serve_options *v, size_t i, const char *text)
                           : out_fail(EXIT_USAGE, NULL, "--model %s has an empty name", text);
 }
 
+/* The bundled model is served only if no other was named. */
 static int take_models(struct serve_options *v, struct server_options *o)
 {
     o->models = v->list;
@@ -242,7 +256,7 @@ static int take_models(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* "every-step", "off", or a number of steps. */
+/* "every-step" is 1, "off" is 0, else the number of steps. */
 static bool take_autosave(const char *text, int64_t *out)
 {
     char *end;
@@ -255,7 +269,8 @@ static bool take_autosave(const char *text, int64_t *out)
     return end != text && !*end && n >= 1 && n <= 1000000;
 }
 
-/* "HOST:PORT", "[::1]:PORT", ":PORT", "PORT". */
+/* "HOST:PORT", "[::1]:PORT", ":PORT" or "PORT". The last colon separates, so an IPv6 host needs
+ * brackets. */
 static bool take_address(struct serve_options *v, struct server_options *o)
 {
     const char *colon = strrchr(v->listen, ':'), *port = colon ? colon + 1 : v->listen;
@@ -280,6 +295,7 @@ static bool take_address(struct serve_options *v, struct server_options *o)
     return true;
 }
 
+/* Without $HOME there is no default. */
 static int take_data_dir(struct serve_options *v, struct server_options *o)
 {
     if (!serve_place_data(v->data_dir, v->data))
@@ -288,6 +304,7 @@ static int take_data_dir(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Certificate and key are read here, so that errors come before the weights are loaded. */
 static int take_tls(struct serve_options *v, struct server_options *o)
 {
     tinker_error err = { 0 };
@@ -304,7 +321,7 @@ static int take_tls(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* "4G", or a part of what is free: "50%". */
+/* "4G", or a part of the free memory: "50%". */
 static bool take_memory(const char *text, struct server_options *o)
 {
     char *end;
@@ -319,6 +336,7 @@ static bool take_memory(const char *text, struct server_options *o)
     return ok;
 }
 
+/* Settings of the compute engine. 0 threads: one per core; 0 context: the model's limit. */
 static int take_engine(struct serve_options *v, struct server_options *o)
 {
     o->engine.threads = (int)v->threads;
@@ -333,6 +351,7 @@ static int take_engine(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Who may connect, where, and what they may do. */
 static int take_access(struct serve_options *v, struct server_options *o)
 {
     if (v->listen && !take_address(v, o))
@@ -380,6 +399,7 @@ static const struct {
     { "default-lora-seed", AT(seed), -1, INT64_MAX },
 };
 
+/* Each value is copied out of *v by its offset; all of them are int64_t. */
 static int check_numbers(const struct serve_options *v)
 {
     for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
@@ -393,7 +413,7 @@ static int check_numbers(const struct serve_options *v)
     return EXIT_OK;
 }
 
-/* What is kept, for how long, and how much at once. */
+/* What is kept, for how long, and how much at once. Times are seconds but for seq_gap_ms. */
 static int take_limits(struct serve_options *v, struct server_options *o)
 {
     const char *autosave = v->no_autosave ? "off" : v->autosave;
@@ -418,6 +438,7 @@ static int take_limits(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Deviations from what the service does, one option each. */
 static int take_behavior(struct serve_options *v, struct server_options *o)
 {
     o->has_default_lora_seed = v->seed >= 0;
@@ -430,6 +451,7 @@ static int take_behavior(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Cheap checks first: models come last, because --download may take hours. */
 int serve_options_take(struct serve_options *v, struct server_options *o)
 {
     static int (*const parts[])(struct serve_options *, struct server_options *) = {

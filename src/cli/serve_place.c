@@ -16,6 +16,7 @@
 
 enum { INFO_MAX = 1 << 16 };
 
+/* --data-dir, else $XDG_DATA_HOME/tinker, else ~/.local/share/tinker. */
 bool serve_place_data(const char *given, char out[SERVE_PLACE_MAX])
 {
     const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -30,12 +31,14 @@ bool serve_place_data(const char *given, char out[SERVE_PLACE_MAX])
     return true;
 }
 
+/* Path of a file in the data directory. */
 static void name_data_file(const char *data, const char *name, char out[SERVE_PLACE_MAX + 32])
 {
     snprintf(out, SERVE_PLACE_MAX + 32, "%s/%s", data, name);
 }
 
-/* Whole or not at all, but not worth a wait for the disk: it dies with the process. */
+/* Written whole or not at all, by rename(). No fsync(): the file describes a process and is
+ * worthless after a crash. */
 static tinker_status write_without_sync(const char *path, const char *p, size_t n,
                                         tinker_error *err)
 {
@@ -48,6 +51,7 @@ static tinker_status write_without_sync(const char *path, const char *p, size_t 
     return ok && rename(temporary, path) == 0 ? TINKER_OK : err_errno(err, "write", path);
 }
 
+/* {"pid":N,"port":N,"url":"...","path_prefix":"..."} */
 tinker_status serve_place_write(const char *data, const struct serve_info *info, tinker_error *err)
 {
     char path[SERVE_PLACE_MAX + 32];
@@ -78,6 +82,7 @@ void serve_place_remove(const char *data)
     unlink(path);
 }
 
+/* Values that are too long are cut; the URL then leads nowhere. */
 static void read_string_member(struct json_reader *r, char *out, size_t size)
 {
     char *text = NULL;
@@ -85,6 +90,7 @@ static void read_string_member(struct json_reader *r, char *out, size_t size)
         snprintf(out, size, "%s", text);
 }
 
+/* pid > 1: `serve stop` sends a signal to it, and 0, 1 and negative numbers are not a server. */
 bool serve_place_read(const char *data, struct serve_info *info)
 {
     char path[SERVE_PLACE_MAX + 32], *text;
@@ -111,12 +117,15 @@ bool serve_place_read(const char *data, struct serve_info *info)
         else
             json_skip(&r);
     }
+    /* A file that is broken or half written counts as none. */
     bool ok = json_end(&r) && info->pid > 1 && info->url[0];
     arena_clear(&arena);
     free(text);
     return ok;
 }
 
+/* The server holds an exclusive flock() on "lock" while it runs; a shared one that is refused
+ * tells so without disturbing it. */
 bool serve_place_busy(const char *data)
 {
     char path[SERVE_PLACE_MAX + 32];

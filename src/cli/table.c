@@ -23,6 +23,7 @@ static const struct box ascii = {
 static const char BOLD[] = "\033[1m", ITALIC[] = "\033[3m", CYAN[] = "\033[96m",
                   PLAIN[] = "\033[0m";
 
+/* State while one table is drawn. The arrays belong to table_put(). */
 struct drawing {
     struct buf *out;
     const struct table *t;
@@ -34,7 +35,8 @@ struct drawing {
 
 /* ---- texts -------------------------------------------------------------------------- */
 
-/* Columns on a terminal; code points, which is right for all that we print. */
+/* Columns on a terminal: code points. Bytes 10xxxxxx continue a UTF-8 sequence and do not
+ * count. Wide characters would need more, but names and ids here have none. */
 static size_t measure_text(const char *s)
 {
     size_t width = 0;
@@ -67,13 +69,14 @@ static size_t measure_longest_part(const char *s, const char *separators)
     return longest;
 }
 
+/* A column that is at least this wide breaks only between words. */
 static size_t measure_longest_word(const char *s)
 {
     return measure_longest_part(s, " \n");
 }
 
-/* Bytes of s for one line of this width, ending before a blank if there is one, or where its
- * line ends; *used counts the blank, too. */
+/* Bytes of s for one line of this width: up to its newline, or to the last blank that fits, or
+ * cut inside a word that is too long. *used counts the blank or newline, too. */
 static size_t take_line(const char *s, size_t width, size_t *used)
 {
     size_t n = measure_prefix(s, width), end = n;
@@ -93,11 +96,14 @@ static size_t take_line(const char *s, size_t width, size_t *used)
 
 /* ---- widths ------------------------------------------------------------------------- */
 
+/* The width that each column needs without any wrapping. The first column has one line,
+ * whatever is in it; others count their longest line. */
 static void measure_columns(const struct table *t, size_t *widths)
 {
     for (size_t i = 0; i < t->n_columns; i++)
         widths[i] = measure_text(t->columns[i]);
     for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
+        /* Cells are stored row by row. */
         size_t column = i % t->n_columns, width = column == 0
                                                       ? measure_text(t->rows[i])
                                                       : measure_longest_part(t->rows[i], "\n");
@@ -106,6 +112,7 @@ static void measure_columns(const struct table *t, size_t *widths)
     }
 }
 
+/* n + 1 bars, and a blank on both sides of each cell. */
 static size_t sum_widths(const struct table *t, const size_t *widths)
 {
     size_t total = t->n_columns + 1;
@@ -114,7 +121,8 @@ static size_t sum_widths(const struct table *t, const size_t *widths)
     return total;
 }
 
-/* How narrow column i may become in this round; 0: not at all. */
+/* How narrow column i may become; 0: not at all. Round 0: other columns down to their longest
+ * word, but no paths; round 1: all but the first down to NARROW; round 2: the first, too. */
 static size_t find_least_width(const struct table *t, size_t i, int round)
 {
     size_t least = measure_longest_word(t->columns[i]);
@@ -142,8 +150,8 @@ static size_t find_widest(const struct table *t, const size_t *widths, const siz
     return widest;
 }
 
-/* Take from the widest that may shrink, column by column, until the table fits.  `least` has
- * room for a number per column. */
+/* Take one column of the terminal at a time from the widest that may shrink, until the table
+ * fits or no round helps. `least` has room for a number per column. */
 static void fit_columns(const struct table *t, size_t *widths, size_t *least, size_t width)
 {
     size_t total = sum_widths(t, widths), widest;
@@ -159,13 +167,15 @@ static void fit_columns(const struct table *t, size_t *widths, size_t *least, si
 
 /* ---- drawing ------------------------------------------------------------------------ */
 
+/* s, n times. */
 static void put_times(struct buf *out, const char *s, size_t n)
 {
     while (n--)
         buf_puts(out, s);
 }
 
-/* Bytes of the control character that s begins with, one of C1 has two in UTF-8; 0: none. */
+/* Bytes of the control character that s begins with: one for C0 and DEL, two for C1 in UTF-8
+ * (C2 80 to C2 9F); 0: none. */
 static size_t control_length(const char *s, size_t n)
 {
     unsigned char c = (unsigned char)s[0], next = n > 1 ? (unsigned char)s[1] : 0;
@@ -174,6 +184,8 @@ static size_t control_length(const char *s, size_t n)
     return c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
 }
 
+/* Control characters become "?": texts come from the service and must not steer the terminal.
+ * Color sequences are only ours. */
 static void put_colored(const struct drawing *d, const char *color, const char *s, size_t n)
 {
     bool colored = d->color && *color && n > 0;
@@ -187,6 +199,7 @@ static void put_colored(const struct drawing *d, const char *color, const char *
         buf_puts(d->out, PLAIN);
 }
 
+/* A horizontal line; part: left end, fill, crossing, right end. */
 static void put_rule(const struct drawing *d, const char *const part[4])
 {
     buf_puts(d->out, part[0]);
@@ -197,7 +210,8 @@ static void put_rule(const struct drawing *d, const char *const part[4])
     buf_putc(d->out, '\n');
 }
 
-/* The next line of cell i, padded; the first column has one line only. */
+/* The next line of cell i, padded with blanks. The first column is cut with an ellipsis instead
+ * of being wrapped, so that ids stay on the line of their row. */
 static void put_cell(const struct drawing *d, size_t i, const char *color)
 {
     const char *s = d->rest[i];
@@ -219,6 +233,7 @@ static void put_cell(const struct drawing *d, size_t i, const char *color)
     put_times(d->out, " ", width - shown);
 }
 
+/* As many lines as the cell with the most lines needs. */
 static void put_row(const struct drawing *d, const char *bar, const char *const *cells, bool head)
 {
     memcpy(d->rest, cells, d->t->n_columns * sizeof(*cells));
@@ -237,6 +252,7 @@ static void put_row(const struct drawing *d, const char *bar, const char *const 
     } while (more);
 }
 
+/* Title, head and body between rules. */
 static void put_table(const struct drawing *d)
 {
     /* The title is centered over the table. */
@@ -252,7 +268,7 @@ static void put_table(const struct drawing *d)
     put_rule(d, d->box->bottom);
 }
 
-/* "Head: text", and what else the text has of lines below it. */
+/* "Head: text", further lines of the text indented below it. */
 static void put_entry(const struct drawing *d, size_t column, const char *text)
 {
     const char *separator = ": ";
@@ -268,6 +284,7 @@ static void put_entry(const struct drawing *d, size_t column, const char *text)
     } while (*text);
 }
 
+/* The fallback for narrow terminals: an entry per cell, a blank line between rows. */
 static void put_list(const struct drawing *d)
 {
     size_t n = d->t->n_columns;
@@ -280,8 +297,10 @@ static void put_list(const struct drawing *d)
     }
 }
 
+/* Width 0, a pipe, never wraps or cuts. If the narrowest layout is still too wide, print a list. */
 void table_put(struct buf *out, const struct table *t, const struct table_style *style)
 {
+    /* One allocation for the widths and the scratch numbers of fit_columns(). */
     struct drawing d = { .out = out,
                          .t = t,
                          .box = style->utf8 ? &heavy : &ascii,
@@ -304,6 +323,8 @@ void table_put(struct buf *out, const struct table *t, const struct table_style 
 
 /* ---- the style of stdout -------------------------------------------------------------- */
 
+/* The first variable that is set decides, as in setlocale(); that function itself is not used,
+ * because it would change how numbers are read and printed. */
 static bool locale_is_utf8(void)
 {
     const char *lang = getenv("LC_ALL");
