@@ -355,7 +355,7 @@ int api_fail(const tinker_error *err, const tinker_future *f)
     case TINKER_EPROTOCOL:
         return fail_with_details(err, EXIT_FAILED,
                                  "Is TINKER_BASE_URL the address of a Tinker service?",
-                                 "The answer makes no sense", text);
+                                 "The server sent an invalid response", text);
     default:
         return fail_with_details(err, EXIT_FAILED, NULL, "API error occurred", text);
     }

@@ -45,7 +45,7 @@ int cmd_checkpoint_publish(int argc, char **argv)
                                   &strict, NULL } };
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = { "checkpoint publish",
-                                   "Let everybody read a checkpoint.",
+                                   "Make a checkpoint public.",
                                    opts,
                                    1,
                                    args,
@@ -63,7 +63,7 @@ int cmd_checkpoint_unpublish(int argc, char **argv)
                                   &strict, NULL } };
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = { "checkpoint unpublish",
-                                   "Keep a checkpoint to yourself again.",
+                                   "Make a checkpoint private again.",
                                    opts,
                                    1,
                                    args,
@@ -87,7 +87,7 @@ int cmd_checkpoint_set_ttl(int argc, char **argv)
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = {
         "checkpoint set-ttl",
-        "Let a checkpoint expire, or not.",
+        "Set or remove the expiration of a checkpoint.",
         opts,
         2,
         args,

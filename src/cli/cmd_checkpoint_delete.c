@@ -330,7 +330,8 @@ static bool check_delete_request(const struct opt_spec *spec, struct request *r,
         out_fail(EXIT_USAGE, "Use weights, sampler_weights or external_weights.",
                  "Invalid checkpoint type: %s", r->type);
     else if (!globals.yes && !r->dry_run && !isatty(STDIN_FILENO))
-        opt_usage_error(spec, "Nobody can be asked: standard input is no terminal. Pass --yes.");
+        opt_usage_error(
+            spec, "Cannot ask for confirmation: standard input is not a terminal. Pass --yes.");
     else
         *status = EXIT_OK;
     if (*status != EXIT_OK || !read_date(r->before, &r->before_us, status) ||
@@ -357,7 +358,7 @@ int cmd_checkpoint_delete(int argc, char **argv)
     };
     const struct opt_arg args[] = { { "CHECKPOINT_PATHS", NULL, true, &r.paths } };
     const struct opt_spec spec = { "checkpoint delete",
-                                   "Delete checkpoints for good.",
+                                   "Permanently delete checkpoints.",
                                    opts,
                                    ARRAY_LEN(opts),
                                    args,

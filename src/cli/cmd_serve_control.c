@@ -234,7 +234,7 @@ int cmd_serve_logs(int argc, char **argv)
     FILE *f = fopen(path, "r");
     if (!f)
         return out_fail(EXIT_NOT_FOUND, "Only a server started with --daemon writes one.",
-                        "no log %s", path);
+                        "there is no log file %s", path);
     for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
         fwrite(piece, 1, n, stdout);
     fclose(f);

@@ -159,7 +159,7 @@ int cmd_session_info(int argc, char **argv)
                                   "owned, or accessible: those of others too", &scope, scopes } };
     const struct opt_arg args[] = { { "SESSION_ID", &id, false, NULL } };
     const struct opt_spec spec = { "session info",
-                                   "Show what a session has made.",
+                                   "Show the training runs and samplers of a session.",
                                    opts,
                                    1,
                                    args,

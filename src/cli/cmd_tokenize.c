@@ -152,8 +152,7 @@ int cmd_tokenize(int argc, char **argv)
         { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
           &r.model, NULL },
         { "file", 0, OPT_STRING, "F", "read the text from this file", &r.file, NULL },
-        { "special", 0, OPT_FLAG, NULL, "special tokens in the text count as such", &r.special,
-          NULL },
+        { "special", 0, OPT_FLAG, NULL, "parse special tokens in the text", &r.special, NULL },
         { "count", 0, OPT_FLAG, NULL, "print only how many tokens there are", &r.count, NULL },
         { "pieces", 0, OPT_FLAG, NULL, "print a table of id, bytes and piece", &r.pieces, NULL },
     };

@@ -16,14 +16,14 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
-    { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete, false },
+    { "checkpoint delete", "Permanently delete checkpoints", cmd_checkpoint_delete, false },
     { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download, true },
     { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info, true },
     { "checkpoint list", "List checkpoints", cmd_checkpoint_list, true },
-    { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish, false },
-    { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl, false },
-    { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish,
+    { "checkpoint publish", "Make a checkpoint public", cmd_checkpoint_publish, false },
+    { "checkpoint set-ttl", "Set or remove the expiration of a checkpoint", cmd_checkpoint_set_ttl,
       false },
+    { "checkpoint unpublish", "Make a checkpoint private again", cmd_checkpoint_unpublish, false },
     { "completion", "Print a script for the completion of a shell", cmd_completion, false },
     { "detokenize", "Turn token ids into text", cmd_detokenize, false },
     { "render", "Show a conversation as tokens", cmd_render, false },
@@ -34,7 +34,7 @@ static const struct command table[] = {
     { "serve logs", "Print the log of a server in the background", cmd_serve_logs, false },
     { "serve status", "Show the local server", cmd_serve_status, false },
     { "serve stop", "Stop the local server", cmd_serve_stop, false },
-    { "session info", "Show what a session has made", cmd_session_info, true },
+    { "session info", "Show the training runs and samplers of a session", cmd_session_info, true },
     { "session list", "List sessions", cmd_session_list, true },
     { "tokenize", "Turn text into token ids", cmd_tokenize, false },
     { "version", "Show version information", cmd_version, false },

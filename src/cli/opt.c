@@ -34,8 +34,8 @@ static const struct opt global_opts[] = {
       NULL },
     { "time-format", 0, OPT_CHOICE, "FORM", "relative, rfc3339 or unix", &globals.time_format,
       time_formats },
-    { "quiet", 'q', OPT_FLAG, NULL, "say less on stderr", &globals.quiet, NULL },
-    { "verbose", 'v', OPT_COUNT, NULL, "say more on stderr; repeat for more", &globals.verbose,
+    { "quiet", 'q', OPT_FLAG, NULL, "print only errors on stderr", &globals.quiet, NULL },
+    { "verbose", 'v', OPT_COUNT, NULL, "print more on stderr; repeat for more", &globals.verbose,
       NULL },
     { "yes", 'y', OPT_FLAG, NULL, "answer every question with yes", &globals.yes, NULL },
     { "no-color", 0, OPT_FLAG, NULL, "plain text only", &globals.no_color, NULL },
@@ -183,7 +183,7 @@ static void print_option(const struct opt *o)
     print_entry(beside ? left : "", o->help);
 }
 
-/* Options of the command first, then the global ones. The man pages are made from this text. */
+/* Options of the command first, then the global ones. The man pages in docs/man say the same at length. */
 static void print_help(const struct opt_spec *spec)
 {
     print_usage_line(stdout, spec);
@@ -195,7 +195,7 @@ static void print_help(const struct opt_spec *spec)
     printf("\nGlobal options:\n");
     for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
         print_option(&global_opts[i]);
-    print_entry("-h, --help", "this text");
+    print_entry("-h, --help", "show this help");
     if (spec->example)
         printf("\nExample:\n  %s\n", spec->example);
 }
