@@ -81,7 +81,7 @@ static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, 
         tinker_error err;
         int64_t left = want - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
-        /* Pages follow each other by offset; the service has no cursor token. */
+        /* Pages follow each other by offset. */
         page.offset = r->offset + (int64_t)*shown;
         n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, r->offset,
                       shown, total, status);

@@ -211,8 +211,7 @@ static tinker_status run_template(const struct job *j, const tinker_message *m, 
     return status;
 }
 
-/* Compare token by token. The text of the template is encoded with special tokens recognized,
- * as the service would do it. */
+/* Compare token by token. The text of the template is encoded with special tokens recognized. */
 static int compare_with_template(const struct job *j, const tinker_conversation *c,
                                  const struct tokens *t)
 {

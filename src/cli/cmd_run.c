@@ -57,6 +57,7 @@ static void put_checkpoint_cell(struct listing *l, const tinker_training_run *r)
     listing_cell(l, r->last_checkpoint ? r->last_checkpoint->id : "None");
 }
 
+/* When the last training checkpoint was made; N/A if there is none. */
 static void put_checkpoint_time_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
@@ -138,6 +139,7 @@ static bool read_columns(const struct opt_spec *spec, const char *list, struct c
 
 /* ---- run list --------------------------------------------------------------------------- */
 
+/* The options as given. limit 0: all; columns NULL: the usual five. */
 struct list_request {
     int64_t limit, offset;
     const char *columns, *scope, *project;

@@ -18,6 +18,7 @@ static tinker_scope parse_scope(const char *name)
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
 }
 
+/* The options as given. limit 0: all. */
 struct list_request {
     int64_t limit, offset;
     const char *scope;
@@ -152,6 +153,7 @@ static int show_session(const char *id, const tinker_session *s)
     return listing_print_one(&l, title);
 }
 
+/* The JSON has session_id, training_run_ids and sampler_ids; empty lists are []. */
 int cmd_session_info(int argc, char **argv)
 {
     const char *id = NULL, *scope = scopes[0];

@@ -20,6 +20,7 @@ void listing_init(struct listing *l, const char *const *columns, size_t n_column
     buf_init(&l->objects, MAX_OBJECTS);
 }
 
+/* Only for a listing that is not printed: printing frees it. */
 void listing_clear(struct listing *l)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -175,6 +176,7 @@ bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
     return false;
 }
 
+/* One cell per line, without head, for other programs to read. */
 int listing_print_lines(struct listing *l)
 {
     for (size_t i = 0; !is_incomplete(l) && i < l->n; i++)
