@@ -18,20 +18,16 @@ static const char *const columns[] = { "Checkpoint ID", "Type",    "Size", "Publ
                                        "Created",       "Expires", "Path" };
 static const char *const path_column[] = { "Path" }; /* for --ids: what other commands take */
 
+/* The options as given. limit 0: all. */
 struct list_request {
     const char *run_id;
     int64_t limit, offset;
     bool ids;
 };
 
-/* How many a service has from the offset on, of which `shown` are here. */
-static size_t count_all(const tinker_cursor *cursor, int64_t offset, size_t shown)
-{
-    int64_t behind = cursor ? cursor->total_count - offset : 0;
-    return behind > (int64_t)shown ? (size_t)behind : shown;
-}
-
-static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
+/* One row, and its JSON object unless only paths are printed. The order of the cells is that of
+ * `columns`. */
+static void put_checkpoint_row(struct listing *l, const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
     if (l->columns == path_column) {
@@ -49,7 +45,8 @@ static void put_checkpoint(struct listing *l, const tinker_checkpoint *c)
     listing_object_end(l);
 }
 
-/* One answer into the listing; how many it had, or -1. */
+/* Append one answer to the listing. Returns how many checkpoints it had, or -1 after the error
+ * was printed. *total grows beyond *shown only if the service has a cursor. */
 static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l, int64_t offset,
                          size_t *shown, size_t *total, int *status)
 {
@@ -58,16 +55,20 @@ static int64_t take_page(tinker_future *f, tinker_error *err, struct listing *l,
         return -1;
     const tinker_checkpoints *page = tinker_future_checkpoints(f);
     for (size_t i = 0; i < page->n; i++)
-        put_checkpoint(l, tinker_checkpoint_at(page, i));
+        put_checkpoint_row(l, tinker_checkpoint_at(page, i));
     int64_t n = (int64_t)page->n;
     *shown += page->n;
-    *total = count_all(page->cursor, offset, *shown);
+    /* total_count is of the whole list; what was skipped by --offset does not count as "more". */
+    int64_t behind = page->cursor ? page->cursor->total_count - offset : 0;
+    *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
     tinker_future_free(f);
     return n;
 }
 
-static bool fetch_all(struct api *a, const struct list_request *r, struct listing *l, size_t *shown,
-                      size_t *total, int *status)
+/* Page by page until the limit, a short page, or the total is reached: any of the three ends
+ * the loop, so a service with a wrong total cannot keep it running. */
+static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, struct listing *l,
+                                   size_t *shown, size_t *total, int *status)
 {
     tinker_page page = TINKER_PAGE_INIT;
     struct progress bar;
@@ -80,6 +81,7 @@ static bool fetch_all(struct api *a, const struct list_request *r, struct listin
         tinker_error err;
         int64_t left = want - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
+        /* Pages follow each other by offset. */
         page.offset = r->offset + (int64_t)*shown;
         n = take_page(tinker_rest_list_user_checkpoints(a->rest, &page, &err), &err, l, r->offset,
                       shown, total, status);
@@ -91,7 +93,9 @@ static bool fetch_all(struct api *a, const struct list_request *r, struct listin
     return true;
 }
 
-static int print_list(struct listing *l, const char *run_id, size_t shown, size_t total)
+/* The JSON document begins {"run_id":...,"checkpoints":[ for one run and {"checkpoints":[ for
+ * all; listing_print() closes it. */
+static int print_checkpoint_list(struct listing *l, const char *run_id, size_t shown, size_t total)
 {
     struct buf title, head;
     struct json_writer w;
@@ -115,6 +119,8 @@ static int print_list(struct listing *l, const char *run_id, size_t shown, size_
     return status;
 }
 
+/* The endpoint for one run has no pages: it returns everything, so --limit and --offset do not
+ * apply to it. */
 static int list_checkpoints(struct api *a, const struct list_request *r)
 {
     struct listing l;
@@ -128,14 +134,16 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
                        &total, &status) >= 0;
         total = shown; /* it is all of them, whatever a cursor says */
     } else {
-        ok = fetch_all(a, r, &l, &shown, &total, &status);
+        ok = fetch_user_checkpoints(a, r, &l, &shown, &total, &status);
     }
     if (ok)
-        return r->ids ? listing_print_lines(&l) : print_list(&l, r->run_id, shown, total);
+        return r->ids ? listing_print_lines(&l)
+                      : print_checkpoint_list(&l, r->run_id, shown, total);
     listing_clear(&l);
     return status;
 }
 
+/* Newest first, which is the order of the service. */
 int cmd_checkpoint_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20 };
@@ -169,6 +177,8 @@ int cmd_checkpoint_list(int argc, char **argv)
 
 /* ---- checkpoint info ---------------------------------------------------------------------- */
 
+/* `checkpoint info` for people and as JSON. Size -1 means unknown and has no row; in JSON it is
+ * null. */
 static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info *info)
 {
     struct listing l;
@@ -182,6 +192,7 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
     rows_property(&l, "Public", c->is_public ? "Yes" : "No");
     rows_property(&l, "Created", fmt_cell_time(c->time_us, "N/A", text));
     rows_property(&l, "Expires", fmt_cell_time(c->expires_us, "Never", text));
+    /* tinker://RUN_ID/KIND/NAME: the run is the first part. */
     const char *run = c->path + strlen("tinker://");
     listing_cell(&l, "Training Run ID");
     listing_cellf(&l, "%.*s", (int)strcspn(run, "/"), run);
@@ -203,16 +214,8 @@ static int show_checkpoint(const tinker_checkpoint *c, const tinker_weights_info
     return listing_print_one(&l, title);
 }
 
-static const tinker_checkpoint *find_path(const tinker_checkpoints *all, const char *path)
-{
-    for (size_t i = 0; i < all->n; i++)
-        if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
-            return tinker_checkpoint_at(all, i);
-    return NULL;
-}
-
 /* Somebody else's public checkpoint is in no list of ours: what its path and its weights say. */
-static int show_foreign(const char *path, const tinker_weights_info *info)
+static int show_foreign_checkpoint(const char *path, const tinker_weights_info *info)
 {
     tinker_checkpoint_path parts = { .kind = TINKER_CHECKPOINT_UNKNOWN };
     tinker_checkpoint_path_parse(path, &parts, NULL); /* the caller has checked it */
@@ -227,7 +230,8 @@ static int show_foreign(const char *path, const tinker_weights_info *info)
     return show_checkpoint(&c, info);
 }
 
-/* What is told of a checkpoint, c, or of one that is in no list of ours, NULL. */
+/* Ask for the weights of a path. c is the checkpoint in the user's own list, or NULL if it is
+ * somebody else's. */
 static int show_weights(struct api *a, const char *path, const tinker_checkpoint *c)
 {
     tinker_error err;
@@ -235,7 +239,7 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
     tinker_future *f = tinker_rest_get_weights_info(a->rest, path, &err);
     if (f && api_await(f, &err) == TINKER_OK)
         status = c ? show_checkpoint(c, tinker_future_weights_info(f))
-                   : show_foreign(path, tinker_future_weights_info(f));
+                   : show_foreign_checkpoint(path, tinker_future_weights_info(f));
     else if (err.http_status == 404)
         status = out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     else
@@ -244,13 +248,20 @@ static int show_weights(struct api *a, const char *path, const tinker_checkpoint
     return status;
 }
 
-static int show_info(struct api *a, const char *path, const char *run)
+/* The list of the run has times and size, the weights endpoint has the rank: both are needed. A
+ * run that is not ours answers 403 or 404, and a public checkpoint of it can still be described
+ * from its weights. */
+static int show_checkpoint_info(struct api *a, const char *path, const char *run)
 {
     tinker_error err;
     int status;
     tinker_future *f = tinker_rest_list_checkpoints(a->rest, run, &err);
     if (f && api_await(f, &err) == TINKER_OK) {
-        const tinker_checkpoint *c = find_path(tinker_future_checkpoints(f), path);
+        const tinker_checkpoints *all = tinker_future_checkpoints(f);
+        const tinker_checkpoint *c = NULL;
+        for (size_t i = 0; !c && i < all->n; i++)
+            if (strcmp(tinker_checkpoint_at(all, i)->path, path) == 0)
+                c = tinker_checkpoint_at(all, i);
         status = c ? show_weights(a, path, c)
                    : out_fail(EXIT_NOT_FOUND, NULL, "Checkpoint not found: %s", path);
     } else if (err.http_status == 403 || err.http_status == 404) {
@@ -279,7 +290,7 @@ int cmd_checkpoint_info(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(path, &parts, &status) ||
         !api_open(&a, &status))
         return status;
-    status = show_info(&a, path, parts.training_run);
+    status = show_checkpoint_info(&a, path, parts.training_run);
     api_close(&a);
     return status;
 }

@@ -11,6 +11,8 @@ enum { CONFLICT = 409 };
 
 typedef tinker_future *visibility_call(tinker_rest *r, const char *path, tinker_error *err);
 
+/* Publish and unpublish differ only in the call. path and strict point into the caller's option
+ * table, which opt_parse() fills here. 409 means that the checkpoint already is as wanted. */
 static int set_visibility(const struct opt_spec *spec, int argc, char **argv, const char **path,
                           const bool *strict, visibility_call *call, const char *done)
 {
@@ -43,7 +45,7 @@ int cmd_checkpoint_publish(int argc, char **argv)
                                   &strict, NULL } };
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = { "checkpoint publish",
-                                   "Let everybody read a checkpoint.",
+                                   "Make a checkpoint public.",
                                    opts,
                                    1,
                                    args,
@@ -61,7 +63,7 @@ int cmd_checkpoint_unpublish(int argc, char **argv)
                                   &strict, NULL } };
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = { "checkpoint unpublish",
-                                   "Keep a checkpoint to yourself again.",
+                                   "Make a checkpoint private again.",
                                    opts,
                                    1,
                                    args,
@@ -71,6 +73,8 @@ int cmd_checkpoint_unpublish(int argc, char **argv)
                           "Unpublished");
 }
 
+/* The texts of the two usage errors are those of the official program; its --ttl takes seconds
+ * only, ours also 12h or 7d. */
 int cmd_checkpoint_set_ttl(int argc, char **argv)
 {
     const char *path = NULL;
@@ -83,7 +87,7 @@ int cmd_checkpoint_set_ttl(int argc, char **argv)
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
     const struct opt_spec spec = {
         "checkpoint set-ttl",
-        "Let a checkpoint expire, or not.",
+        "Set or remove the expiration of a checkpoint.",
         opts,
         2,
         args,
@@ -104,6 +108,7 @@ int cmd_checkpoint_set_ttl(int argc, char **argv)
         return opt_usage_error(&spec, "Invalid value for '--ttl': must be more than 0.");
     if (!api_check_path(path, &status) || !api_open(&a, &status))
         return status;
+    /* 0 stands for "never" in the call, which is why --ttl 0 was refused above. */
     status = api_done(tinker_rest_set_checkpoint_ttl(a.rest, path, forget ? 0 : ttl, &err), &err);
     api_close(&a);
     return status;

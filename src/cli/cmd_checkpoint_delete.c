@@ -19,6 +19,7 @@
 
 enum { REASON = 512, MAX_CONCURRENCY = 64, MAX_REPORT = 1 << 30 };
 
+/* The options as given; before_us and after_us are valid only if the text is set. */
 struct request {
     struct opt_words paths;
     const char *run_id, *type, *before, *after;
@@ -38,7 +39,7 @@ struct plan {
     struct buf text; /* what the user is asked about */
 };
 
-static void plan_clear(struct plan *p)
+static void clear_plan(struct plan *p)
 {
     for (size_t i = 0; i < p->n; i++)
         free(p->items[i].path);
@@ -46,7 +47,8 @@ static void plan_clear(struct plan *p)
     buf_clear(&p->text);
 }
 
-static bool plan_add(struct plan *p, const char *path)
+/* The path is copied: the answer it comes from is freed before the deletion. */
+static bool add_to_plan(struct plan *p, const char *path)
 {
     struct item *items = realloc(p->items, (p->n + 1) * sizeof(*items));
     if (!items)
@@ -58,8 +60,9 @@ static bool plan_add(struct plan *p, const char *path)
 
 /* ---- what to delete ------------------------------------------------------------------- */
 
-/* A tinker_checkpoint_kind, -1: any, -2: no such type. */
-static int wanted_type(const char *type)
+/* Returns a tinker_checkpoint_kind, -1 for any, -2 for an unknown type. Accepted are the path
+ * segments and the short names that the service uses ("training", "sampler"). */
+static int parse_type_filter(const char *type)
 {
     static const char *const segments[] = { "weights", "sampler_weights", "external_weights" };
     tinker_checkpoint_kind kind;
@@ -71,9 +74,10 @@ static int wanted_type(const char *type)
     return tinker_checkpoint_kind_parse(type, &kind, NULL) == TINKER_OK ? (int)kind : -2;
 }
 
-static bool matches(const struct request *r, const tinker_checkpoint *c)
+/* The limits are exclusive on both sides. */
+static bool matches_filters(const struct request *r, const tinker_checkpoint *c)
 {
-    int type = wanted_type(r->type);
+    int type = parse_type_filter(r->type);
     if (type >= 0 && (int)c->kind != type)
         return false;
     if (r->before && !(c->time_us < r->before_us))
@@ -81,7 +85,10 @@ static bool matches(const struct request *r, const tinker_checkpoint *c)
     return !r->after || c->time_us > r->after_us;
 }
 
-static bool plan_run(struct api *a, const struct request *r, struct plan *p, int *status)
+/* List the run and keep what the filters match. The text for the confirmation is built on the
+ * way, with size and age, so that nothing is asked twice. */
+static bool plan_run_checkpoints(struct api *a, const struct request *r, struct plan *p,
+                                 int *status)
 {
     tinker_error err;
     char size[FMT_TEXT], when[FMT_TEXT];
@@ -94,9 +101,9 @@ static bool plan_run(struct api *a, const struct request *r, struct plan *p, int
     const tinker_checkpoints *all = tinker_future_checkpoints(f);
     for (size_t i = 0; ok && i < all->n; i++) {
         const tinker_checkpoint *c = tinker_checkpoint_at(all, i);
-        if (!matches(r, c))
+        if (!matches_filters(r, c))
             continue;
-        ok = plan_add(p, c->path);
+        ok = add_to_plan(p, c->path);
         total += c->size_bytes > 0 ? c->size_bytes : 0;
         buf_printf(&p->text, "  - %s (%s, created %s)\n", c->path, fmt_size(c->size_bytes, size),
                    fmt_cell_time(c->time_us, "N/A", when));
@@ -108,10 +115,12 @@ static bool plan_run(struct api *a, const struct request *r, struct plan *p, int
     return ok;
 }
 
-static bool plan_paths(const struct request *r, struct plan *p, int *status)
+/* Paths of the command line are taken as they are, without asking the service about them; one
+ * that does not exist fails at its own deletion. */
+static bool plan_given_paths(const struct request *r, struct plan *p, int *status)
 {
     for (size_t i = 0; i < r->paths.n; i++) {
-        if (!plan_add(p, r->paths.items[i])) {
+        if (!add_to_plan(p, r->paths.items[i])) {
             *status = out_fail(EXIT_FAILED, NULL, "out of memory");
             return false;
         }
@@ -123,16 +132,18 @@ static bool plan_paths(const struct request *r, struct plan *p, int *status)
 
 /* ---- asking ----------------------------------------------------------------------------- */
 
-/* stdout, or stderr when stdout is to hold JSON alone. */
-static FILE *talk(void)
+/* stdout as in the official program, but stderr when stdout is to hold JSON alone. */
+static FILE *choose_talk_stream(void)
 {
     return globals.json ? stderr : stdout;
 }
 
-static bool confirmed(const struct plan *p)
+/* Anything but y, yes, n, no or an empty line is asked again. The end of the input counts as
+ * no: nothing is deleted by accident. */
+static bool ask_to_confirm(const struct plan *p)
 {
     char line[64];
-    FILE *f = talk();
+    FILE *f = choose_talk_stream();
     fprintf(f, "Will delete %zu checkpoint(s):\n%s", p->n, p->text.data ? p->text.data : "");
     fprintf(f, "WARNING: This action is permanent and cannot be undone.\n");
     for (;;) {
@@ -153,7 +164,8 @@ static bool confirmed(const struct plan *p)
 
 /* ---- deleting --------------------------------------------------------------------------- */
 
-static void settle(struct item *item, tinker_future *f, tinker_error *err)
+/* A failed deletion is recorded and the others go on. */
+static void await_deletion(struct item *item, tinker_future *f, tinker_error *err)
 {
     if (!f || api_await(f, err) != TINKER_OK) {
         item->failed = true;
@@ -162,7 +174,9 @@ static void settle(struct item *item, tinker_future *f, tinker_error *err)
     tinker_future_free(f);
 }
 
-/* A window of futures slides over the items; the oldest is waited for. */
+/* Keep up to `window` deletions in flight and wait for the oldest, so that results come in the
+ * order of the input. Slot i % window is free again when item i is done. After an interrupt
+ * nothing new is sent; what is in flight is waited for, the rest is marked "interrupted". */
 static size_t delete_all(struct api *a, struct plan *p, size_t window)
 {
     tinker_future *futures[MAX_CONCURRENCY] = { NULL };
@@ -174,12 +188,13 @@ static size_t delete_all(struct api *a, struct plan *p, size_t window)
         for (; sent < p->n && sent < done + window && !api_interrupted(); sent++)
             futures[sent % window] =
                 tinker_rest_delete_checkpoint(a->rest, p->items[sent].path, &errors[sent % window]);
+        /* Nothing was sent for this item. */
         if (done == sent) { /* interrupted: the rest stays */
             p->items[done].failed = true;
             snprintf(p->items[done].reason, REASON, "interrupted");
             sent++;
         } else {
-            settle(&p->items[done], futures[done % window], &errors[done % window]);
+            await_deletion(&p->items[done], futures[done % window], &errors[done % window]);
         }
         failed += p->items[done].failed;
         progress_at(&bar, (int64_t)done + 1, (int64_t)p->n);
@@ -188,7 +203,8 @@ static size_t delete_all(struct api *a, struct plan *p, size_t window)
     return failed;
 }
 
-static void report_json(const struct plan *p, size_t failed)
+/* {"deleted_count": N, "failed": [{"tinker_path": ..., "error": ...}]} on one line. */
+static void print_deletion_json(const struct plan *p, size_t failed)
 {
     struct buf b;
     struct json_writer w;
@@ -215,8 +231,8 @@ static void report_json(const struct plan *p, size_t failed)
     buf_clear(&b);
 }
 
-/* What --dry-run would do. */
-static void report_plan(const struct plan *p)
+/* What a run without --dry-run would delete: {"would_delete": [...]} with --json. */
+static void print_dry_run(const struct plan *p)
 {
     struct buf b;
     struct json_writer w;
@@ -237,10 +253,11 @@ static void report_plan(const struct plan *p)
     buf_clear(&b);
 }
 
-static void report(const struct plan *p, size_t failed)
+/* Counts first, then the failures in the order of the input. */
+static void print_deletion_report(const struct plan *p, size_t failed)
 {
     if (globals.json) {
-        report_json(p, failed);
+        print_deletion_json(p, failed);
         return;
     }
     printf("Deleted %zu checkpoint(s)\n", p->n - failed);
@@ -251,26 +268,29 @@ static void report(const struct plan *p, size_t failed)
             printf("  - %s: %s\n", p->items[i].path, p->items[i].reason);
 }
 
-static int carry_out(struct api *a, const struct request *r, struct plan *p)
+/* Exit codes: 0 all deleted (or nothing to do, or the user said no), 4 some failed, 1 all
+ * failed, 128 + signal when interrupted. */
+static int execute_plan(struct api *a, const struct request *r, struct plan *p)
 {
     if (p->n == 0) {
-        fprintf(talk(), "No checkpoints found for run %s matching filters\n", r->run_id);
+        fprintf(choose_talk_stream(), "No checkpoints found for run %s matching filters\n",
+                r->run_id);
         if (globals.json && r->dry_run)
-            report_plan(p);
+            print_dry_run(p);
         else if (globals.json)
-            report(p, 0);
+            print_deletion_report(p, 0);
         return EXIT_OK;
     }
     if (r->dry_run) {
-        report_plan(p);
+        print_dry_run(p);
         return EXIT_OK;
     }
-    if (!globals.yes && !confirmed(p)) {
-        fprintf(talk(), "Deletion cancelled.\n");
+    if (!globals.yes && !ask_to_confirm(p)) {
+        fprintf(choose_talk_stream(), "Deletion cancelled.\n");
         return EXIT_OK;
     }
     size_t failed = delete_all(a, p, (size_t)r->concurrency);
-    report(p, failed);
+    print_deletion_report(p, failed);
     if (api_interrupted())
         return 128 + api_interrupted();
     return failed == 0 ? EXIT_OK : failed < p->n ? EXIT_PARTIAL : EXIT_FAILED;
@@ -278,6 +298,7 @@ static int carry_out(struct api *a, const struct request *r, struct plan *p)
 
 /* ---- the command ------------------------------------------------------------------------- */
 
+/* An option that was not given is no error and leaves *us alone. */
 static bool read_date(const char *text, int64_t *us, int *status)
 {
     if (!text || fmt_read_date(text, us))
@@ -287,8 +308,9 @@ static bool read_date(const char *text, int64_t *us, int *status)
     return false;
 }
 
-/* Everything that can be wrong without asking the service. */
-static bool check(const struct opt_spec *spec, struct request *r, int *status)
+/* Everything that can be wrong without asking the service, so that no request is sent for a
+ * command line that cannot work. */
+static bool check_delete_request(const struct opt_spec *spec, struct request *r, int *status)
 {
     *status = EXIT_USAGE;
     if (!r->paths.n && !r->run_id)
@@ -304,11 +326,12 @@ static bool check(const struct opt_spec *spec, struct request *r, int *status)
     else if (r->concurrency < 1 || r->concurrency > MAX_CONCURRENCY)
         opt_usage_error(spec, "Invalid value for '--concurrency': must be 1 to %d.",
                         MAX_CONCURRENCY);
-    else if (wanted_type(r->type) == -2)
+    else if (parse_type_filter(r->type) == -2)
         out_fail(EXIT_USAGE, "Use weights, sampler_weights or external_weights.",
                  "Invalid checkpoint type: %s", r->type);
     else if (!globals.yes && !r->dry_run && !isatty(STDIN_FILENO))
-        opt_usage_error(spec, "Nobody can be asked: standard input is no terminal. Pass --yes.");
+        opt_usage_error(
+            spec, "Cannot ask for confirmation: standard input is not a terminal. Pass --yes.");
     else
         *status = EXIT_OK;
     if (*status != EXIT_OK || !read_date(r->before, &r->before_us, status) ||
@@ -320,6 +343,7 @@ static bool check(const struct opt_spec *spec, struct request *r, int *status)
     return true;
 }
 
+/* The plan is complete before anything is asked or deleted. */
 int cmd_checkpoint_delete(int argc, char **argv)
 {
     struct request r = { .concurrency = 4 };
@@ -334,7 +358,7 @@ int cmd_checkpoint_delete(int argc, char **argv)
     };
     const struct opt_arg args[] = { { "CHECKPOINT_PATHS", NULL, true, &r.paths } };
     const struct opt_spec spec = { "checkpoint delete",
-                                   "Delete checkpoints for good.",
+                                   "Permanently delete checkpoints.",
                                    opts,
                                    ARRAY_LEN(opts),
                                    args,
@@ -343,13 +367,14 @@ int cmd_checkpoint_delete(int argc, char **argv)
     struct plan p = { 0 };
     struct api a;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !check(&spec, &r, &status) ||
+    if (!opt_parse(&spec, argc, argv, &status) || !check_delete_request(&spec, &r, &status) ||
         !api_open(&a, &status))
         return status;
+    /* 64 MiB of text for the question: some 500,000 paths. */
     buf_init(&p.text, 1 << 26);
-    if (r.run_id ? plan_run(&a, &r, &p, &status) : plan_paths(&r, &p, &status))
-        status = carry_out(&a, &r, &p);
-    plan_clear(&p);
+    if (r.run_id ? plan_run_checkpoints(&a, &r, &p, &status) : plan_given_paths(&r, &p, &status))
+        status = execute_plan(&a, &r, &p);
+    clear_plan(&p);
     api_close(&a);
     return status;
 }

@@ -27,19 +27,21 @@ enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE -
 
 static const char disk_hint[] = "Is there room on the disk, and may you write there?";
 
+/* The options as given. */
 struct request {
     const char *path, *output;
     bool force, keep_archive, no_extract;
 };
 
+/* Where everything goes. `fresh` and `old` are inside the hidden directory `work`, on the same
+ * file system as the target, so that rename() is atomic. */
 struct places {
     char target[PATH_SIZE], archive[PATH_SIZE];
     char work[PATH_SIZE], fresh[PATH_SIZE], old[PATH_SIZE]; /* the latter two in the first */
 };
 
-/* What stands in front of the names in dir: "models/" for "./models//", "" for ".".  false: it is
- * too long. */
-static bool name_folder(const char *dir, char out[FOLDER_SIZE])
+/* The prefix for names in dir: "models/" for "./models//", "" for ".". false: it is too long. */
+static bool normalize_folder(const char *dir, char out[FOLDER_SIZE])
 {
     size_t n = 0, part;
     if (*dir == '/')
@@ -58,17 +60,18 @@ static bool name_folder(const char *dir, char out[FOLDER_SIZE])
     return true;
 }
 
-/* Is the archive only a means? */
+/* The archive is only a means unless the user asked to keep it: then it is a hidden file. */
 static bool hides_archive(const struct request *r)
 {
     return !r->keep_archive && !r->no_extract;
 }
 
-/* tinker://run/weights/final is kept in run_weights_final. */
-static bool name_places(const struct request *r, struct places *p)
+/* tinker://run/weights/final is kept in run_weights_final, as the official program names it.
+ * The process id keeps two downloads of one checkpoint apart. */
+static bool name_paths(const struct request *r, struct places *p)
 {
     char folder[FOLDER_SIZE], name[NAME_SIZE];
-    if (!name_folder(r->output ? r->output : "", folder) ||
+    if (!normalize_folder(r->output ? r->output : "", folder) ||
         (size_t)snprintf(name, sizeof(name), "%s", r->path + strlen("tinker://")) >= sizeof(name))
         return false;
     for (char *s = name; *s; s++)
@@ -82,19 +85,23 @@ static bool name_places(const struct request *r, struct places *p)
     return true;
 }
 
-static bool exists(const char *path)
+/* lstat(): a dangling link is in the way, too. */
+static bool path_exists(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;
 }
 
+/* Called by the library's thread. 0: go on. */
 static int on_progress(int64_t done, int64_t total, void *state)
 {
     progress_at(state, done, total);
     return 0;
 }
 
-static int fetch(struct api *a, const struct request *r, const struct places *p)
+/* Fetch the archive into p->archive. The library resumes, retries and checks; here is the bar
+ * and the exit code: 9 for the local disk, else as for any request. */
+static int fetch_archive(struct api *a, const struct request *r, const struct places *p)
 {
     tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
     static struct progress bar; /* the library's thread may be about to tell it something */
@@ -126,7 +133,9 @@ struct unpacking {
     tinker_error err;
 };
 
-static void *unpack_main(void *arg)
+/* Sends FINISHED to the waiting thread instead of setting a flag, because that thread sleeps in
+ * sigwait(). */
+static void *run_unpack_thread(void *arg)
 {
     struct unpacking *u = arg;
     u->status = tinker_archive_extract(u->p->archive, u->p->fresh, &u->err);
@@ -134,7 +143,9 @@ static void *unpack_main(void *arg)
     return NULL;
 }
 
-/* Have the thread fail at what it writes next, and wait until it has. */
+/* A thread in the middle of tinker_archive_extract() cannot be canceled safely. With a file
+ * size limit of 0 its next write fails with EFBIG (main() ignores SIGXFSZ), so it comes back on
+ * its own. */
 static void stop_unpacking(pthread_t thread)
 {
     struct rlimit limit = { 0 };
@@ -148,9 +159,10 @@ static void stop_unpacking(pthread_t thread)
         setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-/* The library does not ask for signals while it unpacks, so a thread of its own does that while
- * this one waits for them.  The signal that came before the end, or 0. */
-static int extract(struct unpacking *u)
+/* Unpack in a thread while this one waits for signals, which the library does not do. Returns
+ * the signal that came before the end, or 0. Without a thread it unpacks here and signals end
+ * it late. */
+static int extract_archive(struct unpacking *u)
 {
     static const struct timespec now = { 0 };
     sigset_t set = api_stopping_signals(), finished, old;
@@ -161,24 +173,26 @@ static int extract(struct unpacking *u)
     sigaddset(&set, FINISHED);
     pthread_sigmask(SIG_BLOCK, &set, &old);
     u->waiter = pthread_self();
-    bool apart = pthread_create(&thread, NULL, unpack_main, u) == 0;
+    bool apart = pthread_create(&thread, NULL, run_unpack_thread, u) == 0;
     if (!apart)
-        unpack_main(u);
+        run_unpack_thread(u);
     while (sigwait(&set, &number) != 0)
         continue;
     if (apart && number != FINISHED)
         stop_unpacking(thread);
     else if (apart)
         pthread_join(thread, NULL);
+    /* If a stop signal came first, FINISHED may be pending still: take it off. */
     sigtimedwait(&finished, NULL, &now); /* it has told so since */
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return number == FINISHED ? 0 : number;
 }
 
-/* What was unpacked takes the place of an old target; false: errno says why not. */
-static bool put_in_place(const struct places *p)
+/* Swap in two renames: target to old, fresh to target. If the second fails the first is undone,
+ * so the user never ends up with neither. false: errno says why. */
+static bool move_into_place(const struct places *p)
 {
-    bool replace = exists(p->target);
+    bool replace = path_exists(p->target);
     if (replace && rename(p->target, p->old) != 0)
         return false;
     if (rename(p->fresh, p->target) == 0)
@@ -190,13 +204,15 @@ static bool put_in_place(const struct places *p)
     return false;
 }
 
-static int unpack(const struct places *p)
+/* The old target is removed only after the new one is in place. On failure the hidden directory
+ * is removed, but an old target inside it is not. */
+static int unpack_archive(const struct places *p)
 {
     struct unpacking u = { .p = p };
     int status = EXIT_OK;
     if (mkdir(p->work, 0700) != 0)
         return out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
-    int number = extract(&u);
+    int number = extract_archive(&u);
     if (number) {
         os_remove_tree(p->work, NULL);
         out_say("Interrupted.");
@@ -208,7 +224,7 @@ static int unpack(const struct places *p)
                      u.status == TINKER_ESTATE ? disk_hint
                                                : "Download it again; the archive may be damaged.",
                      "Failed to extract archive: %s", u.err.message);
-    else if (!put_in_place(p))
+    else if (!move_into_place(p))
         status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
     os_remove_tree(p->fresh, NULL);
     if (status == EXIT_OK)
@@ -219,7 +235,9 @@ static int unpack(const struct places *p)
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-static int report(const struct request *r, const char *where, int64_t size)
+/* A table of three properties, or the JSON object with checkpoint_path, destination and
+ * file_size_bytes. */
+static int print_download_report(const struct request *r, const char *where, int64_t size)
 {
     struct listing l;
     char text[FMT_TEXT], title[PATH_SIZE];
@@ -241,37 +259,43 @@ static int report(const struct request *r, const char *where, int64_t size)
     return listing_print_one(&l, title);
 }
 
+/* An archive of a complete checkpoint has a file checkpoint_complete. */
 static void warn_if_incomplete(const char *dir)
 {
     char marker[PATH_SIZE + 32];
     snprintf(marker, sizeof(marker), "%s/checkpoint_complete", dir);
-    if (!exists(marker))
+    if (!path_exists(marker))
         out_say("warning: the archive has no checkpoint_complete, so it may not be whole");
 }
 
-/* Signals are blocked but where they end what is under way and nothing is left behind: in waits. */
-static int download(struct api *a, const struct request *r, const struct places *p, int64_t *size)
+/* Fetch, then unpack. Signals are blocked here except inside waits, where they end what is
+ * under way and nothing is left behind. */
+static int download_checkpoint(struct api *a, const struct request *r, const struct places *p,
+                               int64_t *size)
 {
     struct stat st = { 0 };
-    int status = fetch(a, r, p);
+    int status = fetch_archive(a, r, p);
     if (status != EXIT_OK)
         return status;
+    /* The size for the report; unpacking may delete the archive. */
     stat(p->archive, &st);
     *size = (int64_t)st.st_size;
     if (r->no_extract)
         return EXIT_OK;
-    status = unpack(p);
+    status = unpack_archive(p);
     if (!r->keep_archive)
         unlink(p->archive);
     return status;
 }
 
+/* api_close() comes before the signals are allowed again: it waits for the library's threads,
+ * which remove partial files. */
 static int download_and_close(struct api *a, const struct request *r, const struct places *p,
                               int64_t *size)
 {
     sigset_t set = api_stopping_signals(), old;
     sigprocmask(SIG_BLOCK, &set, &old);
-    int status = download(a, r, p, size);
+    int status = download_checkpoint(a, r, p, size);
     api_close(a); /* the library removes what it has begun, and nothing new comes */
     if (status != EXIT_OK && hides_archive(r))
         unlink(p->archive);
@@ -279,11 +303,11 @@ static int download_and_close(struct api *a, const struct request *r, const stru
     return status;
 }
 
-/* Is anything in the way that --force does not give up? */
-static bool is_free(const struct request *r, const struct places *p, int *status)
+/* Refuse before the download, not after gigabytes of it. --force replaces what is there. */
+static bool check_target_free(const struct request *r, const struct places *p, int *status)
 {
-    bool archive = (r->keep_archive || r->no_extract) && exists(p->archive);
-    bool target = !r->no_extract && exists(p->target);
+    bool archive = (r->keep_archive || r->no_extract) && path_exists(p->archive);
+    bool target = !r->no_extract && path_exists(p->target);
     if (r->force || (!archive && !target))
         return true;
     *status = out_fail(EXIT_IO, "Use --force to replace it.", "Target %s already exists: %s",
@@ -292,7 +316,7 @@ static bool is_free(const struct request *r, const struct places *p, int *status
 }
 
 /* dir without its last name: "a/b" for "a/b/c/". */
-static void cut_name(char *dir)
+static void cut_last_name(char *dir)
 {
     size_t n = strlen(dir);
     while (n > 0 && dir[n - 1] == '/')
@@ -304,26 +328,29 @@ static void cut_name(char *dir)
     dir[n] = 0;
 }
 
-/* Make the folder for the download; of what it takes, so much of the path was there before. */
-static bool make_output(const char *dir, size_t *before, tinker_error *err)
+/* Create the folder like mkdir -p. *before is the length of the part of the path that existed
+ * before, for remove_output_folder(). */
+static bool make_output_folder(const char *dir, size_t *before, tinker_error *err)
 {
     char part[PATH_SIZE];
     snprintf(part, sizeof(part), "%s", dir);
-    while (*part && !exists(part))
-        cut_name(part);
+    while (*part && !path_exists(part))
+        cut_last_name(part);
     *before = strlen(part);
     return os_make_dirs(dir, err) == TINKER_OK;
 }
 
-/* Remove it again, where nothing came into it. */
-static void unmake_output(const char *dir, size_t before)
+/* After a failure, remove the folders that were created and are still empty. */
+static void remove_output_folder(const char *dir, size_t before)
 {
     char part[PATH_SIZE];
     snprintf(part, sizeof(part), "%s", dir);
     while (strlen(part) > before && rmdir(part) == 0)
-        cut_name(part);
+        cut_last_name(part);
 }
 
+/* Exit codes: 9 for anything on the local disk, a target that exists included; 128 + signal
+ * when interrupted; else as for any request. */
 int cmd_checkpoint_download(int argc, char **argv)
 {
     struct request r = { 0 };
@@ -353,22 +380,23 @@ int cmd_checkpoint_download(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
         return status;
-    if (!name_places(&r, &p))
+    if (!name_paths(&r, &p))
         return out_fail(EXIT_USAGE, NULL, "the path is too long");
-    if (!is_free(&r, &p, &status))
+    if (!check_target_free(&r, &p, &status))
         return status;
+    /* Without -o everything goes into the current directory, which exists. */
     bool folder = r.output && *r.output;
-    if (folder && !make_output(r.output, &before, &err))
+    if (folder && !make_output_folder(r.output, &before, &err))
         return out_fail(EXIT_IO, NULL, "%s", err.message);
     if (api_open(&a, &status))
         status = download_and_close(&a, &r, &p, &size);
     if (status != EXIT_OK) {
         if (folder)
-            unmake_output(r.output, before);
+            remove_output_folder(r.output, before);
         return status;
     }
     if (r.no_extract)
-        return report(&r, p.archive, size);
+        return print_download_report(&r, p.archive, size);
     warn_if_incomplete(p.target);
-    return report(&r, p.target, size);
+    return print_download_report(&r, p.target, size);
 }

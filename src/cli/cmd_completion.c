@@ -16,8 +16,9 @@ struct script {
     bool globals;                  /* tell those of all commands */
 };
 
-/* Have every command tell its options: see opt_set_hook(). */
-static void tell_options(opt_hook *hook)
+/* Call hook with the options of every command, then with the global ones. The commands are run
+ * with a hook set, in which opt_parse() hands over its table and stops: see opt_set_hook(). */
+static void visit_options(opt_hook *hook)
 {
     size_t n;
     const struct command *table = command_table(&n);
@@ -34,8 +35,9 @@ static void tell_options(opt_hook *hook)
     hook(&all, &s);
 }
 
-/* The words that may follow a word of the table: its groups with "", else the commands of one. */
-static void put_words(const char *group)
+/* The words that may follow `group`: the first words of all commands for "", else the commands
+ * of that group. The table is sorted, so equal words are neighbors. */
+static void put_next_words(const char *group)
 {
     size_t n, len = strlen(group);
     const struct command *table = command_table(&n);
@@ -57,6 +59,7 @@ static void put_words(const char *group)
     }
 }
 
+/* Is entry i the first of a group of commands? */
 static bool begins_group(size_t i)
 {
     size_t n;
@@ -72,7 +75,8 @@ static bool begins_group(size_t i)
 
 /* ---- bash and zsh --------------------------------------------------------------------------- */
 
-static void put_valued(const struct opt_spec *spec, void *state)
+/* Options that take a value: the script skips the word behind them. */
+static void put_valued_options(const struct opt_spec *spec, void *state)
 {
     (void)state;
     for (size_t i = 0; i < spec->n_opts; i++) {
@@ -85,7 +89,8 @@ static void put_valued(const struct opt_spec *spec, void *state)
     }
 }
 
-static void put_pattern(const struct script *s, const char *option)
+/* A case pattern for "COMMAND WORDS OPTION": global options match behind any command. */
+static void put_bash_pattern(const struct script *s, const char *option)
 {
     if (s->globals)
         printf("*\" %s\"", option);
@@ -93,6 +98,7 @@ static void put_pattern(const struct script *s, const char *option)
         printf("\"%s\"*\" %s\"", s->command->name, option);
 }
 
+/* One case per option with fixed choices; other values fall back to file names. */
 static void put_bash_values(const struct opt_spec *spec, void *state)
 {
     for (size_t i = 0; i < spec->n_opts; i++) {
@@ -102,11 +108,11 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
             continue;
         printf("        ");
         snprintf(option, sizeof(option), "--%s", o->name);
-        put_pattern(state, option);
+        put_bash_pattern(state, option);
         if (o->letter) {
             snprintf(option, sizeof(option), "-%c", o->letter);
             printf(" | ");
-            put_pattern(state, option);
+            put_bash_pattern(state, option);
         }
         printf(") choices=\"");
         for (const char *const *c = o->choices; *c; c++)
@@ -115,28 +121,31 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
     }
 }
 
-static void put_names(const struct opt_spec *spec)
+/* Long names only: they explain themselves in a list of completions. */
+static void put_option_names(const struct opt_spec *spec)
 {
     for (size_t i = 0; i < spec->n_opts; i++)
         printf(" --%s", spec->opts[i].name);
 }
 
+/* The options of one command, offered also behind its arguments. */
 static void put_bash_options(const struct opt_spec *spec, void *state)
 {
     const struct script *s = state;
     if (s->globals || !spec->n_opts)
         return;
     printf("        \"%s\" | \"%s \"*) choices=\"", s->command->name, s->command->name);
-    put_names(spec);
+    put_option_names(spec);
     printf("\" ;;\n");
 }
 
+/* The words that complete a command name, one case per group. */
 static void put_bash_groups(void)
 {
     size_t n;
     const struct command *table = command_table(&n);
     printf("        \"\") choices=\"");
-    put_words("");
+    put_next_words("");
     printf(" help\" ;;\n");
     for (size_t i = 0; i < n; i++) {
         char group[64];
@@ -144,18 +153,21 @@ static void put_bash_groups(void)
             continue;
         snprintf(group, sizeof(group), "%.*s", (int)strcspn(table[i].name, " "), table[i].name);
         printf("        \"%s\") choices=\"", group);
-        put_words(group);
+        put_next_words(group);
         printf("\" ;;\n");
     }
     printf("        completion) choices=\"bash fish zsh\" ;;\n");
 }
 
+/* The function walks over the words before the cursor, skips options and their values, and
+ * collects the rest in $at: the command. What is offered depends on $at and on whether the
+ * cursor stands behind an option with a value ($skip) or on a dash. */
 static void print_bash(void)
 {
     const struct opt_spec all = opt_globals();
     printf("_tinker()\n{\n"
            "    local valued=\"");
-    tell_options(put_valued);
+    visit_options(put_valued_options);
     printf(" \" word= at= skip= choices= cur=\"${COMP_WORDS[COMP_CWORD]}\" i\n"
            "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
            "        word=\"${COMP_WORDS[i]}\"\n"
@@ -170,14 +182,14 @@ static void print_bash(void)
            "    [[ $at == help || $at == \"help \"* ]] && at=\"${at#help}\" && at=\"${at# }\"\n"
            "    if [[ -n $skip ]]; then\n"
            "        case \"$at $word\" in\n");
-    tell_options(put_bash_values);
+    visit_options(put_bash_values);
     printf("        esac\n"
            "    elif [[ $cur == -* ]]; then\n"
            "        case \"$at\" in\n");
-    tell_options(put_bash_options);
+    visit_options(put_bash_options);
     printf("        esac\n"
            "        choices=\"$choices");
-    put_names(&all);
+    put_option_names(&all);
     printf(" --help --version\"\n"
            "    else\n"
            "        case \"$at\" in\n");
@@ -189,6 +201,7 @@ static void print_bash(void)
            "complete -o default -F _tinker tinker\n");
 }
 
+/* zsh runs the bash script through its own emulation. */
 static void print_zsh(void)
 {
     printf("autoload -U +X compinit && compinit\n"
@@ -198,6 +211,7 @@ static void print_zsh(void)
 
 /* ---- fish ----------------------------------------------------------------------------------- */
 
+/* Single quotes of fish know two escapes, for the quote and the backslash. */
 static void put_quoted(const char *s)
 {
     putchar('\'');
@@ -209,6 +223,7 @@ static void put_quoted(const char *s)
     putchar('\'');
 }
 
+/* One `complete` line per option; -x: only the choices, -r: a value is required. */
 static void put_fish_options(const struct opt_spec *spec, void *state)
 {
     const struct script *s = state;
@@ -234,12 +249,13 @@ static void put_fish_options(const struct opt_spec *spec, void *state)
     }
 }
 
+/* First words, then the commands of each group with their summary. */
 static void put_fish_commands(void)
 {
     size_t n;
     const struct command *table = command_table(&n);
     printf("complete -c tinker -n '__tinker_at \"\"' -xa '");
-    put_words("");
+    put_next_words("");
     printf(" help'\n");
     for (size_t i = 0; i < n; i++) {
         const char *space = strchr(table[i].name, ' ');
@@ -253,6 +269,7 @@ static void put_fish_commands(void)
     printf("complete -c tinker -n '__tinker_at completion' -xa 'bash fish zsh'\n");
 }
 
+/* __tinker_at does what the loop of the bash function does; its condition guards each line. */
 static void print_fish(void)
 {
     printf("# Are the words of the command these?  yes: there may be arguments, too.\n"
@@ -263,7 +280,7 @@ static void print_fish(void)
            "        if test -n \"$skip\"\n"
            "            set skip\n"
            "        else if contains -- $word");
-    tell_options(put_valued);
+    visit_options(put_valued_options);
     printf("\n"
            "            set skip yes\n"
            "        else if not string match -q -- '-*' $word\n"
@@ -275,13 +292,14 @@ static void print_fish(void)
            "    test -n \"$more\"; and string match -q -- \"$wanted *\" \"$at\"\n"
            "end\n");
     put_fish_commands();
-    tell_options(put_fish_options);
+    visit_options(put_fish_options);
     printf("complete -c tinker -l version -d 'print the version'\n"
            "complete -c tinker -s h -l help -d 'describe the command'\n");
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+/* The script goes to stdout; where to put it depends on the shell and the system. */
 int cmd_completion(int argc, char **argv)
 {
     static const struct {

@@ -12,7 +12,8 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
-static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
+/* strict: an id that the tokenizer does not know is an error with its number, not a blank. */
+static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     tinker_text text = TINKER_TEXT_INIT;
@@ -41,7 +42,9 @@ static int detokenize(const tinker_tokenizer *t, const tinker_tokens *ids, bool 
     return status;
 }
 
-static int collect(const struct opt_words *words, tinker_tokens *ids)
+/* From the arguments, or from standard input if there are none or the first is "-". Input from
+ * a pipe is checked for brackets that do not close: it may have been cut off. */
+static int collect_ids(const struct opt_words *words, tinker_tokens *ids)
 {
     int status = EXIT_OK;
     if (words->n > 0 && strcmp(words->items[0], "-") != 0) {
@@ -58,6 +61,7 @@ static int collect(const struct opt_words *words, tinker_tokens *ids)
     return status;
 }
 
+/* Exit codes: 5 without a tokenizer for the model, 8 for something that is no id. */
 int cmd_detokenize(int argc, char **argv)
 {
     const char *model = NULL;
@@ -86,9 +90,9 @@ int cmd_detokenize(int argc, char **argv)
     tinker_tokenizer *t = text_model_load(model, NULL, &status);
     if (!t)
         return status;
-    status = collect(&words, &ids);
+    status = collect_ids(&words, &ids);
     if (status == EXIT_OK)
-        status = detokenize(t, &ids, skip_special);
+        status = print_detokenized(t, &ids, skip_special);
     tinker_tokens_clear(&ids);
     tinker_tokenizer_free(t);
     return status;

@@ -1,6 +1,6 @@
 /* cmd_render.c - `tinker render`: a conversation as the tokens a model sees; no network.
  *
- * Data goes to stdout: pieces, coloured on a terminal, or JSON.  Totals and warnings go to
+ * Data goes to stdout: pieces, colored on a terminal, or JSON.  Totals and warnings go to
  * stderr.  --diff-template compares with the model's own chat template. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +13,14 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
+/* The options as given. */
 struct request {
     const char *model, *renderer, *messages, *mode, *train_on, *tools;
     int64_t max_length;
     bool diff;
 };
 
+/* What all conversations of one run share. `many`: JSON Lines, so one line of output each. */
 struct job {
     const struct request *q;
     tinker_tokenizer *tokenizer;
@@ -28,27 +30,16 @@ struct job {
     bool many;
 };
 
-/* One rendering, flat. */
+/* One rendering as flat arrays. n is what is shown, total what there was before --max-length. */
 struct tokens {
     int32_t *ids;
     float *weights; /* NULL: none */
     size_t n, total;
 };
 
-static int bad_data(const tinker_error *err)
-{
-    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
-                    err->message);
-}
-
-static void warn(const char *line, void *state)
-{
-    (void)state;
-    out_say("warning: %s", line);
-}
-
 /* ---- output ---- */
 
+/* The text of ids[0..n). Tokens that are no text of their own are left out. */
 static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t *ids, size_t n)
 {
     tinker_text text = TINKER_TEXT_INIT;
@@ -59,28 +50,31 @@ static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t
 
 enum { TRAINED = 1, SPECIAL = 2 };
 
-static int style_of(const struct job *j, const struct tokens *t, size_t i)
+/* TRAINED and SPECIAL bits of token i: they choose its color. */
+static int get_style(const struct job *j, const struct tokens *t, size_t i)
 {
     bool trained = t->weights && t->weights[i] != 0;
     bool special = tinker_tokenizer_is_special(j->tokenizer, t->ids[i]);
     return (trained ? TRAINED : 0) | (special ? SPECIAL : 0);
 }
 
-/* Tokens of one style together: a character may be spread over several. */
-static void print_colours(const struct job *j, const struct tokens *t)
+/* On a terminal: green is trained, gray is context, reverse video a special token. Tokens of
+ * one style are decoded together, because one character may be spread over several of them.
+ * Without colors it is the plain text. */
+static void print_colored_tokens(const struct job *j, const struct tokens *t)
 {
-    bool colour = out_coloured();
+    bool color = out_colored();
     struct buf line;
     buf_init(&line, (size_t)1 << 30);
     for (size_t i = 0, end; i < t->n; i = end) {
-        int style = style_of(j, t, i);
-        for (end = i + 1; end < t->n && style_of(j, t, end) == style; end++)
+        int style = get_style(j, t, i);
+        for (end = i + 1; end < t->n && get_style(j, t, end) == style; end++)
             continue;
-        if (colour)
+        if (color)
             buf_printf(&line, "\033[%s%sm", style & SPECIAL ? "7;" : "",
                        style & TRAINED ? "32" : "90");
         put_pieces(&line, j->tokenizer, t->ids + i, end - i);
-        if (colour)
+        if (color)
             buf_puts(&line, "\033[0m");
     }
     buf_putc(&line, '\n');
@@ -88,20 +82,9 @@ static void print_colours(const struct job *j, const struct tokens *t)
     buf_clear(&line);
 }
 
-static void put_stop(struct json_writer *w, const tinker_renderer *r)
-{
-    tinker_stop_sequences stop = tinker_renderer_stop(r);
-    json_put_begin_array(w);
-    for (size_t i = 0; i < stop.n; i++) {
-        if (stop.strings)
-            json_put_string(w, stop.strings[i]);
-        else
-            json_put_int64(w, stop.tokens[i]);
-    }
-    json_put_end_array(w);
-}
-
-static void print_json(const struct job *j, const struct tokens *t)
+/* One JSON object per conversation: indented for one, on one line each for JSON Lines.
+ * "weights" is null unless --mode train; "truncated" counts the tokens cut by --max-length. */
+static void print_tokens_json(const struct job *j, const struct tokens *t)
 {
     struct buf out, piece;
     struct json_writer w;
@@ -125,7 +108,16 @@ static void print_json(const struct job *j, const struct tokens *t)
     }
     json_put_end_array(&w);
     json_put_key(&w, "stop");
-    put_stop(&w, j->r);
+    /* A renderer stops at strings or at token ids, never at both. */
+    tinker_stop_sequences stop = tinker_renderer_stop(j->r);
+    json_put_begin_array(&w);
+    for (size_t i = 0; i < stop.n; i++) {
+        if (stop.strings)
+            json_put_string(&w, stop.strings[i]);
+        else
+            json_put_int64(&w, stop.tokens[i]);
+    }
+    json_put_end_array(&w);
     json_put_key(&w, "renderer");
     json_put_string(&w, tinker_renderer_name(j->r));
     json_put_key(&w, "truncated");
@@ -141,19 +133,11 @@ static void print_json(const struct job *j, const struct tokens *t)
     buf_clear(&piece);
 }
 
-static void say_totals(const struct tokens *t)
-{
-    size_t trained = 0;
-    for (size_t i = 0; t->weights && i < t->n; i++)
-        trained += t->weights[i] != 0;
-    out_say("%zu token%s, %zu trained, %zu truncated", t->n, t->n == 1 ? "" : "s", trained,
-            t->total - t->n);
-}
-
 /* ---- comparison with the chat template ---- */
 
-/* What there is from a place on, a few tokens of it. */
-static void put_sight(struct buf *out, const struct job *j, const int32_t *ids, size_t n, size_t at)
+/* The text of a few tokens from position `at` on, enough to see where two renderings part. */
+static void put_excerpt(struct buf *out, const struct job *j, const int32_t *ids, size_t n,
+                        size_t at)
 {
     enum { SIGHT = 8 };
     buf_init(out, 1 << 20);
@@ -161,6 +145,7 @@ static void put_sight(struct buf *out, const struct job *j, const int32_t *ids, 
         put_pieces(out, j->tokenizer, ids + at, n - at < SIGHT ? n - at : SIGHT);
 }
 
+/* The first differing token in both renderings; (end) where one is shorter. */
 static void print_difference(size_t at, const struct buf *ours, const struct buf *theirs)
 {
     struct buf out;
@@ -186,18 +171,21 @@ static void print_difference(size_t at, const struct buf *ours, const struct buf
     buf_clear(&out);
 }
 
+/* Returns EXIT_FAILED, so that scripts can use --diff-template as a check. */
 static int report_difference(const struct job *j, const struct tokens *t,
                              const tinker_tokens *other, size_t at)
 {
     struct buf ours, theirs;
-    put_sight(&ours, j, t->ids, t->n, at);
-    put_sight(&theirs, j, other->ids, other->n, at);
+    put_excerpt(&ours, j, t->ids, t->n, at);
+    put_excerpt(&theirs, j, other->ids, other->n, at);
     print_difference(at, &ours, &theirs);
     buf_clear(&ours);
     buf_clear(&theirs);
     return EXIT_FAILED;
 }
 
+/* Render the messages with the Jinja template of the model's tokenizer. The BOS token is passed
+ * by its text, as the templates expect it. */
 static tinker_status run_template(const struct job *j, const tinker_message *m, size_t n,
                                   tinker_text *out, tinker_error *err)
 {
@@ -223,7 +211,9 @@ static tinker_status run_template(const struct job *j, const tinker_message *m, 
     return status;
 }
 
-static int compare(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+/* Compare token by token. The text of the template is encoded with special tokens recognized. */
+static int compare_with_template(const struct job *j, const tinker_conversation *c,
+                                 const struct tokens *t)
 {
     tinker_error err;
     tinker_tokens other = TINKER_TOKENS_INIT;
@@ -234,7 +224,7 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
         made = tinker_tokenizer_encode(j->tokenizer, text.s, text.n, NULL, &other, &err);
     tinker_text_clear(&text);
     if (made != TINKER_OK)
-        return bad_data(&err);
+        return text_model_fail_data(&err);
     while (at < t->n && at < other.n && t->ids[at] == other.ids[at])
         at++;
     int status = EXIT_OK;
@@ -249,22 +239,23 @@ static int compare(const struct job *j, const tinker_conversation *c, const stru
 
 /* ---- rendering ---- */
 
-static tinker_status no_memory(tinker_error *err)
+static tinker_status set_no_memory(tinker_error *err)
 {
     *err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
     return err->status;
 }
 
-/* The tokens of the first example. */
-static tinker_status flatten(const tinker_rendered *x, int64_t max_length, bool weighted,
-                             struct tokens *out, tinker_error *err)
+/* The tokens of the first example; a conversation renders to exactly one. Images have no token
+ * ids to show and are refused. */
+static tinker_status flatten_example(const tinker_rendered *x, int64_t max_length, bool weighted,
+                                     struct tokens *out, tinker_error *err)
 {
     const tinker_example *e = &x->examples[0];
     *out = (struct tokens){ .total = e->n_tokens };
     out->ids = calloc(e->n_tokens + 1, sizeof(*out->ids));
     out->weights = weighted && e->weights ? calloc(e->n_tokens + 1, sizeof(*out->weights)) : NULL;
     if (!out->ids || (weighted && e->weights && !out->weights))
-        return no_memory(err);
+        return set_no_memory(err);
     for (size_t i = 0; i < e->input.n_chunks; i++) {
         const tinker_chunk *c = &e->input.chunks[i];
         if (c->kind != TINKER_CHUNK_TEXT) {
@@ -282,9 +273,11 @@ static tinker_status flatten(const tinker_rendered *x, int64_t max_length, bool 
     return TINKER_OK;
 }
 
-/* Tool declarations, then the messages; the system message moves into the declarations. */
-static tinker_message *with_tools(const struct job *j, const tinker_conversation *c,
-                                  tinker_conversation **prefix, size_t *n, tinker_error *err)
+/* Tool declarations, then the messages. Renderers merge a leading system message into the
+ * declarations, so it is taken out of the list. The result points into c and *prefix; free only
+ * the array. */
+static tinker_message *prepend_tools(const struct job *j, const tinker_conversation *c,
+                                     tinker_conversation **prefix, size_t *n, tinker_error *err)
 {
     const tinker_message *m = c->messages;
     size_t skip = c->n_messages > 0 && strcmp(m[0].role, "system") == 0 && !m[0].parts;
@@ -296,7 +289,7 @@ static tinker_message *with_tools(const struct job *j, const tinker_conversation
     *n = (*prefix)->n_messages + c->n_messages - skip;
     tinker_message *all = calloc(*n + 1, sizeof(*all));
     if (!all) {
-        no_memory(err);
+        set_no_memory(err);
         return NULL;
     }
     memcpy(all, (*prefix)->messages, (*prefix)->n_messages * sizeof(*all));
@@ -304,27 +297,35 @@ static tinker_message *with_tools(const struct job *j, const tinker_conversation
     return all;
 }
 
-static int show(const struct job *j, const tinker_conversation *c, const struct tokens *t)
+/* Data goes to stdout, totals to stderr. */
+static int show_tokens(const struct job *j, const tinker_conversation *c, const struct tokens *t)
 {
     if (j->q->diff)
-        return compare(j, c, t);
+        return compare_with_template(j, c, t);
     if (globals.json)
-        print_json(j, t);
+        print_tokens_json(j, t);
     else
-        print_colours(j, t);
-    say_totals(t);
+        print_colored_tokens(j, t);
+    size_t trained = 0;
+    for (size_t i = 0; t->weights && i < t->n; i++)
+        trained += t->weights[i] != 0;
+    out_say("%zu token%s, %zu trained, %zu truncated", t->n, t->n == 1 ? "" : "s", trained,
+            t->total - t->n);
     return EXIT_OK;
 }
 
-static int render(struct job *j, const tinker_conversation *c)
+/* Render one conversation in the chosen mode. Tools of the command line win over tools in the
+ * conversation. */
+static int render_conversation(struct job *j, const tinker_conversation *c)
 {
     tinker_error err;
     tinker_conversation *prefix = NULL;
     size_t n = c->n_messages;
+    /* Tools of this conversation must not leak into the next one of a JSON Lines file. */
     struct job own = *j;
     if (!own.tools && c->n_tools > 0)
         own.tools = c;
-    tinker_message *all = own.tools ? with_tools(&own, c, &prefix, &n, &err) : NULL;
+    tinker_message *all = own.tools ? prepend_tools(&own, c, &prefix, &n, &err) : NULL;
     const tinker_message *m = own.tools ? all : c->messages;
     tinker_rendered *x = NULL;
     struct tokens t = { .ids = NULL };
@@ -334,8 +335,9 @@ static int render(struct job *j, const tinker_conversation *c)
     else if (m)
         x = tinker_renderer_example(j->r, m, n, train ? j->train_on : TINKER_TRAIN_ALL_MESSAGES,
                                     &err);
-    int status = x && flatten(x, j->q->max_length, train, &t, &err) == TINKER_OK ? show(&own, c, &t)
-                                                                                 : bad_data(&err);
+    int status = x && flatten_example(x, j->q->max_length, train, &t, &err) == TINKER_OK
+                     ? show_tokens(&own, c, &t)
+                     : text_model_fail_data(&err);
     free(t.ids);
     free(t.weights);
     free(all);
@@ -346,6 +348,8 @@ static int render(struct job *j, const tinker_conversation *c)
 
 /* ---- input ---- */
 
+/* JSON Lines: one conversation per line, blank lines skipped. Stops at the first bad line,
+ * which the message names. */
 static int render_lines(struct job *j, char *text, size_t n)
 {
     int status = EXIT_OK;
@@ -358,7 +362,7 @@ static int render_lines(struct job *j, char *text, size_t n)
             tinker_error err;
             tinker_conversation *c = tinker_conversation_parse(p, len, &err);
             status =
-                c ? render(j, c)
+                c ? render_conversation(j, c)
                   : out_fail(EXIT_DATA, NULL, "%s:%zu: %s", j->q->messages, line + 1, err.message);
             tinker_conversation_free(c);
         }
@@ -367,7 +371,8 @@ static int render_lines(struct job *j, char *text, size_t n)
     return status;
 }
 
-/* One JSON document, or JSON Lines when the text as a whole is not one. */
+/* One JSON document, or JSON Lines if the text as a whole does not parse, begins with { and has
+ * more than one line. */
 static int render_text(struct job *j, char *text, size_t n)
 {
     tinker_error err;
@@ -381,13 +386,14 @@ static int render_text(struct job *j, char *text, size_t n)
         return lines ? render_lines(j, text, n)
                      : out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages, err.message);
     }
-    int status = render(j, c);
+    int status = render_conversation(j, c);
     tinker_conversation_free(c);
     return status;
 }
 
-/* Is it JSON at all?  Asked first, so that the place in the message is one of the file. */
-static bool is_json(const char *path, const char *text, size_t n, int *status)
+/* Check the file alone first, so that positions in the message are those of the file and not of
+ * the text it is embedded in below. */
+static bool check_json(const char *path, const char *text, size_t n, int *status)
 {
     struct arena arena;
     struct json_reader r;
@@ -400,6 +406,8 @@ static bool is_json(const char *path, const char *text, size_t n, int *status)
     return ok;
 }
 
+/* Parse a file of tool declarations by wrapping it as {"messages":[],"tools":FILE}, so that the
+ * parser for conversations does the checks. */
 static tinker_conversation *load_tools(const char *path, int *status)
 {
     char *text;
@@ -412,7 +420,7 @@ static tinker_conversation *load_tools(const char *path, int *status)
     buf_printf(&b, "{\"messages\":[],\"tools\":");
     buf_append(&b, text, n);
     buf_putc(&b, '}');
-    bool json = is_json(path, text, n, status);
+    bool json = check_json(path, text, n, status);
     tinker_conversation *c = json ? tinker_conversation_parse(b.data, b.len, &err) : NULL;
     if (json && !c)
         *status = out_fail(EXIT_DATA, NULL, "%s: %s", path, err.message);
@@ -421,7 +429,9 @@ static tinker_conversation *load_tools(const char *path, int *status)
     return c;
 }
 
-static int run(const struct request *q)
+/* Load tokenizer and renderer, then stream the input through them. Everything is freed on every
+ * path: pointers start as NULL. */
+static int run_render(const struct request *q)
 {
     struct job j = { .q = q };
     tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
@@ -431,11 +441,13 @@ static int run(const struct request *q)
     char *text = NULL;
     size_t n = 0;
     int status = EXIT_OK;
-    opts.warn = warn;
+    opts.warn = text_model_warn;
     j.tokenizer = text_model_load(q->model, NULL, &status);
     if (!j.tokenizer)
         return status;
     const char *name = q->renderer ? q->renderer : tinker_renderer_for(q->model, j.tokenizer);
+    /* A renderer for another model family gives tokens the model was not trained on: warn, but
+     * obey. */
     if (!tinker_renderer_suits(q->model, name, &warning) && warning.s)
         out_say("warning: %s", warning.s);
     tinker_text_clear(&warning);
@@ -454,6 +466,8 @@ static int run(const struct request *q)
     return status;
 }
 
+/* Exit codes: 1 when --diff-template finds a difference, 2 for a bad option or renderer, 8 for
+ * bad input data. */
 int cmd_render(int argc, char **argv)
 {
     static const char *const modes[] = { "generate", "train", "history", NULL };
@@ -479,8 +493,9 @@ int cmd_render(int argc, char **argv)
         { "mode", 0, OPT_CHOICE, "MODE",
           "generate: prompt for the next answer; train: with weights; history: as context", &q.mode,
           modes },
-        { "train-on", 0, OPT_CHOICE, "WHAT", "what train weighs (default all_assistant_messages)",
-          &q.train_on, weights },
+        { "train-on", 0, OPT_CHOICE, "WHAT",
+          "tokens with weight in train mode (default all_assistant_messages)", &q.train_on,
+          weights },
         { "tools", 0, OPT_STRING, "FILE", "a JSON array of tool declarations", &q.tools, NULL },
         { "max-length", 0, OPT_INT, "N", "cut after N tokens", &q.max_length, NULL },
         { "diff-template", 0, OPT_FLAG, NULL,
@@ -503,5 +518,5 @@ int cmd_render(int argc, char **argv)
         return opt_usage_error(&spec, "Invalid value for '--max-length': must not be negative.");
     if (q.max_length && q.diff)
         return opt_usage_error(&spec, "--diff-template compares all tokens: no --max-length.");
-    return run(&q);
+    return run_render(&q);
 }

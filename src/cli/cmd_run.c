@@ -14,22 +14,23 @@ enum { PAGE = 100, MAX_COLUMNS = 32, NAMES_MAX = 4096 };
 
 /* ---- columns -------------------------------------------------------------------------- */
 
-static void cell_id(struct listing *l, const tinker_training_run *r)
+static void put_id_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->id);
 }
 
-static void cell_model(struct listing *l, const tinker_training_run *r)
+static void put_model_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->base_model);
 }
 
-static void cell_owner(struct listing *l, const tinker_training_run *r)
+static void put_owner_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->owner);
 }
 
-static void cell_lora(struct listing *l, const tinker_training_run *r)
+/* "Rank 8", "Yes" when the rank is unknown, "No" for full fine-tuning. */
+static void put_lora_cell(struct listing *l, const tinker_training_run *r)
 {
     if (r->is_lora && r->lora_rank > 0)
         listing_cellf(l, "Rank %lld", (long long)r->lora_rank);
@@ -37,23 +38,27 @@ static void cell_lora(struct listing *l, const tinker_training_run *r)
         listing_cell(l, r->is_lora ? "Yes" : "No");
 }
 
-static void cell_updated(struct listing *l, const tinker_training_run *r)
+/* Time of the last request of the run, not of its creation. */
+static void put_updated_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
     listing_cell(l, fmt_cell_time(r->last_request_us, "N/A", text));
 }
 
-static void cell_status(struct listing *l, const tinker_training_run *r)
+/* "Failed": the service has marked the run as corrupted. */
+static void put_status_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->corrupted ? "Failed" : "OK");
 }
 
-static void cell_checkpoint(struct listing *l, const tinker_training_run *r)
+/* The id of the last training checkpoint, not of sampler weights. */
+static void put_checkpoint_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->last_checkpoint ? r->last_checkpoint->id : "None");
 }
 
-static void cell_checkpoint_time(struct listing *l, const tinker_training_run *r)
+/* When the last training checkpoint was made; N/A if there is none. */
+static void put_checkpoint_time_cell(struct listing *l, const tinker_training_run *r)
 {
     char text[FMT_TEXT];
     int64_t us = r->last_checkpoint ? r->last_checkpoint->time_us : TINKER_NO_TIME;
@@ -64,22 +69,24 @@ static const struct column {
     const char *name, *header;
     void (*put)(struct listing *l, const tinker_training_run *r);
 } columns[] = {
-    { "id", "Run ID", cell_id },
-    { "model", "Base Model", cell_model },
-    { "owner", "Owner", cell_owner },
-    { "lora", "LoRA", cell_lora },
-    { "updated", "Last Update", cell_updated },
-    { "status", "Status", cell_status },
-    { "checkpoint", "Last Checkpoint", cell_checkpoint },
-    { "checkpoint_time", "Checkpoint Time", cell_checkpoint_time },
+    { "id", "Run ID", put_id_cell },
+    { "model", "Base Model", put_model_cell },
+    { "owner", "Owner", put_owner_cell },
+    { "lora", "LoRA", put_lora_cell },
+    { "updated", "Last Update", put_updated_cell },
+    { "status", "Status", put_status_cell },
+    { "checkpoint", "Last Checkpoint", put_checkpoint_cell },
+    { "checkpoint_time", "Checkpoint Time", put_checkpoint_time_cell },
 };
 
+/* The columns of --columns in the order given; a name may be repeated. */
 struct choice {
     const struct column *columns[MAX_COLUMNS];
     const char *headers[MAX_COLUMNS];
     size_t n, n_unknown;
 };
 
+/* name is not terminated: it is a part of the list. */
 static const struct column *find_column(const char *name, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(columns); i++)
@@ -88,8 +95,8 @@ static const struct column *find_column(const char *name, size_t n)
     return NULL;
 }
 
-/* Read "id, model"; names that are none, the empty one among them, are collected in `unknown`.
- * false: there are too many. */
+/* Read "id, model": names separated by commas, blanks around them ignored. Unknown names are
+ * collected so that one message lists all of them. false: too many columns. */
 static bool choose_columns(const char *list, struct choice *choice, struct buf *unknown)
 {
     for (;;) {
@@ -132,21 +139,15 @@ static bool read_columns(const struct opt_spec *spec, const char *list, struct c
 
 /* ---- run list --------------------------------------------------------------------------- */
 
+/* The options as given. limit 0: all; columns NULL: the usual five. */
 struct list_request {
     int64_t limit, offset;
     const char *columns, *scope, *project;
     bool ids;
 };
 
-static void put_run(struct listing *l, const struct choice *choice, const tinker_training_run *r)
-{
-    for (size_t i = 0; i < choice->n; i++)
-        choice->columns[i]->put(l, r);
-    rows_run_json(listing_object(l), r);
-    listing_object_end(l);
-}
-
-/* All pages up to the limit; *total is what the service has from the offset on. */
+/* All pages up to the limit. *total is what the service has from the offset on; the loop ends
+ * at a short page, the limit or the total. */
 static bool fetch_runs(struct api *a, const struct list_request *r, const struct choice *choice,
                        struct listing *l, size_t *shown, size_t *total, int *status)
 {
@@ -169,8 +170,13 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
         if (!f)
             return false;
         const tinker_training_runs *runs = tinker_future_training_runs(f);
-        for (size_t i = 0; i < runs->n; i++)
-            put_run(l, choice, tinker_training_run_at(runs, i));
+        for (size_t i = 0; i < runs->n; i++) {
+            const tinker_training_run *run = tinker_training_run_at(runs, i);
+            for (size_t k = 0; k < choice->n; k++)
+                choice->columns[k]->put(l, run);
+            rows_run_json(listing_object(l), run);
+            listing_object_end(l);
+        }
         *shown += runs->n;
         int64_t behind = runs->cursor.total_count - r->offset;
         *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
@@ -185,6 +191,7 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
     return true;
 }
 
+/* Fetch everything first: the title has the count, and column widths need all rows. */
 static int list_runs(struct api *a, const struct list_request *r, const struct choice *choice)
 {
     struct listing l;
@@ -206,6 +213,7 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
     return status;
 }
 
+/* --ids is a shorthand for one column without head, made for xargs. */
 int cmd_run_list(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };
@@ -248,7 +256,9 @@ int cmd_run_list(int argc, char **argv)
 
 /* ---- run info --------------------------------------------------------------------------- */
 
-static void put_checkpoint(struct listing *l, const char *name, const tinker_checkpoint *c)
+/* Three rows for a checkpoint, none if there is no such checkpoint. */
+static void put_checkpoint_properties(struct listing *l, const char *name,
+                                      const tinker_checkpoint *c)
 {
     char text[FMT_TEXT];
     if (!c)
@@ -258,6 +268,7 @@ static void put_checkpoint(struct listing *l, const char *name, const tinker_che
     rows_property(l, "  - Path", c->path);
 }
 
+/* `run info` for people and as JSON. User metadata comes last, one row per entry. */
 static int show_run(const tinker_training_run *r)
 {
     struct listing l;
@@ -269,8 +280,8 @@ static int show_run(const tinker_training_run *r)
     rows_lora(&l, r->is_lora, r->lora_rank);
     rows_property(&l, "Last Update", fmt_cell_time(r->last_request_us, "N/A", text));
     rows_property(&l, "Status", r->corrupted ? "Failed" : "OK");
-    put_checkpoint(&l, "Last Training Checkpoint", r->last_checkpoint);
-    put_checkpoint(&l, "Last Sampler Checkpoint", r->last_sampler_checkpoint);
+    put_checkpoint_properties(&l, "Last Training Checkpoint", r->last_checkpoint);
+    put_checkpoint_properties(&l, "Last Sampler Checkpoint", r->last_sampler_checkpoint);
     if (r->n_user_metadata)
         rows_property(&l, "Metadata", "");
     for (size_t i = 0; i < r->n_user_metadata; i++) {
@@ -283,6 +294,7 @@ static int show_run(const tinker_training_run *r)
     return listing_print_one(&l, title);
 }
 
+/* Exit code 5 if there is no such run in the scope. */
 int cmd_run_info(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };

@@ -20,6 +20,8 @@
 
 #define NO_SEED INT64_MIN
 
+/* The options as given. Limits: 1 to 1024 samples, one source for the prompt; the service
+ * checks the other numbers. */
 struct request {
     const char *model, *path, *tokenizer;
     const char *prompt, *prompt_file, *tokens_file, *messages_file; /* one of these */
@@ -43,7 +45,8 @@ struct job {
     int64_t start_ns;
 };
 
-static void job_clear(struct job *j)
+/* Members that were never set are NULL, which all of these accept. */
+static void clear_job(struct job *j)
 {
     tinker_renderer_free(j->renderer);
     tinker_tokenizer_free(j->tokenizer);
@@ -53,60 +56,47 @@ static void job_clear(struct job *j)
     free(j->base_model);
 }
 
-static int bad_data(const tinker_error *err)
-{
-    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
-                    err->message);
-}
-
 /* ---- the prompt --------------------------------------------------------------------------- */
 
-static int encode_raw(struct job *j, const char *text, size_t n)
-{
-    tinker_error err;
-    if (tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) != TINKER_OK)
-        return bad_data(&err);
-    return EXIT_OK;
-}
-
-/* Copy the tokens of a rendered prompt; a prompt of this command has nothing but text. */
-static int take_rendered(struct job *j, const tinker_rendered *x)
-{
-    const tinker_model_input *input = &x->examples[0].input;
-    tinker_error err;
-    for (size_t i = 0; i < input->n_chunks; i++) {
-        const tinker_chunk *c = &input->chunks[i];
-        if (c->kind != TINKER_CHUNK_TEXT)
-            return out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
-        if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
-            return bad_data(&err);
-    }
-    return EXIT_OK;
-}
-
-static int render(struct job *j, const tinker_message *messages, size_t n)
+/* Encode messages in the chat format. The tokens are copied; a prompt from the command line has
+ * nothing but text. */
+static int render_prompt(struct job *j, const tinker_message *messages, size_t n)
 {
     tinker_error err;
     tinker_rendered *x = tinker_renderer_prompt(j->renderer, messages, n, NULL, NULL, &err);
     if (!x)
-        return bad_data(&err);
-    int status = take_rendered(j, x);
+        return text_model_fail_data(&err);
+    int status = EXIT_OK;
+    const tinker_model_input *input = &x->examples[0].input;
+    for (size_t i = 0; status == EXIT_OK && i < input->n_chunks; i++) {
+        const tinker_chunk *c = &input->chunks[i];
+        if (c->kind != TINKER_CHUNK_TEXT)
+            status = out_fail(EXIT_DATA, NULL, "only text can be sampled from the command line");
+        else if (tinker_tokens_append(&j->prompt, c->tokens, c->n_tokens, &err) != TINKER_OK)
+            status = text_model_fail_data(&err);
+    }
     tinker_rendered_free(x);
     return status;
 }
 
+/* Text as one user message in the chat format, behind the --system message if there is one;
+ * without a renderer, as it is. */
 static int encode_text(struct job *j, const char *text, size_t n)
 {
+    tinker_error err;
     tinker_message messages[2] = { { .role = "system" }, { .role = "user" } };
     if (!j->renderer)
-        return encode_raw(j, text, n);
+        return tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) == TINKER_OK
+                   ? EXIT_OK
+                   : text_model_fail_data(&err);
     messages[0].content = j->q->system;
     messages[0].n_content = j->q->system ? strlen(j->q->system) : 0;
     messages[1].content = text;
     messages[1].n_content = n;
-    return j->q->system ? render(j, messages, 2) : render(j, messages + 1, 1);
+    return j->q->system ? render_prompt(j, messages, 2) : render_prompt(j, messages + 1, 1);
 }
 
+/* A conversation in JSON. It needs a chat format: roles mean nothing to a raw prompt. */
 static int encode_messages(struct job *j, const char *json, size_t n)
 {
     tinker_error err;
@@ -116,12 +106,14 @@ static int encode_messages(struct job *j, const char *json, size_t n)
     if (!c)
         return out_fail(EXIT_DATA, NULL, "%s: %s", j->q->messages_file, err.message);
     int status = c->n_messages
-                     ? render(j, c->messages, c->n_messages)
+                     ? render_prompt(j, c->messages, c->n_messages)
                      : out_fail(EXIT_DATA, NULL, "%s: there are no messages", j->q->messages_file);
     tinker_conversation_free(c);
     return status;
 }
 
+/* The prompt from the one source that was given; standard input if there is none. Empty prompts
+ * are refused here, before anything is sent. */
 static int read_prompt(struct job *j)
 {
     const struct request *q = j->q;
@@ -151,7 +143,8 @@ static int read_prompt(struct job *j)
 
 /* ---- model, tokenizer, renderer, stops ------------------------------------------------------ */
 
-/* The base model of the weights, when only their path was given. */
+/* The base model decides on tokenizer and renderer. If only the path of weights was given, the
+ * service knows it. */
 static int find_base_model(struct api *a, struct job *j)
 {
     tinker_error err;
@@ -169,12 +162,8 @@ static int find_base_model(struct api *a, struct job *j)
     return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
 }
 
-static void warn(const char *line, void *state)
-{
-    (void)state;
-    out_say("warning: %s", line);
-}
-
+/* Choose the chat format. A base model without one gets the text as it is; role_colon is what
+ * tinker_renderer_for() returns when nothing indicates a chat model. */
 static int open_renderer(struct job *j)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
@@ -190,12 +179,13 @@ static int open_renderer(struct job *j)
                                        "--system needs a chat format, and %s has none of its own",
                                        j->base_model)
                             : EXIT_OK;
-    o.warn = warn;
+    o.warn = text_model_warn;
     j->renderer = tinker_renderer_new(name, j->tokenizer, &o, &err);
     return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
 
-/* The user's stops; else the renderer's own.  The service takes tokens or strings, not both. */
+/* The user's stops, else the renderer's own. The service takes tokens or strings, not both:
+ * --stop-token adds the renderer's tokens, --stop replaces all. */
 static int choose_stops(struct job *j)
 {
     const struct request *q = j->q;
@@ -231,7 +221,8 @@ static int choose_stops(struct job *j)
     return EXIT_OK;
 }
 
-/* Does the server have the model?  true also when it does not say.  *names: those it has. */
+/* Does the server have the model? true also when it does not say. *names: the models it has,
+ * for the hint. Waits briefly only: it is asked just to improve an error message. */
 static bool is_served(struct api *a, const char *model, struct buf *names)
 {
     enum { PATIENCE_MS = 3000 };
@@ -251,8 +242,9 @@ static bool is_served(struct api *a, const char *model, struct buf *names)
     return served;
 }
 
-/* A name that nobody has ever heard of is the likelier mistake than a file that is missing. */
-static int no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
+/* No tokenizer is found for a model name: a mistyped name is more likely than a missing file,
+ * so ask the server which models it has. */
+static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
 {
     struct buf names;
     int status;
@@ -267,16 +259,18 @@ static int no_tokenizer(struct api *a, const struct job *j, const tinker_error *
     return status;
 }
 
-static int prepare(struct api *a, struct job *j)
+/* Each step needs the one before: model, tokenizer, renderer, stops, prompt. */
+static int prepare_job(struct api *a, struct job *j)
 {
     tinker_error err;
     int status = find_base_model(a, j);
     if (status != EXIT_OK)
         return status;
+    /* --tokenizer wins over what belongs to the base model. */
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
     j->tokenizer = text_model_find(from, &err);
     if (!j->tokenizer)
-        return no_tokenizer(a, j, &err);
+        return fail_no_tokenizer(a, j, &err);
     status = open_renderer(j);
     if (status == EXIT_OK)
         status = choose_stops(j);
@@ -289,40 +283,37 @@ static int prepare(struct api *a, struct job *j)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-static const char *stop_name(tinker_stop_reason reason)
+/* As in the API: "stop" at a stop sequence, "length" at max_tokens. */
+static const char *get_stop_name(tinker_stop_reason reason)
 {
     return reason == TINKER_STOP_STOP ? "stop" : "length";
 }
 
-static double mean_logprob(const tinker_sequence *s)
-{
-    double sum = 0;
-    if (!s->logprobs || s->n == 0)
-        return 0;
-    for (size_t i = 0; i < s->n; i++)
-        sum += s->logprobs[i];
-    return sum / (double)s->n;
-}
-
-/* The text without the control tokens that end it. */
-static bool decode(const struct job *j, const tinker_sequence *s, tinker_text *out)
+/* Without the control tokens at its end, unless --raw asks for exactly what was sampled. */
+static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinker_text *out)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     tinker_error err;
     o.skip_special = !j->q->raw;
     if (tinker_tokenizer_decode(j->tokenizer, s->tokens, s->n, &o, out, &err) == TINKER_OK)
         return true;
-    bad_data(&err);
+    text_model_fail_data(&err);
     return false;
 }
 
-static void say_numbers(const tinker_sequence *s, size_t i)
+/* The numbers about a sample go to stderr, so that stdout has only text. The mean is over all
+ * sampled tokens; 0 without logprobs. */
+static void report_sequence(const tinker_sequence *s, size_t i)
 {
+    double sum = 0;
+    for (size_t k = 0; s->logprobs && k < s->n; k++)
+        sum += s->logprobs[k];
     out_say("# sample %zu (stop_reason=%s, tokens=%zu, avg_logprob=%.3f)", i + 1,
-            stop_name(s->stop_reason), s->n, mean_logprob(s));
+            get_stop_name(s->stop_reason), s->n, s->n ? sum / (double)s->n : 0);
 }
 
-static void print_tokens(const struct job *j, const tinker_sequence *s)
+/* A comment line, so that it is told apart from sampled text. */
+static void print_token_ids(const struct job *j, const tinker_sequence *s)
 {
     if (!j->q->show_tokens)
         return;
@@ -331,24 +322,26 @@ static void print_tokens(const struct job *j, const tinker_sequence *s)
     putchar('\n');
 }
 
-static bool print_text(const struct job *j, const tinker_sample *sample)
+/* Each text is flushed at once: a reader behind a pipe sees the first before the last. */
+static bool print_sample_text(const struct job *j, const tinker_sample *sample)
 {
     for (size_t i = 0; i < sample->n_sequences; i++) {
         const tinker_sequence *s = &sample->sequences[i];
         tinker_text text = TINKER_TEXT_INIT;
-        if (!decode(j, s, &text))
+        if (!decode_sequence(j, s, &text))
             return false;
         if (sample->n_sequences > 1 || globals.verbose)
-            say_numbers(s, i);
+            report_sequence(s, i);
         fwrite(text.s ? text.s : "", 1, text.n, stdout);
         putchar('\n');
-        print_tokens(j, s);
+        print_token_ids(j, s);
         out_flush();
         tinker_text_clear(&text);
     }
     return true;
 }
 
+/* NaN stands for "none", as for the first token of a prompt, and becomes null. */
 static void put_logprobs(struct json_writer *w, const float *v, size_t n)
 {
     if (!v) {
@@ -365,10 +358,11 @@ static void put_logprobs(struct json_writer *w, const float *v, size_t n)
     json_put_end_array(w);
 }
 
+/* {"text", "tokens", "logprobs", "stop_reason"} */
 static bool put_sequence(struct json_writer *w, const struct job *j, const tinker_sequence *s)
 {
     tinker_text text = TINKER_TEXT_INIT;
-    if (!decode(j, s, &text))
+    if (!decode_sequence(j, s, &text))
         return false;
     json_put_begin_object(w);
     json_put_key(w, "text");
@@ -378,13 +372,14 @@ static bool put_sequence(struct json_writer *w, const struct job *j, const tinke
     json_put_key(w, "logprobs");
     put_logprobs(w, s->logprobs, s->n);
     json_put_key(w, "stop_reason");
-    json_put_string(w, stop_name(s->stop_reason));
+    json_put_string(w, get_stop_name(s->stop_reason));
     json_put_end_object(w);
     tinker_text_clear(&text);
     return true;
 }
 
-/* One list of [token, logprob] pairs per position of the prompt. */
+/* One list of [token, logprob] pairs per position of the prompt. The array is rectangular;
+ * cells that are not used hold -99999 or less. */
 static void put_topk(struct json_writer *w, const tinker_sample *s)
 {
     if (!s->topk_tokens) {
@@ -408,7 +403,8 @@ static void put_topk(struct json_writer *w, const tinker_sample *s)
     json_put_end_array(w);
 }
 
-static bool print_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
+/* The whole result as one object. Numbers that were not asked for are null. */
+static bool print_sample_json(const struct job *j, const tinker_future *f, const tinker_sample *s)
 {
     struct buf b;
     struct json_writer w;
@@ -459,7 +455,8 @@ static bool print_json(const struct job *j, const tinker_future *f, const tinker
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* The text that appears while it is made; a library thread writes it. */
+/* The text that appears while it is sampled. Written by a library thread; the main thread reads
+ * the atomics after the wait and frees it after the future. */
 struct screen {
     tinker_decoder *decoder;
     tinker_text text;
@@ -467,7 +464,9 @@ struct screen {
     atomic_bool left; /* nobody reads it, or it cannot be written */
 };
 
-static int on_event(const tinker_stream_event *e, void *state)
+/* Called by a library thread for each token. The decoder holds back bytes until a character is
+ * complete. Returns non-zero to stop sampling, when nobody reads the output any more. */
+static int on_stream_event(const tinker_stream_event *e, void *state)
 {
     struct screen *s = state;
     atomic_store(&s->begun, true);
@@ -482,8 +481,10 @@ static int on_event(const tinker_stream_event *e, void *state)
     return left || status != TINKER_OK;
 }
 
-static tinker_future *submit(const struct job *j, tinker_sampler *s, struct screen *screen,
-                             tinker_error *err)
+/* Translate the options into the request. screen NULL: no streaming. The input is copied by the
+ * call, so the arrays may end with it. */
+static tinker_future *submit_sample(const struct job *j, tinker_sampler *s, struct screen *screen,
+                                    tinker_error *err)
 {
     const struct request *q = j->q;
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
@@ -493,6 +494,7 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, struct scre
                            .n_tokens = j->prompt.n };
     tinker_model_input input = { &chunk, 1 };
     p.max_tokens = q->max_tokens;
+    /* A seed may be any number, 0 and negative ones included: hence NO_SEED. */
     p.has_seed = q->seed != NO_SEED;
     p.seed = q->seed;
     p.temperature = q->temperature;
@@ -510,31 +512,35 @@ static tinker_future *submit(const struct job *j, tinker_sampler *s, struct scre
     o.num_samples = (size_t)q->n;
     o.prompt_logprobs = q->prompt_logprobs;
     o.topk_prompt_logprobs = (size_t)q->topk_prompt;
-    return screen ? tinker_sampler_sample_stream(s, &input, &p, &o, on_event, screen, err)
+    return screen ? tinker_sampler_sample_stream(s, &input, &p, &o, on_stream_event, screen, err)
                   : tinker_sampler_sample(s, &input, &p, &o, err);
 }
 
-static int stream_with(const struct job *j, tinker_sampler *s, struct screen *screen)
+/* Sample with the text printed as it comes. A reader that left ends the stream without an
+ * error, as with any other output. */
+static int stream_to_screen(const struct job *j, tinker_sampler *s, struct screen *screen)
 {
     tinker_error err;
     int status = EXIT_OK;
-    tinker_future *f = submit(j, s, screen, &err);
+    tinker_future *f = submit_sample(j, s, screen, &err);
     bool ok = f && api_await(f, &err) == TINKER_OK;
     if (ok || atomic_load(&screen->begun))
         putchar('\n');
     if (ok) {
         const tinker_sequence *all = &tinker_future_sample(f)->sequences[0];
-        print_tokens(j, all);
+        print_token_ids(j, all);
         if (globals.verbose)
-            say_numbers(all, 0);
+            report_sequence(all, 0);
     } else if (!atomic_load(&screen->left)) {
         status = api_fail(&err, f);
     }
+    /* Order matters: the future stops the events before the caller frees the decoder. */
     tinker_future_free(f); /* then nobody writes to the screen */
     return status;
 }
 
-static int stream(const struct job *j, tinker_sampler *s)
+/* The decoder must outlive the future, whose events use it. */
+static int stream_sample(const struct job *j, tinker_sampler *s)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     struct screen screen = { .text = TINKER_TEXT_INIT };
@@ -542,33 +548,35 @@ static int stream(const struct job *j, tinker_sampler *s)
     o.skip_special = !j->q->raw;
     screen.decoder = tinker_decoder_new(j->tokenizer, &o, &err);
     if (!screen.decoder)
-        return bad_data(&err);
-    int status = stream_with(j, s, &screen);
+        return text_model_fail_data(&err);
+    int status = stream_to_screen(j, s, &screen);
     tinker_decoder_free(screen.decoder);
     tinker_text_clear(&screen.text);
     return status;
 }
 
-static int sample_with(struct job *j, tinker_sampler *s)
+/* The latency counts from here: loading weights is not part of it. */
+static int sample_with_sampler(struct job *j, tinker_sampler *s)
 {
     tinker_error err;
     int status = EXIT_OK;
     if (j->q->stream)
-        return stream(j, s);
+        return stream_sample(j, s);
     j->start_ns = clock_now_ns(clock_real());
-    tinker_future *f = api_wait(submit(j, s, NULL, &err), &err, &status);
+    tinker_future *f = api_wait(submit_sample(j, s, NULL, &err), &err, &status);
     if (!f)
         return status;
     const tinker_sample *sample = tinker_future_sample(f);
-    bool ok = globals.json ? print_json(j, f, sample) : print_text(j, sample);
+    bool ok = globals.json ? print_sample_json(j, f, sample) : print_sample_text(j, sample);
     tinker_future_free(f);
     return ok ? EXIT_OK : EXIT_DATA;
 }
 
-static int sample(struct api *a, struct job *j)
+/* A path selects saved weights; the base model is then implied and not sent. */
+static int run_sample(struct api *a, struct job *j)
 {
     tinker_error err;
-    int status = prepare(a, j);
+    int status = prepare_job(a, j);
     if (status != EXIT_OK)
         return status;
     tinker_future *f =
@@ -577,14 +585,16 @@ static int sample(struct api *a, struct job *j)
                  &err, &status);
     if (!f)
         return status;
+    /* The sampler outlives its future, and is freed before the service. */
     tinker_sampler *s = tinker_future_take_sampler(f);
     tinker_future_free(f);
-    status = sample_with(j, s);
+    status = sample_with_sampler(j, s);
     tinker_sampler_free(s);
     return status;
 }
 
-static bool check_path(const char *path, int *status)
+/* Only sampler weights can be sampled. A path without a kind is left to the service. */
+static bool check_sampler_path(const char *path, int *status)
 {
     tinker_checkpoint_path parts;
     if (!api_read_path(path, &parts, status))
@@ -597,7 +607,8 @@ static bool check_path(const char *path, int *status)
     return false;
 }
 
-static bool check(const struct opt_spec *spec, const struct request *q, int *status)
+/* Option combinations the table cannot express; first problem wins. */
+static bool check_sample_request(const struct opt_spec *spec, const struct request *q, int *status)
 {
     int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
     *status = EXIT_USAGE;
@@ -620,9 +631,11 @@ static bool check(const struct opt_spec *spec, const struct request *q, int *sta
         opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
     else
         *status = EXIT_OK;
-    return *status == EXIT_OK && (!q->path || check_path(q->path, status));
+    return *status == EXIT_OK && (!q->path || check_sampler_path(q->path, status));
 }
 
+/* Exit codes: 2 for options that exclude each other, 5 for an unknown model, 8 for a prompt
+ * that cannot be encoded, else as for any request. */
 int cmd_sample(int argc, char **argv)
 {
     struct request q = {
@@ -640,10 +653,12 @@ int cmd_sample(int argc, char **argv)
           &q.tokens_file, NULL },
         { "messages", 0, OPT_STRING, "F", "read a conversation, as JSON, from this file",
           &q.messages_file, NULL },
+        /* How the prompt becomes tokens. */
         { "raw", 0, OPT_FLAG, NULL, "send the text as it is", &q.raw, NULL },
         { "renderer", 0, OPT_STRING, "NAME", "chat format (default: the model's own)", &q.renderer,
           NULL },
         { "system", 0, OPT_STRING, "TEXT", "a system message before the prompt", &q.system, NULL },
+        /* How tokens are chosen. */
         { "num", 'n', OPT_INT, "N", "how many samples (default 1)", &q.n, NULL },
         { "max-tokens", 0, OPT_INT, "N", "longest sample (default 512)", &q.max_tokens, NULL },
         { "temperature", 0, OPT_DOUBLE, "T", "0 takes the likeliest token (default 1)",
@@ -651,14 +666,17 @@ int cmd_sample(int argc, char **argv)
         { "top-p", 0, OPT_DOUBLE, "P", "only the likeliest tokens up to this mass", &q.top_p,
           NULL },
         { "top-k", 0, OPT_INT, "K", "only the K likeliest tokens", &q.top_k, NULL },
-        { "seed", 0, OPT_INT, "S", "repeatable randomness", &q.seed, NULL },
+        { "seed", 0, OPT_INT, "S", "random seed, for repeatable samples", &q.seed, NULL },
+        /* Where a sample ends. */
         { "stop", 0, OPT_LIST, "TEXT", "end at this text; repeatable", &q.stop, NULL },
         { "stop-token", 0, OPT_LIST, "ID", "end at this token; repeatable", &q.stop_tokens, NULL },
-        { "no-default-stop", 0, OPT_FLAG, NULL, "end nowhere else", &q.no_default_stop, NULL },
+        { "no-default-stop", 0, OPT_FLAG, NULL, "do not stop at the model's own stop sequences",
+          &q.no_default_stop, NULL },
+        /* What is printed. */
         { "prompt-logprobs", 0, OPT_FLAG, NULL, "logprobs of the prompt too (with --json)",
           &q.prompt_logprobs, NULL },
-        { "topk-prompt-logprobs", 0, OPT_INT, "K", "and of its K likeliest alternatives",
-          &q.topk_prompt, NULL },
+        { "topk-prompt-logprobs", 0, OPT_INT, "K",
+          "also the K most likely tokens at each prompt position", &q.topk_prompt, NULL },
         { "stream", 0, OPT_FLAG, NULL, "print the text while it is made", &q.stream, NULL },
         { "show-tokens", 0, OPT_FLAG, NULL, "print the token ids below each text", &q.show_tokens,
           NULL },
@@ -675,11 +693,11 @@ int cmd_sample(int argc, char **argv)
     struct job j = { .q = &q, .prompt = TINKER_TOKENS_INIT };
     struct api a;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !check(&spec, &q, &status) ||
+    if (!opt_parse(&spec, argc, argv, &status) || !check_sample_request(&spec, &q, &status) ||
         !api_open(&a, &status))
         return status;
-    status = sample(&a, &j);
-    job_clear(&j);
+    status = run_sample(&a, &j);
+    clear_job(&j);
     api_close(&a);
     return status;
 }

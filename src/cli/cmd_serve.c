@@ -19,12 +19,8 @@
 
 enum { STOP_S = 9 };
 
-static int failure_code(const tinker_error *err)
-{
-    return err->status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO;
-}
-
-static void describe(const struct server_options *o, int port, struct serve_info *info)
+/* What server.json and the announcement say: an IPv6 host needs brackets in a URL. */
+static void describe_server(const struct server_options *o, int port, struct serve_info *info)
 {
     memset(info, 0, sizeof(*info));
     info->pid = getpid();
@@ -38,8 +34,9 @@ static void describe(const struct server_options *o, int port, struct serve_info
              o->path_prefix ? o->path_prefix : "");
 }
 
-/* Lines for a shell.  No client takes the name of a socket: for one it is a comment. */
-static void announce(const struct server_options *o, const struct serve_info *info)
+/* Lines for eval in a shell, or JSON. No client can be pointed at a Unix socket by URL, so for
+ * one it is a comment. People read the lines on stderr. */
+static void announce_server(const struct server_options *o, const struct serve_info *info)
 {
     if (globals.json) {
         printf("{\"url\":\"%s%s\",\"port\":%lld}\n", info->url, info->path_prefix,
@@ -57,8 +54,10 @@ static void announce(const struct server_options *o, const struct serve_info *in
         out_say("tinker serve: model %s from %s", o->models[i].name, o->models[i].dir);
 }
 
-/* What was acknowledged is on disk, so a slice of work that takes too long need not end. */
-static void *end_anyway(void *arg)
+/* Acknowledged work is on disk already, so a slice of computation that takes too long is
+ * abandoned. STOP_S is below the ten seconds that service managers commonly wait before
+ * SIGKILL. */
+static void *exit_after_deadline(void *arg)
 {
     struct timespec t = { STOP_S, 0 };
     (void)arg;
@@ -66,16 +65,19 @@ static void *end_anyway(void *arg)
     _exit(EXIT_OK);
 }
 
-static void stop(struct server *s)
+/* The watchdog thread is detached: it dies with the process. */
+static void stop_server(struct server *s)
 {
     pthread_t watchdog;
     out_say("tinker serve: stopping");
-    if (pthread_create(&watchdog, NULL, end_anyway, NULL) == 0)
+    if (pthread_create(&watchdog, NULL, exit_after_deadline, NULL) == 0)
         pthread_detach(watchdog);
     server_close(s);
 }
 
-static void *give_up(void *arg)
+/* Runs while the weights are read. Cancellation is disabled before the message, so that
+ * open_server() cannot cancel it between message and exit. */
+static void *exit_on_signal(void *arg)
 {
     int sig = SIGTERM;
     while (sigwait(arg, &sig) != 0)
@@ -85,12 +87,13 @@ static void *give_up(void *arg)
     _exit(128 + sig);
 }
 
-/* Reading the weights takes its time: a signal ends that at once, nothing is at stake yet. */
+/* Reading weights may take minutes, and nothing is at stake yet: a signal ends it at once with
+ * 128 + number. */
 static struct server *open_server(const struct server_options *opts, sigset_t *signals,
                                   tinker_error *err)
 {
     pthread_t thread;
-    bool watched = pthread_create(&thread, NULL, give_up, signals) == 0;
+    bool watched = pthread_create(&thread, NULL, exit_on_signal, signals) == 0;
     struct server *s = server_open(opts, err);
     if (watched) {
         pthread_cancel(thread);
@@ -99,7 +102,9 @@ static struct server *open_server(const struct server_options *opts, sigset_t *s
     return s;
 }
 
-static int run(const struct server_options *opts, bool background)
+/* Run until a signal. Exit codes: 3 for a bad configuration, 9 if the address or the data
+ * directory cannot be used, 0 after a clean stop. */
+static int run_server(const struct server_options *opts, bool background)
 {
     tinker_error err = { 0 };
     struct serve_info info;
@@ -110,15 +115,18 @@ static int run(const struct server_options *opts, bool background)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* The socket listens from here on. */
     struct server *s = open_server(opts, &signals, &err);
     if (!s)
-        return out_fail(failure_code(&err), NULL, "%s", err.message);
-    describe(opts, server_port(s), &info);
+        return out_fail(err.status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO, NULL, "%s",
+                        err.message);
+    describe_server(opts, server_port(s), &info);
     if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
         out_say("tinker serve: %s", err.message);
     if (background)
+        /* Not earlier: until the server is ready, Ctrl-C in the terminal is meant for it, too. */
         setsid(); /* not before: until then Ctrl-C is meant for it, too */
-    announce(opts, &info);
+    announce_server(opts, &info);
     /* Whoever reads the announcement to its end need not wait for ours. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null >= 0) {
@@ -128,13 +136,13 @@ static int run(const struct server_options *opts, bool background)
     while (sigwait(&signals, &sig) != 0)
         continue;
     serve_place_remove(opts->data_dir);
-    stop(s);
+    stop_server(s);
     return EXIT_OK;
 }
 
 /* ---- in the background ------------------------------------------------------------------------ */
 
-/* What the log has from a place on: why the child could not start. */
+/* Copy the log from a position on: why the child could not start. */
 static void print_log(const char *path, off_t from)
 {
     char text[4096];
@@ -146,7 +154,8 @@ static void print_log(const char *path, off_t from)
         close(fd);
 }
 
-/* What the child printed until it was ready, and its exit status if it never was. */
+/* The parent of --daemon: copy what the child announces; the pipe closes when the child is
+ * ready or dead. Returns the exit status of a child that announced nothing. */
 static int wait_until_ready(pid_t child, int fd)
 {
     char text[4096];
@@ -163,8 +172,9 @@ static int wait_until_ready(pid_t child, int fd)
     return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_FAILED;
 }
 
-/* The child goes on and returns true; its standard output is a pipe to the parent until it
- * has announced itself, its standard error a log. */
+/* Returns true in the child, which goes on as the server; false in the parent, with *status
+ * set. The child's stdout is a pipe to the parent until it has announced itself, its stderr is
+ * serve.log in the data directory. */
 static bool go_to_background(const char *data, int *status)
 {
     char path[SERVE_PLACE_MAX + 32];
@@ -180,8 +190,10 @@ static bool go_to_background(const char *data, int *status)
         *status = out_fail(EXIT_IO, NULL, "open %s: %s", path, strerror(errno));
         return false;
     }
+    /* The log is appended to; only what this start adds is shown if it fails. */
     off_t logged = lseek(log, 0, SEEK_END);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    /* Before fork(): text in a stdio buffer would be printed by both processes. */
     fflush(NULL);
     pid_t child = null >= 0 && pipe(ends) == 0 ? fork() : -1;
     if (child < 0) {
@@ -203,14 +215,7 @@ static bool go_to_background(const char *data, int *status)
     return true;
 }
 
-static int start(const struct serve_options *v, const struct server_options *opts)
-{
-    int status;
-    if (v->daemon && !go_to_background(v->data, &status))
-        return status;
-    return run(opts, v->daemon);
-}
-
+/* The options are large (fixed arrays for names and keys), so they are on the heap. */
 int cmd_serve(int argc, char **argv)
 {
     int status;
@@ -222,8 +227,9 @@ int cmd_serve(int argc, char **argv)
         struct log log = { log_stderr, NULL, log_level_parse(v->log_level, LOG_INFO) };
         status = serve_options_take(v, &opts);
         opts.log = &log;
-        if (status == EXIT_OK)
-            status = start(v, &opts);
+        /* With --daemon only the child runs the server; the parent has its exit status. */
+        if (status == EXIT_OK && (!v->daemon || go_to_background(v->data, &status)))
+            status = run_server(&opts, v->daemon);
     }
     serve_options_clear(v);
     free(v);

@@ -22,9 +22,10 @@
 
 enum { STOP_WAIT_S = 20, ANSWER_MAX = 16 << 20 };
 
-/* The data directory; false: *status is the exit status. */
-static bool read_place(const char *command, const char *about, const char *example, int argc,
-                       char **argv, char *data, int *status)
+/* Parse the one option of these commands and find the data directory. false: *status is the
+ * exit status. */
+static bool read_data_dir(const char *command, const char *about, const char *example, int argc,
+                          char **argv, char *data, int *status)
 {
     const char *given = NULL;
     const struct opt opts[] = {
@@ -42,8 +43,9 @@ static bool read_place(const char *command, const char *about, const char *examp
     return false;
 }
 
-/* Who runs there?  false as above. */
-static bool find(const char *data, struct serve_info *info, int *status)
+/* The lock says whether a server runs, server.json where. Both are needed: a crash leaves the
+ * file behind, but never the lock. */
+static bool find_server(const char *data, struct serve_info *info, int *status)
 {
     if (serve_place_busy(data) && serve_place_read(data, info))
         return true;
@@ -54,7 +56,8 @@ static bool find(const char *data, struct serve_info *info, int *status)
 
 /* ---- status ---------------------------------------------------------------------------- */
 
-static int dial_address(int family, const struct sockaddr *to, socklen_t n)
+/* Ten seconds for each read and write: a server that hangs must not hang this command. */
+static int connect_address(int family, const struct sockaddr *to, socklen_t n)
 {
     struct timeval limit = { 10, 0 };
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -68,8 +71,8 @@ static int dial_address(int family, const struct sockaddr *to, socklen_t n)
     return -1;
 }
 
-/* The HOST of "http://HOST:PORT", "http://[HOST]:PORT". */
-static void host_of(const char *url, char *out, size_t size)
+/* The HOST of "http://HOST:PORT" or "http://[HOST]:PORT". */
+static void copy_url_host(const char *url, char *out, size_t size)
 {
     const char *host = strstr(url, "//");
     host = host ? host + 2 : url;
@@ -78,8 +81,9 @@ static void host_of(const char *url, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)strcspn(host, quoted ? "]" : ":/"), host);
 }
 
-/* "unix:PATH", or an address; that of any interface leads to this machine, too. */
-static int dial(const struct serve_info *info)
+/* Connect to "unix:PATH" or to the address in the URL; -1: no connection. A server that listens
+ * on all interfaces (0.0.0.0, ::) is reached on this machine through the same address. */
+static int connect_server(const struct serve_info *info)
 {
     struct sockaddr_un un = { .sun_family = AF_UNIX };
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
@@ -87,27 +91,29 @@ static int dial(const struct serve_info *info)
     int fd = -1;
     if (strncmp(info->url, "unix:", 5) == 0) {
         snprintf(un.sun_path, sizeof(un.sun_path), "%s", info->url + 5);
-        return dial_address(AF_UNIX, (struct sockaddr *)&un, sizeof(un));
+        return connect_address(AF_UNIX, (struct sockaddr *)&un, sizeof(un));
     }
-    host_of(info->url, host, sizeof(host));
+    copy_url_host(info->url, host, sizeof(host));
     snprintf(port, sizeof(port), "%d", (int)info->port);
     if (getaddrinfo(host, port, &hints, &found) != 0)
         return -1;
     for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
-        fd = dial_address(a->ai_family, a->ai_addr, a->ai_addrlen);
+        fd = connect_address(a->ai_family, a->ai_addr, a->ai_addrlen);
     freeaddrinfo(found);
     return fd;
 }
 
-/* GET /status; the text is the server's JSON.  0: no answer. */
-static int ask(const struct serve_info *info, const char *key, struct buf *answer,
-               const char **body)
+/* GET /status with HTTP/1.0, so the end of the connection is the end of the body. Returns the
+ * HTTP status, 0 if there is no answer. A small client here keeps this command free of the HTTP
+ * layer. */
+static int request_status(const struct serve_info *info, const char *key, struct buf *answer,
+                          const char **body)
 {
     char request[2048], piece[8192];
     int n = snprintf(request, sizeof(request),
                      "GET %s/status HTTP/1.0\r\nHost: localhost\r\n%s%s%s\r\n", info->path_prefix,
                      key ? "X-API-Key: " : "", key ? key : "", key ? "\r\n" : "");
-    int fd = n > 0 && (size_t)n < sizeof(request) ? dial(info) : -1;
+    int fd = n > 0 && (size_t)n < sizeof(request) ? connect_server(info) : -1;
     if (fd < 0)
         return 0;
     ssize_t k = send(fd, request, (size_t)n, MSG_NOSIGNAL);
@@ -117,11 +123,13 @@ static int ask(const struct serve_info *info, const char *key, struct buf *answe
     const char *head = buf_ok(answer) && answer->len ? answer->data : "";
     const char *gap = strstr(head, "\r\n\r\n");
     *body = gap ? gap + 4 : "";
+    /* "HTTP/1.1 200 OK": the status is behind nine characters. */
     return gap && strlen(head) > 12 ? (int)strtol(head + 9, NULL, 10) : 0;
 }
 
-/* The value of a number in the status, "-" when it is not there. */
-static const char *number(const char *json, const char *name, char out[32])
+/* The digits behind "name": in the status, "-" if there are none. The first
+ * occurrence counts; the text is only shown, so no parser is needed. */
+static const char *get_status_number(const char *json, const char *name, char out[32])
 {
     char key[64];
     snprintf(key, sizeof(key), "\"%s\":", name);
@@ -131,6 +139,7 @@ static const char *number(const char *json, const char *name, char out[32])
     return out;
 }
 
+/* One line per number; a server with HTTPS shows only its address. */
 static void print_status(const struct serve_info *info, const char *json)
 {
     static const char *const rows[][2] = {
@@ -149,9 +158,10 @@ static void print_status(const struct serve_info *info, const char *json)
     printf("%-16s  %s%s\n%-16s  %lld\n", "URL", info->url, info->path_prefix, "Process",
            (long long)info->pid);
     for (size_t i = 0; *json && i < ARRAY_LEN(rows); i++)
-        printf("%-16s  %s\n", rows[i][0], number(json, rows[i][1], text));
+        printf("%-16s  %s\n", rows[i][0], get_status_number(json, rows[i][1], text));
 }
 
+/* Exit codes: 5 no server, 3 the key is refused, 7 it does not answer. */
 int cmd_serve_status(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX];
@@ -159,15 +169,16 @@ int cmd_serve_status(int argc, char **argv)
     struct buf answer;
     const char *body = "", *key = NULL;
     int status;
-    if (!read_place("serve status", "Show the local server of a data directory.",
-                    "tinker serve status", argc, argv, data, &status) ||
-        !find(data, &info, &status))
+    if (!read_data_dir("serve status", "Show the local server of a data directory.",
+                       "tinker serve status", argc, argv, data, &status) ||
+        !find_server(data, &info, &status))
         return status;
     key = globals.api_key ? globals.api_key : getenv("TINKER_API_KEY");
     log_secret(key);
     buf_init(&answer, ANSWER_MAX);
+    /* There is no TLS client here: an HTTPS server is known to run by its lock only. */
     bool tls = strncmp(info.url, "https:", 6) == 0;
-    int code = tls ? 0 : ask(&info, key, &answer, &body);
+    int code = tls ? 0 : request_status(&info, key, &answer, &body);
     status = EXIT_OK;
     if (code == 401)
         status = out_fail(EXIT_CONFIG, "Set TINKER_API_KEY to one of its keys.",
@@ -185,19 +196,23 @@ int cmd_serve_status(int argc, char **argv)
 
 /* ---- stop and logs ------------------------------------------------------------------------ */
 
+/* Wait for the lock, not for the process id: the server releases it at its very end,
+ * and a process id may be reused. */
 int cmd_serve_stop(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX];
     struct serve_info info;
     struct timespec pause = { 0, 20 * 1000 * 1000 };
     int status;
-    if (!read_place("serve stop", "Stop the local server of a data directory and wait for its end.",
-                    "tinker serve stop", argc, argv, data, &status) ||
-        !find(data, &info, &status))
+    if (!read_data_dir("serve stop",
+                       "Stop the local server of a data directory and wait for its end.",
+                       "tinker serve stop", argc, argv, data, &status) ||
+        !find_server(data, &info, &status))
         return status;
     if (kill((pid_t)info.pid, SIGTERM) != 0)
         return out_fail(EXIT_IO, NULL, "cannot stop process %lld: %s", (long long)info.pid,
                         strerror(errno));
+    /* 50 checks per second: the pause is 20 ms. */
     for (int i = 0; i < STOP_WAIT_S * 50 && serve_place_busy(data); i++)
         nanosleep(&pause, NULL);
     if (serve_place_busy(data))
@@ -207,18 +222,19 @@ int cmd_serve_stop(int argc, char **argv)
     return EXIT_OK;
 }
 
+/* Print the log as it is now; it does not follow it. */
 int cmd_serve_logs(int argc, char **argv)
 {
     char data[SERVE_PLACE_MAX], path[SERVE_PLACE_MAX + 32], piece[8192];
     int status;
-    if (!read_place("serve logs", "Print the log of a server started with --daemon.",
-                    "tinker serve logs", argc, argv, data, &status))
+    if (!read_data_dir("serve logs", "Print the log of a server started with --daemon.",
+                       "tinker serve logs", argc, argv, data, &status))
         return status;
     snprintf(path, sizeof(path), "%s/serve.log", data);
     FILE *f = fopen(path, "r");
     if (!f)
         return out_fail(EXIT_NOT_FOUND, "Only a server started with --daemon writes one.",
-                        "no log %s", path);
+                        "there is no log file %s", path);
     for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
         fwrite(piece, 1, n, stdout);
     fclose(f);

@@ -12,18 +12,21 @@ enum { PAGE = 100 }; /* sessions per request */
 
 static const char *const scopes[] = { "owned", "accessible", NULL };
 
-static tinker_scope scope_of(const char *name)
+/* Names were checked by the option table. */
+static tinker_scope parse_scope(const char *name)
 {
     return strcmp(name, scopes[1]) == 0 ? TINKER_SCOPE_ACCESSIBLE : TINKER_SCOPE_OWNED;
 }
 
+/* The options as given. limit 0: all. */
 struct list_request {
     int64_t limit, offset;
     const char *scope;
     bool ids;
 };
 
-/* The next one; NULL behind the last, or after a failure, which *status has. */
+/* The next id; NULL behind the last, or after a failure, which *status has. The pager is asked
+ * with timeout 0 and the page it waits for is awaited here, so that Ctrl-C works. */
 static const char *next_session(tinker_pager *p, int *status)
 {
     tinker_error err;
@@ -39,6 +42,7 @@ static const char *next_session(tinker_pager *p, int *status)
     return tinker_pager_session(p);
 }
 
+/* The cells and JSON strings of all sessions up to the limit. false after an error was printed. */
 static bool fetch_sessions(struct api *a, const struct list_request *r, struct listing *l,
                            int *status)
 {
@@ -48,7 +52,7 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
     const char *id = NULL;
     page.limit = want < PAGE ? (int64_t)want : PAGE;
     page.offset = r->offset;
-    page.scope = scope_of(r->scope);
+    page.scope = parse_scope(r->scope);
     *status = EXIT_OK;
     tinker_pager *p = tinker_rest_all_sessions(a->rest, &page, &err);
     if (!p)
@@ -62,6 +66,7 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
     return *status == EXIT_OK;
 }
 
+/* The service tells no total, so the title counts what is shown. */
 static int list_sessions(struct api *a, const struct list_request *r)
 {
     static const char *const columns[] = { "Session ID" };
@@ -82,6 +87,7 @@ static int list_sessions(struct api *a, const struct list_request *r)
     return status;
 }
 
+/* Newest first. --scope accessible adds sessions that others have shared. */
 int cmd_session_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20, .scope = scopes[0] };
@@ -109,9 +115,9 @@ int cmd_session_list(int argc, char **argv)
     return status;
 }
 
-/* One row with an id per line. */
-static void put_ids(struct listing *l, struct json_writer *w, const char *name, const char *key,
-                    const tinker_strings *ids)
+/* One row with an id per line; an empty list is an empty cell and []. */
+static void put_id_lines(struct listing *l, struct json_writer *w, const char *name,
+                         const char *key, const tinker_strings *ids)
 {
     struct buf lines;
     buf_init(&lines, SIZE_MAX / 2);
@@ -128,6 +134,7 @@ static void put_ids(struct listing *l, struct json_writer *w, const char *name, 
     buf_clear(&lines);
 }
 
+/* `session info`: the ids of what the session created. */
 static int show_session(const char *id, const tinker_session *s)
 {
     struct listing l;
@@ -138,14 +145,15 @@ static int show_session(const char *id, const tinker_session *s)
     json_put_begin_object(w);
     json_put_key(w, "session_id");
     json_put_string(w, id);
-    put_ids(&l, w, "Training Runs", "training_run_ids", &s->training_run_ids);
-    put_ids(&l, w, "Samplers", "sampler_ids", &s->sampler_ids);
+    put_id_lines(&l, w, "Training Runs", "training_run_ids", &s->training_run_ids);
+    put_id_lines(&l, w, "Samplers", "sampler_ids", &s->sampler_ids);
     json_put_end_object(w);
     listing_object_end(&l);
     snprintf(title, sizeof(title), "Session: %s", id);
     return listing_print_one(&l, title);
 }
 
+/* The JSON has session_id, training_run_ids and sampler_ids; empty lists are []. */
 int cmd_session_info(int argc, char **argv)
 {
     const char *id = NULL, *scope = scopes[0];
@@ -153,7 +161,7 @@ int cmd_session_info(int argc, char **argv)
                                   "owned, or accessible: those of others too", &scope, scopes } };
     const struct opt_arg args[] = { { "SESSION_ID", &id, false, NULL } };
     const struct opt_spec spec = { "session info",
-                                   "Show what a session has made.",
+                                   "Show the training runs and samplers of a session.",
                                    opts,
                                    1,
                                    args,
@@ -165,7 +173,7 @@ int cmd_session_info(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
     tinker_future *f =
-        api_wait(tinker_rest_get_session(a.rest, id, scope_of(scope), &err), &err, &status);
+        api_wait(tinker_rest_get_session(a.rest, id, parse_scope(scope), &err), &err, &status);
     if (f)
         status = show_session(id, tinker_future_session(f));
     tinker_future_free(f);

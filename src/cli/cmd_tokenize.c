@@ -9,12 +9,13 @@
 #include "cli/text_model.h"
 #include "json/json.h"
 
+/* The options as given; text NULL or "-" reads standard input. */
 struct request {
     const char *model, *text, *file;
     bool special, count, pieces;
 };
 
-/* A token's bytes for people: control characters and broken UTF-8 as escapes. */
+/* A token's text for people: control characters as escapes, so that a table stays a table. */
 static void put_piece(struct buf *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -34,14 +35,16 @@ static void put_piece(struct buf *out, const char *s, size_t n)
     }
 }
 
-static void put_broken(struct buf *out, const char *s, size_t n)
+/* Bytes that are no UTF-8 on their own, each as \xNN. */
+static void put_hex_bytes(struct buf *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         buf_printf(out, "\\x%02x", (unsigned char)s[i]);
 }
 
-/* The text of a token on its own is UTF-8 unless a character is spread over several. */
-static void put_token(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
+/* A token decodes to U+FFFD if it holds only part of a character; then show its bytes. *bytes
+ * is the length of the token itself. */
+static void put_token_text(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
 {
     tinker_text text = TINKER_TEXT_INIT;
     const char *p = tinker_tokenizer_bytes(t, id, bytes);
@@ -49,10 +52,11 @@ static void put_token(struct buf *out, const tinker_tokenizer *t, int32_t id, si
         strstr(text.s, "\xEF\xBF\xBD") == NULL)
         put_piece(out, text.s, text.n);
     else if (p)
-        put_broken(out, p, *bytes);
+        put_hex_bytes(out, p, *bytes);
     tinker_text_clear(&text);
 }
 
+/* Columns: id, bytes, piece. */
 static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
 {
     struct buf line;
@@ -61,14 +65,15 @@ static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
     for (size_t i = 0; i < ids->n; i++) {
         size_t bytes;
         buf_reset(&line);
-        put_token(&line, t, ids->ids[i], &bytes);
+        put_token_text(&line, t, ids->ids[i], &bytes);
         printf("%8d  %5zu  %s\n", (int)ids->ids[i], bytes, line.data ? line.data : "");
     }
     buf_clear(&line);
 }
 
-static void print_json(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
-                       size_t n)
+/* {"tokens": [...]}, or {"count": N, "bytes": N}; --pieces adds "pieces". */
+static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
+                           const tinker_tokens *ids, size_t n)
 {
     struct buf out;
     struct json_writer w;
@@ -99,8 +104,9 @@ static void print_json(const struct request *r, const tinker_tokenizer *t, const
     buf_clear(&out);
 }
 
-static void print_plain(const struct request *r, const tinker_tokenizer *t,
-                        const tinker_tokens *ids, size_t n)
+/* Ids on one line with blanks between, which `detokenize` reads back. */
+static void print_ids(const struct request *r, const tinker_tokenizer *t, const tinker_tokens *ids,
+                      size_t n)
 {
     if (r->count) {
         printf("%zu\n", ids->n);
@@ -117,7 +123,10 @@ static void print_plain(const struct request *r, const tinker_tokenizer *t,
     putchar('\n');
 }
 
-static int tokenize(const struct request *r, const tinker_tokenizer *t, const char *text, size_t n)
+/* Special tokens in the text are plain text unless --special: user input must not be able to
+ * inject control tokens. */
+static int tokenize_text(const struct request *r, const tinker_tokenizer *t, const char *text,
+                         size_t n)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
     tinker_encode_options o = TINKER_ENCODE_OPTIONS_INIT;
@@ -127,13 +136,15 @@ static int tokenize(const struct request *r, const tinker_tokenizer *t, const ch
     if (tinker_tokenizer_encode(t, text, n, &o, &ids, &err) != TINKER_OK)
         status = out_fail(EXIT_DATA, NULL, "%s", err.message);
     else if (globals.json)
-        print_json(r, t, &ids, n);
+        print_ids_json(r, t, &ids, n);
     else
-        print_plain(r, t, &ids, n);
+        print_ids(r, t, &ids, n);
     tinker_tokens_clear(&ids);
     return status;
 }
 
+/* Exit codes: 5 without a tokenizer for the model, 8 for text that is no UTF-8, 9 for a file
+ * that cannot be read. */
 int cmd_tokenize(int argc, char **argv)
 {
     struct request r = { 0 };
@@ -141,8 +152,7 @@ int cmd_tokenize(int argc, char **argv)
         { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
           &r.model, NULL },
         { "file", 0, OPT_STRING, "F", "read the text from this file", &r.file, NULL },
-        { "special", 0, OPT_FLAG, NULL, "special tokens in the text count as such", &r.special,
-          NULL },
+        { "special", 0, OPT_FLAG, NULL, "parse special tokens in the text", &r.special, NULL },
         { "count", 0, OPT_FLAG, NULL, "print only how many tokens there are", &r.count, NULL },
         { "pieces", 0, OPT_FLAG, NULL, "print a table of id, bytes and piece", &r.pieces, NULL },
     };
@@ -169,7 +179,7 @@ int cmd_tokenize(int argc, char **argv)
     if (!t)
         return status;
     if (!read || text_model_read(r.file ? r.file : "-", &data, &n, &status))
-        status = tokenize(&r, t, read ? data : r.text, n);
+        status = tokenize_text(&r, t, read ? data : r.text, n);
     free(data);
     tinker_tokenizer_free(t);
     return status;

@@ -11,18 +11,8 @@
 #define TINKER_COMMIT ""
 #endif
 
-static void print_json(void)
-{
-    struct buf b;
-    buf_init(&b, 1024);
-    buf_puts(&b, "{\"version\":\"" TINKER_VERSION "\",\"commit\":");
-    buf_puts(&b, *TINKER_COMMIT ? "\"" TINKER_COMMIT "\"" : "null");
-    buf_puts(&b,
-             ",\"api\":\"" TINKER_SDK_VERSION "\",\"features\":[\"client\",\"engine\",\"serve\"]}");
-    out_json(&b);
-    buf_clear(&b);
-}
-
+/* "features" tells scripts what this build can do; "api" is the version of the official SDK
+ * whose wire format it speaks. */
 int cmd_version(int argc, char **argv)
 {
     static const struct opt_spec spec = { .command = "version",
@@ -31,9 +21,17 @@ int cmd_version(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (globals.json)
-        print_json();
-    else
+    if (!globals.json) {
         printf("tinker %s\n", TINKER_VERSION);
+        return EXIT_OK;
+    }
+    struct buf b;
+    buf_init(&b, 1024);
+    buf_puts(&b, "{\"version\":\"" TINKER_VERSION "\",\"commit\":");
+    buf_puts(&b, *TINKER_COMMIT ? "\"" TINKER_COMMIT "\"" : "null");
+    buf_puts(&b,
+             ",\"api\":\"" TINKER_SDK_VERSION "\",\"features\":[\"client\",\"engine\",\"serve\"]}");
+    out_json(&b);
+    buf_clear(&b);
     return EXIT_OK;
 }

@@ -11,6 +11,7 @@
 
 enum { MICROS = 1000000, MINUTE = 60, HOUR = 3600, DAY = 86400 };
 
+/* Units of 1024 with one decimal, as the official program prints them. */
 const char *fmt_size(int64_t bytes, char out[FMT_TEXT])
 {
     static const char *const units[] = { "KB", "MB", "GB", "TB", "PB", "EB" };
@@ -30,7 +31,8 @@ const char *fmt_size(int64_t bytes, char out[FMT_TEXT])
 
 /* ---- times out ------------------------------------------------------------------- */
 
-static int64_t floor_div(int64_t a, int64_t b)
+/* Rounds toward minus infinity, for times before 1970. */
+static int64_t divide_floor(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
@@ -38,7 +40,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 /* Not by nanoseconds: they end in the year 2262, and a service may say 9999 for never. */
 const char *fmt_rfc3339(int64_t us, char out[FMT_TEXT])
 {
-    int64_t s = floor_div(us, MICROS);
+    int64_t s = divide_floor(us, MICROS);
     int fraction = (int)(us - s * MICROS);
     time_t t = (time_t)s;
     struct tm tm = { 0 };
@@ -52,12 +54,15 @@ const char *fmt_rfc3339(int64_t us, char out[FMT_TEXT])
     return out;
 }
 
+/* "3 days ago", "in 1 hour". */
 static void put_units(char *out, int64_t n, const char *unit, bool future)
 {
     snprintf(out, FMT_TEXT, "%s%lld %s%s%s", future ? "in " : "", (long long)n, unit,
              n > 1 ? "s" : "", future ? "" : " ago");
 }
 
+/* The limits are those of the official program: weeks up to 30 days, then the date. "> HOUR",
+ * not ">=": 60 minutes are still minutes there. */
 const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME) {
@@ -82,16 +87,7 @@ const char *fmt_relative(int64_t us, int64_t now_us, char out[FMT_TEXT])
     return out;
 }
 
-/* "2026-08-09 10:11:12.345678+00:00" */
-static const char *python_text(int64_t us, char out[FMT_TEXT])
-{
-    char text[FMT_TEXT];
-    fmt_rfc3339(us, text);
-    text[strcspn(text, "T")] = ' ';
-    snprintf(out, FMT_TEXT, "%.*s+00:00", (int)strcspn(text, "Z"), text);
-    return out;
-}
-
+/* `none` is returned as it is; other texts are in `out`. */
 const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME)
@@ -99,29 +95,36 @@ const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
     if (strcmp(globals.time_format, "rfc3339") == 0)
         return fmt_rfc3339(us, out);
     if (strcmp(globals.time_format, "unix") == 0) {
-        snprintf(out, FMT_TEXT, "%lld", (long long)floor_div(us, MICROS));
+        snprintf(out, FMT_TEXT, "%lld", (long long)divide_floor(us, MICROS));
         return out;
     }
     return fmt_relative(us, clock_wall_ns(clock_real()) / 1000, out);
 }
 
+/* --time-format unix gives a number with fraction, the others a string, no time null. */
 void fmt_json_time(struct json_writer *w, int64_t us)
 {
-    char text[FMT_TEXT];
-    if (us == TINKER_NO_TIME)
+    char text[FMT_TEXT], python[FMT_TEXT];
+    if (us == TINKER_NO_TIME) {
         json_put_null(w);
-    else if (strcmp(globals.time_format, "unix") == 0)
+    } else if (strcmp(globals.time_format, "unix") == 0) {
         json_put_double(w, (double)us / MICROS);
-    else if (strcmp(globals.time_format, "rfc3339") == 0)
+    } else if (strcmp(globals.time_format, "rfc3339") == 0) {
         json_put_string(w, fmt_rfc3339(us, text));
-    else
-        json_put_string(w, python_text(us, text));
+    } else {
+        /* str() of a Python datetime, as the official program prints it:
+         * "2026-08-09 10:11:12.345678+00:00" */
+        fmt_rfc3339(us, text);
+        text[strcspn(text, "T")] = ' ';
+        snprintf(python, sizeof(python), "%.*s+00:00", (int)strcspn(text, "Z"), text);
+        json_put_string(w, python);
+    }
 }
 
 /* ---- dates in --------------------------------------------------------------------- */
 
-/* Exactly `digits` digits at *s. */
-static bool number(const char **s, int digits, int *out)
+/* Exactly `digits` digits at *s. On success *s is behind them, as in all of these. */
+static bool parse_digits(const char **s, int digits, int *out)
 {
     *out = 0;
     for (int i = 0; i < digits; i++, (*s)++) {
@@ -132,7 +135,8 @@ static bool number(const char **s, int digits, int *out)
     return true;
 }
 
-static bool skip(const char **s, char c)
+/* Skip one character if it is c. */
+static bool skip_char(const char **s, char c)
 {
     if (**s != c)
         return false;
@@ -140,8 +144,8 @@ static bool skip(const char **s, char c)
     return true;
 }
 
-/* Up to six digits behind a point, as microseconds. */
-static bool fraction(const char **s, int *micros)
+/* Up to six digits behind a point, as microseconds: ".5" is 500000. */
+static bool parse_fraction(const char **s, int *micros)
 {
     int digits = 0;
     for (*micros = 0; isdigit((unsigned char)**s) && digits < 6; (*s)++, digits++)
@@ -153,50 +157,55 @@ static bool fraction(const char **s, int *micros)
     return true;
 }
 
-static bool clock_time(const char **s, int *seconds, int *micros)
+/* HH:MM[:SS[.fraction]]. A leap second, :60, is refused. */
+static bool parse_clock_time(const char **s, int *seconds, int *micros)
 {
     int h, m, sec = 0;
-    if (!number(s, 2, &h) || !skip(s, ':') || !number(s, 2, &m))
+    if (!parse_digits(s, 2, &h) || !skip_char(s, ':') || !parse_digits(s, 2, &m))
         return false;
-    if (skip(s, ':') && !number(s, 2, &sec))
+    if (skip_char(s, ':') && !parse_digits(s, 2, &sec))
         return false;
-    if (h > 23 || m > 59 || sec > 59 || (skip(s, '.') && !fraction(s, micros)))
+    if (h > 23 || m > 59 || sec > 59 || (skip_char(s, '.') && !parse_fraction(s, micros)))
         return false;
     *seconds = h * HOUR + m * MINUTE + sec;
     return true;
 }
 
-/* "Z", "+HH:MM", "-HH:MM" or nothing; seconds east of Greenwich. */
-static bool zone(const char **s, int *offset)
+/* "Z", "+HH:MM", "-HH:MM" or nothing, which is UTC; *offset in seconds east of Greenwich. */
+static bool parse_zone(const char **s, int *offset)
 {
     int sign = **s == '-' ? -1 : 1, hours, minutes;
     *offset = 0;
-    if (skip(s, 'Z') || skip(s, 'z') || !**s)
+    if (skip_char(s, 'Z') || skip_char(s, 'z') || !**s)
         return true;
-    if (!skip(s, '+') && !skip(s, '-'))
+    if (!skip_char(s, '+') && !skip_char(s, '-'))
         return false;
-    if (!number(s, 2, &hours) || !skip(s, ':') || !number(s, 2, &minutes) || hours > 23 ||
-        minutes > 59)
+    if (!parse_digits(s, 2, &hours) || !skip_char(s, ':') || !parse_digits(s, 2, &minutes) ||
+        hours > 23 || minutes > 59)
         return false;
     *offset = sign * (hours * HOUR + minutes * MINUTE);
     return true;
 }
 
-static int days_in_month(int year, int month)
+/* Gregorian calendar. */
+static int count_month_days(int year, int month)
 {
     static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     return days[month - 1] + (month == 2 && leap);
 }
 
-/* Days from 1970-01-01; March is the first month, so that a leap day comes last. */
-static int64_t days_since_1970(int year, int month, int day)
+/* March is month 0, so that the leap day comes last and the month lengths follow (153 m + 2) /
+ * 5. 719468 days lie between 0000-03-01 and 1970-01-01. */
+static int64_t count_days_since_1970(int year, int month, int day)
 {
     int64_t y = year - (month <= 2);
     int64_t from_march = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
     return y * 365 + y / 4 - y / 100 + y / 400 + from_march - 719468;
 }
 
+/* Every character must be used: "2024-01-01x" is no date. us = (days * 86400 + seconds -
+ * offset) * 10^6 + fraction. */
 bool fmt_read_date(const char *text, int64_t *us)
 {
     char copy[64];
@@ -212,15 +221,15 @@ bool fmt_read_date(const char *text, int64_t *us)
 
     const char *s = copy;
     int year, month, day, micros = 0, offset = 0, seconds = 0;
-    if (!number(&s, 4, &year) || !skip(&s, '-') || !number(&s, 2, &month) || !skip(&s, '-') ||
-        !number(&s, 2, &day) || year < 1 || month < 1 || month > 12 || day < 1 ||
-        day > days_in_month(year, month))
+    if (!parse_digits(&s, 4, &year) || !skip_char(&s, '-') || !parse_digits(&s, 2, &month) ||
+        !skip_char(&s, '-') || !parse_digits(&s, 2, &day) || year < 1 || month < 1 || month > 12 ||
+        day < 1 || day > count_month_days(year, month))
         return false;
-    if ((skip(&s, 'T') || skip(&s, 't') || skip(&s, ' ')) &&
-        !(clock_time(&s, &seconds, &micros) && zone(&s, &offset)))
+    if ((skip_char(&s, 'T') || skip_char(&s, 't') || skip_char(&s, ' ')) &&
+        !(parse_clock_time(&s, &seconds, &micros) && parse_zone(&s, &offset)))
         return false;
     if (*s)
         return false;
-    *us = (days_since_1970(year, month, day) * DAY + seconds - offset) * MICROS + micros;
+    *us = (count_days_since_1970(year, month, day) * DAY + seconds - offset) * MICROS + micros;
     return true;
 }

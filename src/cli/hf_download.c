@@ -1,4 +1,4 @@
-/* hf_download.c - see hub.h.
+/* hf_download.c - see hf_download.h.
  *
  * The cache is laid out as the Hub's own tools do it: blobs/ETAG holds a file's bytes,
  * snapshots/COMMIT/NAME is a link to it, refs/main names the commit and is written last, so
@@ -34,6 +34,7 @@
 
 enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
 
+/* The model that is being fetched, and how the Hub is reached. */
 struct hub {
     const char *id, *endpoint;
     char folder[MODEL_FOLDER_MAX];
@@ -43,6 +44,7 @@ struct hub {
 
 /* ---- one exchange ---------------------------------------------------------------------- */
 
+/* One GET. The request is the first member, so its callbacks can cast back to it. */
 struct fetch {
     struct http_request r; /* first member */
     struct loop_task begin;
@@ -55,17 +57,20 @@ struct fetch {
     struct progress bar;
 };
 
+/* Success or failure: the loop of this one request ends. */
 static void on_done(struct http_request *r)
 {
     loop_stop(((struct fetch *)r)->loop);
 }
 
+/* Requests are started on the loop's own thread. */
 static void on_begin(struct loop_task *t)
 {
     struct fetch *f = container_of(t, struct fetch, begin);
     http_start(f->pool, &f->r);
 }
 
+/* write() may take less than it was given. */
 static bool write_all(int fd, const char *p, size_t n)
 {
     while (n) {
@@ -80,7 +85,8 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* The first bytes tell whether the server goes on where we stopped or starts again. */
+/* The first bytes tell whether the server resumes where we stopped (it sends Content-Range) or
+ * starts again: then the file is cut to nothing first. false aborts the request. */
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct fetch *f = (struct fetch *)r;
@@ -99,21 +105,16 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return !f->error;
 }
 
-static const char *proxy_for(const char *url)
+/* Run f->r on a loop of its own until it is over: the program has no other loop. */
+static tinker_status run_request(struct fetch *f, tinker_error *err)
 {
-    bool tls = strncmp(url, "https:", 6) == 0;
-    const char *v = getenv(tls ? "https_proxy" : "http_proxy");
-    if ((!v || !*v) && tls)
-        v = getenv("HTTPS_PROXY");
-    return v && *v ? v : NULL;
-}
-
-/* Run f->r on a loop of its own until it is over. */
-static tinker_status run(struct fetch *f, tinker_error *err)
-{
-    const char *none = getenv("no_proxy");
+    /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */
+    bool tls = strncmp(f->r.url, "https:", 6) == 0;
+    const char *none = getenv("no_proxy"), *proxy = getenv(tls ? "https_proxy" : "http_proxy");
+    if ((!proxy || !*proxy) && tls)
+        proxy = getenv("HTTPS_PROXY");
     const struct http_pool_options opts = { .per_client = 1,
-                                            .proxy = proxy_for(f->r.url),
+                                            .proxy = proxy && *proxy ? proxy : NULL,
                                             .no_proxy = none ? none : getenv("NO_PROXY") };
     tinker_status status = http_global_init(err);
     f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
@@ -130,9 +131,11 @@ static tinker_status run(struct fetch *f, tinker_error *err)
     return status;
 }
 
-/* GET url.  fd -1: the body goes to f->r.resp.body, else to the file from offset on. */
-static tinker_status get(const struct hub *h, const char *url, bool ours, int fd, int64_t offset,
-                         struct fetch *f, tinker_error *err)
+/* GET url. fd -1: the body goes to f->r.resp.body, at most LIST_MAX bytes; else to the file
+ * from offset on. `ours`: the host may see the token. Redirects of our host for files are not
+ * followed here, because the token must not go along. */
+static tinker_status get_url(const struct hub *h, const char *url, bool ours, int fd,
+                             int64_t offset, struct fetch *f, tinker_error *err)
 {
     char range[64];
     struct http_header headers[2];
@@ -155,7 +158,7 @@ static tinker_status get(const struct hub *h, const char *url, bool ours, int fd
     }
     if (fd >= 0)
         progress_start(&f->bar, "download");
-    tinker_status status = run(f, err);
+    tinker_status status = run_request(f, err);
     if (fd >= 0)
         progress_end(&f->bar);
     f->r.headers = NULL;
@@ -170,7 +173,9 @@ static tinker_status get(const struct hub *h, const char *url, bool ours, int fd
     return TINKER_OK;
 }
 
-static tinker_status refused(const struct hub *h, const char *what, int http, tinker_error *err)
+/* 401, 403 and 404 look alike from outside: the Hub hides gated and private models. */
+static tinker_status fail_refused(const struct hub *h, const char *what, int http,
+                                  tinker_error *err)
 {
     if (http == 401 || http == 403 || http == 404)
         return err_set(err, TINKER_EINVAL,
@@ -181,30 +186,29 @@ static tinker_status refused(const struct hub *h, const char *what, int http, ti
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+/* Exactly n lowercase hex digits? */
 static bool is_hex(const char *s, size_t n)
 {
     return strlen(s) == n && strspn(s, "0123456789abcdef") == n;
 }
 
-/* "W/\"abc\"" without its dress. */
-static void bare_etag(char *s)
-{
-    char *from = strncmp(s, "W/", 2) == 0 ? s + 2 : s;
-    from += *from == '"';
-    size_t n = strcspn(from, "\"");
-    memmove(s, from, n);
-    s[n] = 0;
-}
-
-static void note_etag(const struct http_response *resp, char etag[128])
+/* For files in large file storage, X-Linked-Etag is the SHA-256 of the content and ETag
+ * something else. "" if the server sends neither. */
+static void copy_etag(const struct http_response *resp, char etag[128])
 {
     if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
         !http_response_header(resp, "ETag", etag, 128))
         etag[0] = 0;
-    bare_etag(etag);
+    /* An ETag is quoted, and W/"..." when it is weak (RFC 9110, 8.8.3); keep only the value. */
+    char *from = strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
+    from += *from == '"';
+    size_t n = strcspn(from, "\"");
+    memmove(etag, from, n);
+    etag[n] = 0;
 }
 
-static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_error *err)
+/* Feed a whole file into a hash. */
+static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_error *err)
 {
     unsigned char piece[1 << 16];
     FILE *f = fopen(path, "rb");
@@ -217,33 +221,34 @@ static tinker_status add_file(struct sha_blocks *h, const char *path, tinker_err
     return status;
 }
 
-static tinker_status sha256_of_file(const char *path, char hex[65], tinker_error *err)
+/* Lowercase hex, as in ETags. */
+static tinker_status hash_file_sha256(const char *path, char hex[65], tinker_error *err)
 {
     uint8_t digest[32];
     struct sha256 h;
     sha256_init(&h);
-    tinker_status status = add_file(&h.b, path, err);
+    tinker_status status = hash_file(&h.b, path, err);
     sha256_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
     return status;
 }
 
-/* The SHA-1 of a file behind n bytes of a head. */
-static tinker_status sha1_of_file(const char *path, const char *head, size_t n, char hex[41],
-                                  tinker_error *err)
+/* The SHA-1 of `head` and the file behind it. */
+static tinker_status hash_file_sha1(const char *path, const char *head, size_t n, char hex[41],
+                                    tinker_error *err)
 {
     uint8_t digest[20];
     struct sha1 h;
     sha1_init(&h);
     sha1_update(&h, head, n);
-    tinker_status status = add_file(&h.b, path, err);
+    tinker_status status = hash_file(&h.b, path, err);
     sha1_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
     return status;
 }
 
-/* 40 digits are the name that git gives to the file, or at mirrors that keep files without
- * git its plain SHA-1. */
+/* 40 digits are the id that git gives to the file, SHA-1 of "blob SIZE\0" and the content, or
+ * its plain SHA-1 at mirrors that do not use git. */
 static tinker_status check_sha1(const char *path, const char *etag, bool *same, tinker_error *err)
 {
     char head[32], hex[41];
@@ -251,16 +256,17 @@ static tinker_status check_sha1(const char *path, const char *etag, bool *same, 
     if (stat(path, &st) != 0)
         return err_errno(err, "read", path);
     int n = snprintf(head, sizeof(head), "blob %lld", (long long)st.st_size);
-    tinker_status status = sha1_of_file(path, head, (size_t)n + 1, hex, err); /* with its NUL */
+    tinker_status status = hash_file_sha1(path, head, (size_t)n + 1, hex, err); /* with its NUL */
     *same = strcmp(etag, hex) == 0;
     if (status == TINKER_OK && !*same) {
-        status = sha1_of_file(path, "", 0, hex, err);
+        status = hash_file_sha1(path, "", 0, hex, err);
         *same = strcmp(etag, hex) == 0;
     }
     return status;
 }
 
-/* Is the file what its ETag says?  key: the name of its blob. */
+/* Is the file what its ETag says? An ETag of another form cannot be checked: *same is true
+ * then. key: the name of its blob, as the Hub's own tools choose it. */
 static tinker_status check_file(const char *path, const char *etag, bool *same, char key[65],
                                 tinker_error *err)
 {
@@ -269,13 +275,14 @@ static tinker_status check_file(const char *path, const char *etag, bool *same, 
         memcpy(key, etag, 41); /* with its NUL */
         return check_sha1(path, etag, same, err);
     }
-    tinker_status status = sha256_of_file(path, key, err);
+    tinker_status status = hash_file_sha256(path, key, err);
     if (is_hex(etag, 64))
         *same = strcmp(etag, key) == 0;
     return status;
 }
 
-/* The bytes of a file into fd from its end on; *etag says what they must be. */
+/* Append to fd what is missing of a file; etag says what the whole must be. 206 is the rest,
+ * 200 the whole file again. */
 static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, char etag[128],
                                  tinker_error *err)
 {
@@ -285,27 +292,29 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
     if (fstat(fd, &st) != 0)
         return err_errno(err, "read", name);
     snprintf(url, sizeof(url), "%s/%s/resolve/%s/%s", h->endpoint, h->id, h->commit, name);
-    tinker_status status = get(h, url, true, fd, st.st_size, &f, err);
+    tinker_status status = get_url(h, url, true, fd, st.st_size, &f, err);
     int http = f.r.resp.status;
     if (status == TINKER_OK)
-        note_etag(&f.r.resp, etag);
+        copy_etag(&f.r.resp, etag);
     if (status == TINKER_OK && http >= 301 && http <= 308)
         location = http_response_location(&f.r.resp);
     http_request_clear(&f.r);
     if (location) { /* large files are elsewhere, where our token has no business */
         if (location[0] == '/')
             snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
-        status = get(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
+        status = get_url(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
         http = f.r.resp.status;
         http_request_clear(&f.r);
         free(location);
     }
     /* 416: there is nothing after what we have. */
     if (status == TINKER_OK && http != 200 && http != 206 && !(http == 416 && st.st_size))
-        status = refused(h, name, http, err);
+        status = fail_refused(h, name, http, err);
     return status;
 }
 
+/* Verify the finished part file, give it its blob name and link it into the snapshot. A damaged
+ * one is deleted, so that the next attempt starts again. */
 static tinker_status check_and_link(const struct hub *h, const char *name, const char *part,
                                     const char *etag, tinker_error *err)
 {
@@ -315,6 +324,7 @@ static tinker_status check_and_link(const struct hub *h, const char *name, const
     if (status != TINKER_OK)
         return status;
     if (!same) {
+        /* Resuming a damaged file would never repair it. */
         unlink(part);
         return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its %s is wrong", name,
                        h->id, is_hex(etag, 40) ? "SHA-1" : "SHA-256");
@@ -327,6 +337,8 @@ static tinker_status check_and_link(const struct hub *h, const char *name, const
     return TINKER_OK;
 }
 
+/* Fetch one file unless its link is there. Only network failures are retried; each retry
+ * resumes. */
 static tinker_status fetch_file(const struct hub *h, const char *name, tinker_error *err)
 {
     char part[PATH], link[PATH], etag[128] = "";
@@ -334,6 +346,7 @@ static tinker_status fetch_file(const struct hub *h, const char *name, tinker_er
     tinker_status status = TINKER_ECONNECT;
     snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
     snprintf(part, sizeof(part), "%s/blobs/%s.%s.incomplete", h->folder, h->commit, name);
+    /* The link is made after the check of the bytes, so what it leads to is good. */
     if (access(link, R_OK) == 0)
         return TINKER_OK;
     out_say("tinker serve: fetching %s of %s", name, h->id);
@@ -353,13 +366,15 @@ static tinker_status fetch_file(const struct hub *h, const char *name, tinker_er
 
 /* ---- the list of files -------------------------------------------------------------------------- */
 
+/* Suffix test. */
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), k = strlen(end);
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Weights, configuration and tokenizer; weights in other forms and folders are not read. */
+/* Weights, configuration and tokenizer. Names come from the network: only plain names, so none
+ * can leave the folder. consolidated*: the same weights in another layout. */
 static bool is_wanted(const char *name)
 {
     static const char *const ends[] = { ".safetensors", ".json", ".txt", ".jinja", ".model" };
@@ -374,13 +389,15 @@ static bool is_wanted(const char *name)
     return false;
 }
 
-struct listing {
+/* What the Hub says about a revision; the texts are in an arena. */
+struct file_list {
     const char *commit;
     const char **names;
     size_t n, max;
 };
 
-static void read_sibling(struct json_reader *r, struct listing *l)
+/* One entry {"rfilename": NAME, ...} of the list. Entries beyond the maximum are ignored. */
+static void read_sibling(struct json_reader *r, struct file_list *l)
 {
     struct json_str key;
     char *name = NULL;
@@ -392,7 +409,8 @@ static void read_sibling(struct json_reader *r, struct listing *l)
         l->names[l->n++] = name;
 }
 
-static bool read_listing(const char *text, size_t n, struct arena *arena, struct listing *l)
+/* {"sha": COMMIT, "siblings": [...]}. The commit becomes a folder name, so it must be hex. */
+static bool read_file_list(const char *text, size_t n, struct arena *arena, struct file_list *l)
 {
     struct json_reader r;
     struct json_str key;
@@ -419,14 +437,7 @@ static bool read_listing(const char *text, size_t n, struct arena *arena, struct
            strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
 }
 
-static bool has_weights(const struct listing *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (ends_with(l->names[i], ".safetensors"))
-            return true;
-    return false;
-}
-
+/* blobs, refs and snapshots/COMMIT, as the Hub's own tools lay them out. */
 static tinker_status make_folders(const struct hub *h, tinker_error *err)
 {
     char path[PATH];
@@ -439,6 +450,7 @@ static tinker_status make_folders(const struct hub *h, tinker_error *err)
     return status;
 }
 
+/* flock() is interrupted by signals. */
 static bool lock_file(int fd, int how)
 {
     int status;
@@ -448,8 +460,8 @@ static bool lock_file(int fd, int how)
     return status == 0;
 }
 
-/* One process at a time fetches a model: those that wait find its files, or what is left to
- * do when it ended early.  The lock ends with *fd, and so with the process, whatever ends it. */
+/* One process at a time fetches a model; others wait, then find its files, or resume what it
+ * left. The kernel releases the lock with the descriptor, however the process ends. */
 static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
 {
     char path[PATH];
@@ -469,11 +481,15 @@ static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
     return err->status;
 }
 
-static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_error *err)
+/* refs/main is written last: a reader sees the whole model or none. */
+static tinker_status fetch_model_files(struct hub *h, const struct file_list *l, tinker_error *err)
 {
     char path[PATH];
     int lock;
-    if (!has_weights(l))
+    bool weights = false;
+    for (size_t i = 0; i < l->n; i++)
+        weights = weights || ends_with(l->names[i], ".safetensors");
+    if (!weights)
         return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
     snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
     tinker_status status = make_folders(h, err);
@@ -490,7 +506,9 @@ static tinker_status fetch_all(struct hub *h, const struct listing *l, tinker_er
     return status;
 }
 
-tinker_status hub_download(const char *id, tinker_error *err)
+/* HF_ENDPOINT selects a mirror, HF_TOKEN is sent only to it. The list of files names the
+ * commit, and all files are fetched from that commit, so that a push in between does no harm. */
+tinker_status hf_download_model(const char *id, tinker_error *err)
 {
     const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
     char url[2048];
@@ -498,26 +516,27 @@ tinker_status hub_download(const char *id, tinker_error *err)
                      .endpoint = endpoint && *endpoint ? endpoint : "https://huggingface.co" };
     struct fetch f;
     struct arena arena;
-    struct listing l = { 0 };
+    struct file_list l = { 0 };
     model_dir_folder(id, h.folder);
     if (token && *token) {
+        /* The log never shows the token, whatever else fails. */
         log_secret(token);
         if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
             return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");
         snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
     }
     snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
-    tinker_status status = get(&h, url, true, -1, 0, &f, err);
+    tinker_status status = get_url(&h, url, true, -1, 0, &f, err);
     arena_init(&arena, (size_t)256 << 20);
     if (status == TINKER_OK && f.r.resp.status != 200)
-        status = refused(&h, "the list of files", f.r.resp.status, err);
-    if (status == TINKER_OK &&
-        !read_listing(f.r.resp.body.data ? f.r.resp.body.data : "", f.r.resp.body.len, &arena, &l))
+        status = fail_refused(&h, "the list of files", f.r.resp.status, err);
+    if (status == TINKER_OK && !read_file_list(f.r.resp.body.data ? f.r.resp.body.data : "",
+                                               f.r.resp.body.len, &arena, &l))
         status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
                          h.endpoint, id);
     http_request_clear(&f.r);
     if (status == TINKER_OK)
-        status = fetch_all(&h, &l, err);
+        status = fetch_model_files(&h, &l, err);
     arena_clear(&arena);
     return status;
 }

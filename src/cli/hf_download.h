@@ -1,6 +1,6 @@
 /* hf_download.h - models from the Hugging Face Hub into the local cache, for `serve --download`. */
-#ifndef CLI_HUB_H
-#define CLI_HUB_H
+#ifndef CLI_HF_DOWNLOAD_H
+#define CLI_HF_DOWNLOAD_H
 
 #include <tinker/error.h>
 
@@ -8,6 +8,6 @@
  * cache that model_dir_cached() reads.  Goes on where an earlier attempt stopped and waits for
  * another process that fetches the same model; files are checked by the SHA-256 or the SHA-1
  * of git that the Hub tells.  HF_ENDPOINT, HF_TOKEN and the variables of proxies count.  Blocks, with a bar on stderr. */
-tinker_status hub_download(const char *id, tinker_error *err);
+tinker_status hf_download_model(const char *id, tinker_error *err);
 
 #endif

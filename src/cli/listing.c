@@ -20,36 +20,37 @@ void listing_init(struct listing *l, const char *const *columns, size_t n_column
     buf_init(&l->objects, MAX_OBJECTS);
 }
 
+/* Only for a listing that is not printed: printing frees it. */
 void listing_clear(struct listing *l)
 {
     for (size_t i = 0; i < l->n; i++)
         free(l->cells[i]);
+    /* Column names are the caller's. */
     free(l->cells);
     buf_clear(&l->objects);
 }
 
-static bool listing_grow(struct listing *l)
-{
-    if (l->n < l->cap)
-        return true;
-    size_t cap = l->cap ? l->cap * 2 : 64;
-    char **cells = realloc(l->cells, cap * sizeof(*cells));
-    if (!cells)
-        return false;
-    l->cells = cells;
-    l->cap = cap;
-    return true;
-}
-
+/* Failure is remembered in l->failed and reported once, at the end. */
 void listing_cell(struct listing *l, const char *text)
 {
-    char *copy = listing_grow(l) ? strdup(text) : NULL;
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 64;
+        char **cells = realloc(l->cells, cap * sizeof(*cells));
+        if (!cells) {
+            l->failed = true;
+            return;
+        }
+        l->cells = cells;
+        l->cap = cap;
+    }
+    char *copy = strdup(text);
     if (copy)
         l->cells[l->n++] = copy;
     else
         l->failed = true;
 }
 
+/* At most 1 MiB of text, beyond that an empty cell. */
 void listing_cellf(struct listing *l, const char *fmt, ...)
 {
     struct buf b;
@@ -62,6 +63,8 @@ void listing_cellf(struct listing *l, const char *fmt, ...)
     buf_clear(&b);
 }
 
+/* JSON of the row that is being built; rows are separated by newlines, which compact JSON never
+ * contains. */
 struct json_writer *listing_object(struct listing *l)
 {
     json_writer_init(&l->writer, &l->objects);
@@ -75,7 +78,9 @@ void listing_object_end(struct listing *l)
 
 /* ---- formats ---------------------------------------------------------------------- */
 
-static void print_document(const struct listing *l, const char *head)
+/* head, the objects with commas for their newlines, and the closing brackets. The last newline
+ * is dropped. */
+static void print_json_document(const struct listing *l, const char *head)
 {
     struct buf b;
     buf_init(&b, MAX_OBJECTS);
@@ -87,7 +92,7 @@ static void print_document(const struct listing *l, const char *head)
     buf_clear(&b);
 }
 
-/* RFC 4180: quotes only where they are needed. */
+/* RFC 4180: quotes only where they are needed, doubled inside. */
 static void print_csv_cell(const char *s)
 {
     if (!s[strcspn(s, ",\"\r\n")]) {
@@ -110,6 +115,7 @@ static void print_tsv_cell(const char *s)
         putchar(*s == '\t' || *s == '\n' || *s == '\r' ? ' ' : *s);
 }
 
+/* The header is a row like the others. CSV ends lines with CR LF (RFC 4180, 2), TSV with LF. */
 static void print_separated(const struct listing *l, bool csv)
 {
     size_t n = l->n_columns;
@@ -120,19 +126,21 @@ static void print_separated(const struct listing *l, bool csv)
     }
 }
 
-static bool listing_broken(const struct listing *l)
+/* Something did not fit into memory. */
+static bool is_incomplete(const struct listing *l)
 {
     return l->failed || !buf_ok(&l->objects);
 }
 
-static int listing_end(struct listing *l)
+/* Free the listing; the exit status. */
+static int finish_listing(struct listing *l)
 {
-    bool failed = listing_broken(l);
+    bool failed = is_incomplete(l);
     listing_clear(l);
     return failed ? out_fail(EXIT_FAILED, NULL, "out of memory") : EXIT_OK;
 }
 
-/* Rows of texts, or one object per line; JSON is the caller's. */
+/* Every format but json, which listing_print() and listing_print_one() treat differently. */
 static void print_rows(const struct listing *l, const char *title)
 {
     const struct table table = { title, l->columns, l->n_columns, (const char *const *)l->cells,
@@ -147,15 +155,16 @@ static void print_rows(const struct listing *l, const char *title)
 
 int listing_print(struct listing *l, const char *title, const char *json_head)
 {
-    if (listing_broken(l))
-        return listing_end(l);
+    if (is_incomplete(l))
+        return finish_listing(l);
     if (globals.json)
-        print_document(l, json_head);
+        print_json_document(l, json_head);
     else
         print_rows(l, title);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
+/* The bound keeps offset + rows far from overflow. */
 bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
 {
     if (offset < 0 || offset > INT32_MAX)
@@ -167,24 +176,27 @@ bool listing_check(const struct opt_spec *spec, int64_t offset, bool ids)
     return false;
 }
 
+/* One cell per line, without head, for other programs to read. */
 int listing_print_lines(struct listing *l)
 {
-    for (size_t i = 0; !listing_broken(l) && i < l->n; i++)
+    for (size_t i = 0; !is_incomplete(l) && i < l->n; i++)
         puts(l->cells[i]);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
+/* One object, so JSON has no list around it. */
 int listing_print_one(struct listing *l, const char *title)
 {
-    if (listing_broken(l))
-        return listing_end(l);
+    if (is_incomplete(l))
+        return finish_listing(l);
     if (globals.json)
         out_json(&l->objects);
     else
         print_rows(l, title);
-    return listing_end(l);
+    return finish_listing(l);
 }
 
+/* The plural is passed in: "training runs" has two words. */
 void listing_title(struct buf *out, const char *one, const char *many, size_t shown, size_t total,
                    const char *of)
 {

@@ -16,14 +16,14 @@
 
 /* Alphabetical: help prints it in this order. */
 static const struct command table[] = {
-    { "checkpoint delete", "Delete checkpoints for good", cmd_checkpoint_delete, false },
+    { "checkpoint delete", "Permanently delete checkpoints", cmd_checkpoint_delete, false },
     { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download, true },
     { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info, true },
     { "checkpoint list", "List checkpoints", cmd_checkpoint_list, true },
-    { "checkpoint publish", "Let everybody read a checkpoint", cmd_checkpoint_publish, false },
-    { "checkpoint set-ttl", "Let a checkpoint expire, or not", cmd_checkpoint_set_ttl, false },
-    { "checkpoint unpublish", "Keep a checkpoint to yourself again", cmd_checkpoint_unpublish,
+    { "checkpoint publish", "Make a checkpoint public", cmd_checkpoint_publish, false },
+    { "checkpoint set-ttl", "Set or remove the expiration of a checkpoint", cmd_checkpoint_set_ttl,
       false },
+    { "checkpoint unpublish", "Make a checkpoint private again", cmd_checkpoint_unpublish, false },
     { "completion", "Print a script for the completion of a shell", cmd_completion, false },
     { "detokenize", "Turn token ids into text", cmd_detokenize, false },
     { "render", "Show a conversation as tokens", cmd_render, false },
@@ -34,7 +34,7 @@ static const struct command table[] = {
     { "serve logs", "Print the log of a server in the background", cmd_serve_logs, false },
     { "serve status", "Show the local server", cmd_serve_status, false },
     { "serve stop", "Stop the local server", cmd_serve_stop, false },
-    { "session info", "Show what a session has made", cmd_session_info, true },
+    { "session info", "Show the training runs and samplers of a session", cmd_session_info, true },
     { "session list", "List sessions", cmd_session_list, true },
     { "tokenize", "Turn text into token ids", cmd_tokenize, false },
     { "version", "Show version information", cmd_version, false },
@@ -46,6 +46,7 @@ const struct command *command_table(size_t *n)
     return table;
 }
 
+/* `tinker help exit-codes`; the man page and scripts rely on these numbers. */
 static const struct {
     int code;
     const char *meaning;
@@ -62,13 +63,6 @@ static const struct {
     { EXIT_IO, "local input or output failed" },
     { EXIT_INTERRUPTED, "interrupted (143: terminated) after a clean stop" },
 };
-
-static int help_exit_codes(void)
-{
-    for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
-        printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
-    return EXIT_OK;
-}
 
 /* Print the commands below `group` ("" for all of them). */
 static void list_commands(FILE *f, const char *group)
@@ -91,8 +85,8 @@ static void list_commands(FILE *f, const char *group)
                    "codes.\n");
 }
 
-/* Does argv[0..argc) begin with the words of name?  The number of words, or 0. */
-static int words_matched(const char *name, int argc, char **argv)
+/* How many words of argv match the command name? 0 unless all words of the name do. */
+static int match_words(const char *name, int argc, char **argv)
 {
     int words = 0;
     while (*name) {
@@ -106,12 +100,13 @@ static int words_matched(const char *name, int argc, char **argv)
     return words;
 }
 
+/* The longest match wins: "serve status" before "serve". */
 static const struct command *find_command(int argc, char **argv, int *words)
 {
     const struct command *best = NULL;
     *words = 0;
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        int n = words_matched(table[i].name, argc, argv);
+        int n = match_words(table[i].name, argc, argv);
         if (n > *words) {
             *words = n;
             best = &table[i];
@@ -120,6 +115,7 @@ static const struct command *find_command(int argc, char **argv, int *words)
     return best;
 }
 
+/* Is the word the first of a command with several words? */
 static bool is_group(const char *word)
 {
     size_t n = strlen(word);
@@ -129,8 +125,8 @@ static bool is_group(const char *word)
     return false;
 }
 
-/* `group` is "" for the program itself; the closest name within it is suggested. */
-static int no_such_command(const char *group, const char *word)
+/* group is "" for the program itself. The closest name within the group is suggested. */
+static int fail_unknown_command(const char *group, const char *word)
 {
     const char *names[ARRAY_LEN(table)];
     size_t count = 0, n = strlen(group);
@@ -143,15 +139,6 @@ static int no_such_command(const char *group, const char *word)
                  : opt_usage_error(&spec, "No such command '%s'.", word);
 }
 
-static int run_command(const struct command *c, int words, int argc, char **argv)
-{
-    char name[64];
-    snprintf(name, sizeof(name), "%s", c->name);
-    argv[words - 1] = name;
-    globals.rows = c->rows;
-    return c->run(argc - words + 1, argv + words - 1);
-}
-
 /* tinker help [COMMAND...]: the same as COMMAND --help. */
 static int run_help(int argc, char **argv)
 {
@@ -160,8 +147,11 @@ static int run_help(int argc, char **argv)
         list_commands(stdout, "");
         return EXIT_OK;
     }
-    if (strcmp(argv[0], "exit-codes") == 0)
-        return help_exit_codes();
+    if (strcmp(argv[0], "exit-codes") == 0) {
+        for (size_t i = 0; i < ARRAY_LEN(exit_codes); i++)
+            printf("%3d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+        return EXIT_OK;
+    }
     const struct command *c = find_command(argc, argv, &words);
     if (c) {
         char name[64], flag[] = "--help";
@@ -170,19 +160,20 @@ static int run_help(int argc, char **argv)
         return c->run(2, args);
     }
     if (!is_group(argv[0]))
-        return no_such_command("", argv[0]);
+        return fail_unknown_command("", argv[0]);
     if (argc > 1)
-        return no_such_command(argv[0], argv[1]);
+        return fail_unknown_command(argv[0], argv[1]);
     list_commands(stdout, argv[0]);
     return EXIT_OK;
 }
 
+/* Help is recognized before any other option, also behind a group. */
 static bool wants_help(const char *s)
 {
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
 }
 
-static int dispatch(int argc, char **argv);
+static int dispatch_command(int argc, char **argv);
 
 /* argv[0] is a group, and what follows does not name one of its commands. */
 static int dispatch_group(int argc, char **argv)
@@ -196,15 +187,16 @@ static int dispatch_group(int argc, char **argv)
         return status;
     if (next > 1) { /* options between the two words: as if they stood before */
         argv[next - 1] = argv[0];
-        return dispatch(argc - next + 1, argv + next - 1);
+        return dispatch_command(argc - next + 1, argv + next - 1);
     }
     if (argc > 1)
-        return no_such_command(argv[0], argv[1]);
+        return fail_unknown_command(argv[0], argv[1]);
     list_commands(stderr, argv[0]);
     return EXIT_USAGE;
 }
 
-static int dispatch(int argc, char **argv)
+/* argv[0] is the first word behind the global options. */
+static int dispatch_command(int argc, char **argv)
 {
     int words;
     if (argc < 1) {
@@ -216,13 +208,19 @@ static int dispatch(int argc, char **argv)
     if (strcmp(argv[0], "--version") == 0)
         return cmd_version(argc, argv);
     const struct command *c = find_command(argc, argv, &words);
-    if (c)
-        return run_command(c, words, argc, argv);
-    return is_group(argv[0]) ? dispatch_group(argc, argv) : no_such_command("", argv[0]);
+    if (c) {
+        char name[64]; /* the command finds its full name in argv[0] */
+        snprintf(name, sizeof(name), "%s", c->name);
+        argv[words - 1] = name;
+        globals.rows = c->rows;
+        return c->run(argc - words + 1, argv + words - 1);
+    }
+    return is_group(argv[0]) ? dispatch_group(argc, argv) : fail_unknown_command("", argv[0]);
 }
 
-/* Blank text[from] and on, where everybody can read it, in favour of a copy. */
-static void hide(char **text, size_t from)
+/* Overwrite text[from] and on with asterisks and go on with a copy: /proc/PID/cmdline shows the
+ * original memory to everybody. */
+static void hide_text(char **text, size_t from)
 {
     char *copy = strdup(*text);
     if (!copy)
@@ -240,14 +238,15 @@ static void hide_keys(int argc, char **argv)
         if (strncmp(argv[i], option, n) != 0)
             continue;
         if (argv[i][n] == '=')
-            hide(&argv[i], n + 1);
+            hide_text(&argv[i], n + 1);
         else if (!argv[i][n] && i + 1 < argc)
-            hide(&argv[++i], 0);
+            hide_text(&argv[++i], 0);
     }
 }
 
-/* Started by the library, never by hand: so it is no command of the table. */
-static int sampling_helper(void)
+/* Started by the library as a subprocess, never by hand, so it is not in the table. 2: no such
+ * program started it. */
+static int run_sampling_helper(void)
 {
     int status = tinker_sampling_helper();
     if (status == 2)
@@ -255,19 +254,25 @@ static int sampling_helper(void)
     return status;
 }
 
+/* Exit status: that of the command; 9 if its output could not be written. --compat-exit maps 3
+ * to 9 to 1, as the official
+ * program does. */
 int main(int argc, char **argv)
 {
     int next, status;
+    /* A reader that leaves is seen as EPIPE, which ends the program quietly. */
     signal(SIGPIPE, SIG_IGN);
     if (argc == 2 && strcmp(argv[1], "sampling-helper") == 0)
-        return sampling_helper();
+        return run_sampling_helper();
+    /* A write beyond the file size limit then fails with EFBIG, an ordinary error. */
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
     hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))
         return status;
-    status = dispatch(argc - next, argv + next);
+    status = dispatch_command(argc - next, argv + next);
     if (status == EXIT_OK)
         status = out_finish();
+    /* Usage errors (2) and signals (128 and above) keep their numbers. */
     if (globals.compat_exit && status >= EXIT_CONFIG && status <= EXIT_IO)
         status = EXIT_FAILED;
     return status;

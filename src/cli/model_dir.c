@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/os.h"
 
+/* A directory is a model if it has a readable config.json. */
 static bool has_config(const char *dir)
 {
     char path[MODEL_DIR_MAX + 16];
@@ -16,8 +17,9 @@ static bool has_config(const char *dir)
     return access(path, R_OK) == 0;
 }
 
-/* Directory of this program, without the final slash. */
-static bool program_dir(char *out, size_t size)
+/* Directory of this program without the final slash. /proc/self/exe is the real file, also when
+ * it was started through a link or $PATH. */
+static bool find_program_dir(char *out, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", out, size - 1);
     if (n <= 0)
@@ -29,13 +31,14 @@ static bool program_dir(char *out, size_t size)
     return slash != NULL;
 }
 
+/* The bundled model is looked for relative to the program, so an installed tree can be moved. */
 bool model_dir_bundled(char out[MODEL_DIR_MAX])
 {
     /* Installed; in a build directory of the source tree; in the source tree itself. */
     static const char *const places[] = { "/../share/tinker/models/tiny", "/../../models/tiny",
                                           "/../models/tiny", "/models/tiny" };
     char dir[MODEL_DIR_MAX / 2];
-    if (program_dir(dir, sizeof(dir)))
+    if (find_program_dir(dir, sizeof(dir)))
         for (size_t i = 0; i < ARRAY_LEN(places); i++) {
             snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
             if (has_config(out))
@@ -45,8 +48,8 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
     return has_config(out);
 }
 
-/* The places in the order of the Hub's own tools. */
-static void cache_root(char *out, size_t size)
+/* The variables in the order of the Hub's own tools, each with what they append to it. */
+static void find_cache_root(char *out, size_t size)
 {
     static const char *const places[][2] = { { "HF_HUB_CACHE", "" },
                                              { "HUGGINGFACE_HUB_CACHE", "" },
@@ -63,6 +66,8 @@ static void cache_root(char *out, size_t size)
     }
 }
 
+/* "owner/name" in the characters the Hub allows. The id becomes part of paths: no "..", no
+ * second slash, no leading dot. */
 bool model_dir_is_id(const char *id)
 {
     const char *slash = strchr(id, '/');
@@ -77,10 +82,11 @@ void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX])
 {
     char root[MODEL_DIR_MAX / 4];
     const char *slash = strchr(id, '/');
-    cache_root(root, sizeof(root));
+    find_cache_root(root, sizeof(root));
     snprintf(out, MODEL_FOLDER_MAX, "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
 }
 
+/* Only a model with a finished download has refs/main. */
 bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
 {
     char folder[MODEL_FOLDER_MAX], *revision;

@@ -18,6 +18,7 @@
 
 struct globals globals = { .format = "table", .time_format = "relative", .timeout = -1 };
 
+/* jsonl, csv and tsv only for commands whose result is rows: see check_globals(). */
 static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
 static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
 
@@ -33,8 +34,8 @@ static const struct opt global_opts[] = {
       NULL },
     { "time-format", 0, OPT_CHOICE, "FORM", "relative, rfc3339 or unix", &globals.time_format,
       time_formats },
-    { "quiet", 'q', OPT_FLAG, NULL, "say less on stderr", &globals.quiet, NULL },
-    { "verbose", 'v', OPT_COUNT, NULL, "say more on stderr; repeat for more", &globals.verbose,
+    { "quiet", 'q', OPT_FLAG, NULL, "print only errors on stderr", &globals.quiet, NULL },
+    { "verbose", 'v', OPT_COUNT, NULL, "print more on stderr; repeat for more", &globals.verbose,
       NULL },
     { "yes", 'y', OPT_FLAG, NULL, "answer every question with yes", &globals.yes, NULL },
     { "no-color", 0, OPT_FLAG, NULL, "plain text only", &globals.no_color, NULL },
@@ -45,6 +46,7 @@ static const struct opt global_opts[] = {
 
 /* ---- values ---------------------------------------------------------------- */
 
+/* Decimal, all of the text, in range. */
 static bool read_int(const char *s, int64_t *out)
 {
     char *end;
@@ -56,6 +58,7 @@ static bool read_int(const char *s, int64_t *out)
     return true;
 }
 
+/* NaN and infinity are numbers to strtod() but to no option. */
 static bool read_double(const char *s, double *out)
 {
     char *end;
@@ -67,8 +70,8 @@ static bool read_double(const char *s, double *out)
     return true;
 }
 
-/* A non-negative number followed by at most one letter of `units`, whose factors
- * are given in the same order; a part of one counts as one. */
+/* A non-negative number followed by at most one letter of `units`, whose factors are given in
+ * the same order. Fractions are rounded up: 0.5s is one second, never zero. */
 static bool read_scaled(const char *s, const char *units, const double *factors, int64_t *out)
 {
     char *end;
@@ -85,16 +88,19 @@ static bool read_scaled(const char *s, const char *units, const double *factors,
     v *= factor;
     if (v > 9.0e18)
         return false;
+    /* Below 2^63, by the check above. */
     *out = (int64_t)ceil(v);
     return true;
 }
 
+/* Seconds without a unit. */
 bool opt_read_duration(const char *s, int64_t *seconds)
 {
     static const double factors[] = { 1, 60, 3600, 86400, 604800 };
     return read_scaled(s, "smhdw", factors, seconds);
 }
 
+/* Units are powers of 1024, in either case. */
 bool opt_read_size(const char *s, int64_t *bytes)
 {
     static const double factors[] = {
@@ -105,6 +111,7 @@ bool opt_read_size(const char *s, int64_t *bytes)
 
 /* ---- errors and help ---------------------------------------------------------- */
 
+/* "Usage: tinker COMMAND [OPTIONS] ARG [OPTIONAL] [MANY...]" */
 static void print_usage_line(FILE *f, const struct opt_spec *spec)
 {
     fprintf(f, "Usage: tinker%s%s [OPTIONS]", *spec->command ? " " : "", spec->command);
@@ -115,6 +122,7 @@ static void print_usage_line(FILE *f, const struct opt_spec *spec)
     fputc('\n', f);
 }
 
+/* --json and --format json are the same; afterwards both members agree. */
 static void settle_globals(void)
 {
     if (globals.json)
@@ -122,6 +130,8 @@ static void settle_globals(void)
     globals.json = strcmp(globals.format, "json") == 0;
 }
 
+/* Usage, hint and error in the layout of the official program, or JSON if --json was read
+ * before the mistake. */
 int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
 {
     char message[1024], hint[128];
@@ -139,7 +149,8 @@ int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
-/* A line of help, and what does not fit the terminal on lines below it. */
+/* A line of help, with what does not fit the terminal on lines below it. In a pipe nothing is
+ * wrapped. */
 static void print_entry(const char *left, const char *help)
 {
     enum { INDENT = 30, LEAST = 20 };
@@ -158,6 +169,7 @@ static void print_entry(const char *left, const char *help)
     printf("%s\n", help);
 }
 
+/* Options longer than the left column have their help on the next line. */
 static void print_option(const struct opt *o)
 {
     char left[64];
@@ -171,6 +183,7 @@ static void print_option(const struct opt *o)
     print_entry(beside ? left : "", o->help);
 }
 
+/* Options of the command first, then the global ones. The man pages in docs/man say the same at length. */
 static void print_help(const struct opt_spec *spec)
 {
     print_usage_line(stdout, spec);
@@ -182,13 +195,14 @@ static void print_help(const struct opt_spec *spec)
     printf("\nGlobal options:\n");
     for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
         print_option(&global_opts[i]);
-    print_entry("-h, --help", "this text");
+    print_entry("-h, --help", "show this help");
     if (spec->example)
         printf("\nExample:\n  %s\n", spec->example);
 }
 
-/* Edit distance, cut off above 2: enough to find a slip of the finger. */
-static size_t distance(const char *a, const char *b)
+/* Levenshtein distance: how many characters to insert, delete or replace. One row of the matrix
+ * is kept; `diagonal` is the cell above and to the left. Long words are never close. */
+static size_t edit_distance(const char *a, const char *b)
 {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b), row[MAX + 1];
@@ -197,6 +211,7 @@ static size_t distance(const char *a, const char *b)
     for (size_t j = 0; j <= nb; j++)
         row[j] = j;
     for (size_t i = 1; i <= na; i++) {
+        /* row[j] is the distance between the first i - 1 letters of a and the first j of b. */
         size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
@@ -212,13 +227,14 @@ static size_t distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* Words of up to four letters may differ in one place, longer ones in two. */
 const char *opt_closest(const char *word, const char *const *names, size_t n)
 {
     const char *best = NULL;
     size_t best_distance = strlen(word) > 4 ? 3 : 2;
     for (size_t i = 0; i < n; i++) {
         /* The beginning of a name is as good as one slip. */
-        size_t d = strncmp(word, names[i], strlen(word)) == 0 ? 1 : distance(word, names[i]);
+        size_t d = strncmp(word, names[i], strlen(word)) == 0 ? 1 : edit_distance(word, names[i]);
         if (*word && d < best_distance) {
             best_distance = d;
             best = names[i];
@@ -229,29 +245,27 @@ const char *opt_closest(const char *word, const char *const *names, size_t n)
 
 /* ---- parsing ------------------------------------------------------------------ */
 
-static bool is_name(const struct opt *o, const char *s, size_t n)
-{
-    return strlen(o->name) == n && memcmp(o->name, s, n) == 0;
-}
-
-static const struct opt *find_in(const struct opt *opts, size_t count, const char *s, size_t n,
-                                 char letter)
+/* By letter if it is not 0, else by the name s[0..n). */
+static const struct opt *find_in_table(const struct opt *opts, size_t count, const char *s,
+                                       size_t n, char letter)
 {
     for (size_t i = 0; i < count; i++)
-        if (letter ? opts[i].letter == letter : is_name(&opts[i], s, n))
+        if (letter ? opts[i].letter == letter
+                   : strlen(opts[i].name) == n && memcmp(opts[i].name, s, n) == 0)
             return &opts[i];
     return NULL;
 }
 
-/* The command's own table first: it may shadow a global option. */
-static const struct opt *find(const struct opt_spec *spec, const char *s, size_t n, char letter)
+/* The command's own table first: it may shadow a global option, as `serve --api-key` does. */
+static const struct opt *find_option(const struct opt_spec *spec, const char *s, size_t n,
+                                     char letter)
 {
-    const struct opt *o = find_in(spec->opts, spec->n_opts, s, n, letter);
-    return o ? o : find_in(global_opts, ARRAY_LEN(global_opts), s, n, letter);
+    const struct opt *o = find_in_table(spec->opts, spec->n_opts, s, n, letter);
+    return o ? o : find_in_table(global_opts, ARRAY_LEN(global_opts), s, n, letter);
 }
 
-/* What stands behind its = is not repeated: it may be a key. */
-static void no_such_option(const struct opt_spec *spec, const char *option)
+/* What stands behind = is not repeated in the message: it may be a key. */
+static void fail_unknown_option(const struct opt_spec *spec, const char *option)
 {
     enum { MAX = 96 };
     const char *names[MAX];
@@ -269,8 +283,9 @@ static void no_such_option(const struct opt_spec *spec, const char *option)
         opt_usage_error(spec, "No such option: %s", word);
 }
 
-static bool invalid(const struct opt_spec *spec, const struct opt *o, const char *value,
-                    const char *what)
+/* Always false, so that it can end a condition. */
+static bool fail_invalid_value(const struct opt_spec *spec, const struct opt *o, const char *value,
+                               const char *what)
 {
     char letter[8] = "";
     if (o->letter)
@@ -280,6 +295,7 @@ static bool invalid(const struct opt_spec *spec, const struct opt *o, const char
     return false;
 }
 
+/* The list of choices for the message is built during the search. */
 static bool store_choice(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
     char list[256] = "one of ";
@@ -293,10 +309,11 @@ static bool store_choice(const struct opt_spec *spec, const struct opt *o, const
         if (k > 0 && n + (size_t)k < sizeof(list))
             n += (size_t)k;
     }
-    return invalid(spec, o, value, list);
+    return fail_invalid_value(spec, o, value, list);
 }
 
-static bool store(const struct opt_spec *spec, const struct opt *o, const char *value)
+/* Convert the value and store it where the table says. value is NULL for flags and counts. */
+static bool store_value(const struct opt_spec *spec, const struct opt *o, const char *value)
 {
     switch (o->kind) {
     case OPT_FLAG:
@@ -311,18 +328,19 @@ static bool store(const struct opt_spec *spec, const struct opt *o, const char *
     case OPT_CHOICE:
         return store_choice(spec, o, value);
     case OPT_INT:
-        return read_int(value, o->out) || invalid(spec, o, value, "a valid integer");
+        return read_int(value, o->out) || fail_invalid_value(spec, o, value, "a valid integer");
     case OPT_DOUBLE:
-        return read_double(value, o->out) || invalid(spec, o, value, "a valid number");
+        return read_double(value, o->out) || fail_invalid_value(spec, o, value, "a valid number");
     case OPT_DURATION:
         return opt_read_duration(value, o->out) ||
-               invalid(spec, o, value, "a duration such as 90, 15m or 2h");
+               fail_invalid_value(spec, o, value, "a duration such as 90, 15m or 2h");
     case OPT_SIZE:
-        return opt_read_size(value, o->out) || invalid(spec, o, value, "a size such as 64M or 2G");
+        return opt_read_size(value, o->out) ||
+               fail_invalid_value(spec, o, value, "a size such as 64M or 2G");
     case OPT_LIST: {
         struct opt_list *list = o->out;
         if (list->n == OPT_LIST_MAX)
-            return invalid(spec, o, value, "accepted: given too often");
+            return fail_invalid_value(spec, o, value, "accepted: given too often");
         list->items[list->n++] = value;
         return true;
     }
@@ -335,7 +353,8 @@ static bool takes_value(const struct opt *o)
     return o->kind != OPT_FLAG && o->kind != OPT_COUNT;
 }
 
-static bool needs_value(const struct opt_spec *spec, const struct opt *o)
+/* Always false, as above. */
+static bool fail_missing_value(const struct opt_spec *spec, const struct opt *o)
 {
     opt_usage_error(spec, "Option '--%s' requires an argument.", o->name);
     return false;
@@ -346,9 +365,9 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
 {
     const char *word = argv[*i] + 2;
     size_t n = strcspn(word, "=");
-    const struct opt *o = find(spec, word, n, 0);
+    const struct opt *o = find_option(spec, word, n, 0);
     if (!o) {
-        no_such_option(spec, argv[*i]);
+        fail_unknown_option(spec, argv[*i]);
         return false;
     }
     const char *value = word[n] == '=' ? word + n + 1 : NULL;
@@ -357,39 +376,41 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
             opt_usage_error(spec, "Option '--%s' does not take a value.", o->name);
             return false;
         }
-        return store(spec, o, NULL);
+        return store_value(spec, o, NULL);
     }
     if (!value) {
         if (*i + 1 >= argc)
-            return needs_value(spec, o);
+            return fail_missing_value(spec, o);
         value = argv[++*i];
     }
-    return store(spec, o, value);
+    return store_value(spec, o, value);
 }
 
-/* argv[*i] is "-abc": flags may be joined, the first that takes a value takes the rest. */
+/* argv[*i] is "-abc": flags may be joined; the first that takes a value takes the rest of the
+ * word, or the next word. */
 static bool parse_short(const struct opt_spec *spec, int argc, char **argv, int *i)
 {
     for (const char *p = argv[*i] + 1; *p; p++) {
-        const struct opt *o = find(spec, NULL, 0, *p);
+        const struct opt *o = find_option(spec, NULL, 0, *p);
         if (!o) {
             char word[3] = { '-', *p, 0 };
-            no_such_option(spec, word);
+            fail_unknown_option(spec, word);
             return false;
         }
         if (!takes_value(o)) {
-            if (!store(spec, o, NULL))
+            if (!store_value(spec, o, NULL))
                 return false;
             continue;
         }
+        /* "-n5" and "-n 5" are the same. */
         const char *value = p[1] ? p + 1 : *i + 1 < argc ? argv[++*i] : NULL;
-        return value ? store(spec, o, value) : needs_value(spec, o);
+        return value ? store_value(spec, o, value) : fail_missing_value(spec, o);
     }
     return true;
 }
 
-/* argv[i] is an argument, the *n-th kind of them.  Many of a kind are gathered in argv[1] and
- * on, where everything has been read. */
+/* argv[i] is an argument, *n the number of single arguments before it. Arguments of a `many`
+ * kind are moved to argv[1] and on: those places have been read already. */
 static bool take_argument(const struct opt_spec *spec, size_t *n, char **argv, int i)
 {
     const struct opt_arg *a = *n < spec->n_args ? &spec->args[*n] : NULL;
@@ -436,6 +457,8 @@ void opt_set_hook(opt_hook *hook, void *state)
     spec_hook_state = state;
 }
 
+/* Options and arguments may be mixed; "--" ends options; "-" alone is an argument. Help wins as
+ * soon as it is seen. */
 bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
 {
     bool options = true;
@@ -489,6 +512,7 @@ struct opt_spec opt_globals(void)
     };
 }
 
+/* Stops at the first word that is no option, at help and at --version. */
 bool opt_parse_globals(const char *group, int argc, char **argv, int *next, int *status)
 {
     const struct opt_spec spec = opt_group(group);

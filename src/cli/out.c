@@ -17,12 +17,14 @@
 
 static int write_error; /* the first; stdio itself forgets the reason */
 
+/* Remember the first error: ferror() keeps no reason, and errno is overwritten soon. */
 void out_flush(void)
 {
     if (fflush(stdout) != 0 && !write_error)
         write_error = errno;
 }
 
+/* A buffer that failed is not printed at all: half a result looks like a whole one. */
 void out_text(const struct buf *text)
 {
     if (buf_ok(text))
@@ -33,7 +35,8 @@ void out_text(const struct buf *text)
 
 /* ---- errors and talk ----------------------------------------------------------- */
 
-static const char *kind_name(enum exit_code code)
+/* "kind" of an error in JSON: stable, for programs. */
+static const char *get_kind_name(enum exit_code code)
 {
     switch (code) {
     case EXIT_USAGE:
@@ -59,8 +62,10 @@ static const char *kind_name(enum exit_code code)
     }
 }
 
-static void fail_json(enum exit_code code, const struct out_answer *answer, const char *message,
-                      const char *details)
+/* {"error":{"code":5,"kind":"not_found","status":404,"message":...,"hint":...,"request_id":...}}
+ * on one line of stderr; members that are unknown are left out. */
+static void print_error_json(enum exit_code code, const struct out_answer *answer,
+                             const char *message, const char *details)
 {
     struct buf b;
     struct json_writer w;
@@ -72,7 +77,7 @@ static void fail_json(enum exit_code code, const struct out_answer *answer, cons
     json_put_key(&w, "code");
     json_put_int64(&w, code);
     json_put_key(&w, "kind");
-    json_put_string(&w, kind_name(code));
+    json_put_string(&w, get_kind_name(code));
     if (answer && answer->status) {
         json_put_key(&w, "status");
         json_put_int64(&w, answer->status);
@@ -93,13 +98,14 @@ static void fail_json(enum exit_code code, const struct out_answer *answer, cons
     buf_clear(&b);
 }
 
+/* Flush stdout first, so that the error comes behind what was printed before it. */
 int out_fail_answer(enum exit_code code, const struct out_answer *answer, const char *details,
                     const char *message)
 {
     out_flush();
     progress_break();
     if (globals.json) {
-        fail_json(code, answer, message, details);
+        print_error_json(code, answer, message, details);
         return code;
     }
     fprintf(stderr, "Error: %s\n", message);
@@ -110,6 +116,7 @@ int out_fail_answer(enum exit_code code, const struct out_answer *answer, const 
     return code;
 }
 
+/* Messages are cut at 1023 bytes. */
 int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
 {
     char message[1024];
@@ -120,6 +127,7 @@ int out_fail(enum exit_code code, const char *details, const char *fmt, ...)
     return out_fail_answer(code, NULL, details, message);
 }
 
+/* Talk is on stderr, so that stdout stays data. */
 void out_say(const char *fmt, ...)
 {
     if (globals.quiet)
@@ -134,21 +142,24 @@ void out_say(const char *fmt, ...)
 
 /* ---- the end of the output ------------------------------------------------------ */
 
-static bool reader_left(void)
+/* EPIPE, or the other end of the pipe is closed: then nobody misses the output. */
+static bool has_reader_left(void)
 {
     struct pollfd p = { .fd = STDOUT_FILENO, .events = POLLOUT };
     return write_error == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR));
 }
 
+/* A full disk is an error (exit code 9), a reader such as head that has seen enough is not. */
 int out_finish(void)
 {
     out_flush();
-    if ((!write_error && !ferror(stdout)) || reader_left())
+    if ((!write_error && !ferror(stdout)) || has_reader_left())
         return EXIT_OK;
     return out_fail(EXIT_IO, NULL, "cannot write the result%s%s", write_error ? ": " : "",
                     write_error ? strerror(write_error) : "");
 }
 
+/* COLUMNS wins over the terminal's own idea; 80 if neither tells. */
 size_t out_width(int fd)
 {
     enum { DEFAULT = 80 };
@@ -162,13 +173,15 @@ size_t out_width(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : DEFAULT;
 }
 
+/* TERM=dumb, as in editors and some CI systems, knows no control sequences. */
 bool out_can_draw(int fd)
 {
     const char *term = getenv("TERM");
     return isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
 }
 
-bool out_coloured(void)
+/* https://no-color.org: any value but an empty one means no colors. */
+bool out_colored(void)
 {
     const char *no = getenv("NO_COLOR");
     return out_can_draw(STDOUT_FILENO) && !globals.no_color && !(no && *no);
@@ -176,19 +189,9 @@ bool out_coloured(void)
 
 /* ---- JSON ---------------------------------------------------------------------- */
 
-static void put_escaped(struct buf *out, uint32_t cp)
-{
-    if (cp < 0x10000) {
-        buf_printf(out, "\\u%04x", (unsigned)cp);
-        return;
-    }
-    cp -= 0x10000;
-    buf_printf(out, "\\u%04x\\u%04x", 0xd800u + (unsigned)(cp >> 10),
-               0xdc00u + (unsigned)(cp & 0x3ff));
-}
-
-/* Copy the string that starts at s[0] == '"'; returns how many bytes it took. */
-static size_t put_string_token(struct buf *out, const char *s, size_t n)
+/* Copy the string that starts at s[0] == '"', with non-ASCII characters as \u escapes. Returns
+ * how many bytes it took. */
+static size_t copy_json_string(struct buf *out, const char *s, size_t n)
 {
     size_t i = 1;
     buf_putc(out, '"');
@@ -199,7 +202,12 @@ static size_t put_string_token(struct buf *out, const char *s, size_t n)
             buf_append(out, s + i, 2);
             i += 2;
         } else if (len > 1) {
-            put_escaped(out, cp);
+            /* Code points above the BMP are a pair of UTF-16 surrogates (RFC 8259, 7). */
+            if (cp < 0x10000)
+                buf_printf(out, "\\u%04x", (unsigned)cp);
+            else
+                buf_printf(out, "\\u%04x\\u%04x", 0xd800u + (unsigned)((cp - 0x10000) >> 10),
+                           0xdc00u + (unsigned)((cp - 0x10000) & 0x3ff));
             i += (size_t)len;
         } else {
             buf_putc(out, s[i++]);
@@ -211,6 +219,7 @@ static size_t put_string_token(struct buf *out, const char *s, size_t n)
 
 enum { ONE_LINE = -1 }; /* as depth */
 
+/* Indent two spaces per level. */
 static void put_newline(struct buf *out, int depth)
 {
     if (depth <= ONE_LINE)
@@ -220,21 +229,24 @@ static void put_newline(struct buf *out, int depth)
         buf_puts(out, "  ");
 }
 
-/* depth: 0, or ONE_LINE */
+/* Reformat compact JSON as Python's json.dumps(indent=2) does, or on one line with ", " and ":
+ * ". Only strings need care; brackets outside of them give the depth. depth: 0, or ONE_LINE. */
 static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
 {
     int step = depth == ONE_LINE ? 0 : 1;
     for (size_t i = 0; i < n;) {
         char c = s[i];
         if (c == '"') {
-            i += put_string_token(out, s + i, n - i);
+            i += copy_json_string(out, s + i, n - i);
             continue;
         }
         i++;
+        /* Blanks between tokens are replaced by our own layout. */
         if (c == ' ' || c == '\n' || c == '\t' || c == '\r')
             continue;
         if (c == '{' || c == '[') {
             buf_putc(out, c);
+            /* Empty objects and lists stay on one line. */
             if (i < n && (s[i] == '}' || s[i] == ']'))
                 buf_putc(out, s[i++]);
             else
@@ -253,7 +265,8 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
     }
 }
 
-static void print_json(const struct buf *json, int depth)
+/* A failed input gives a failed output, which out_text() reports. */
+static void print_pretty_json(const struct buf *json, int depth)
 {
     struct buf b;
     buf_init(&b, SIZE_MAX / 2);
@@ -264,12 +277,14 @@ static void print_json(const struct buf *json, int depth)
     buf_clear(&b);
 }
 
+/* Indented, for one document. */
 void out_json(const struct buf *json)
 {
-    print_json(json, 0);
+    print_pretty_json(json, 0);
 }
 
+/* On one line, for results the official program prints that way. */
 void out_json_line(const struct buf *json)
 {
-    print_json(json, ONE_LINE);
+    print_pretty_json(json, ONE_LINE);
 }

@@ -44,7 +44,7 @@ size_t out_width(int fd);
 
 /* Is it a terminal that obeys control sequences?  TERM says which do not. */
 bool out_can_draw(int fd);
-/* May stdout have colours?  Only such a terminal, unless --no-color or NO_COLOR. */
-bool out_coloured(void);
+/* May stdout have colors?  Only such a terminal, unless --no-color or NO_COLOR. */
+bool out_colored(void);
 
 #endif

@@ -16,6 +16,8 @@ enum { WIDTH = 36, NUMBERS = 40, REDRAW_NS = 100000000, SECOND_NS = 1000000000 }
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* bars and line_open */
 static bool line_open; /* a bar stands on the last line of the terminal */
 
+/* Whether a bar is drawn is decided once: stderr must be a terminal that obeys control
+ * sequences, and neither --json, --quiet nor --no-progress may be given. */
 void progress_start(struct progress *p, const char *fmt, ...)
 {
     va_list ap;
@@ -27,8 +29,10 @@ void progress_start(struct progress *p, const char *fmt, ...)
         out_can_draw(STDERR_FILENO) && !globals.json && !globals.quiet && !globals.no_progress;
 }
 
+/* Remaining time = elapsed / done * (total - done), as [Nd ]HH:MM:SS. */
 static void put_eta(struct buf *out, int64_t elapsed_ns, int64_t done, int64_t total)
 {
+    /* done > 0: the caller has checked it. */
     double left = (double)elapsed_ns / SECOND_NS / (double)done * (double)(total - done);
     int64_t s = (int64_t)left;
     if (s >= 86400)
@@ -36,7 +40,8 @@ static void put_eta(struct buf *out, int64_t elapsed_ns, int64_t done, int64_t t
     buf_printf(out, "%02d:%02d:%02d", (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60));
 }
 
-/* As wide as the terminal allows beside the label and the numbers, at most WIDTH. */
+/* As wide as the terminal allows beside the label and the numbers, at most WIDTH. Below four
+ * columns it is left out. */
 static void put_bar(struct buf *out, double share, size_t columns)
 {
     size_t taken = out->len + NUMBERS, width = columns > taken ? columns - taken : 0;
@@ -49,7 +54,8 @@ static void put_bar(struct buf *out, double share, size_t columns)
     buf_puts(out, "]  ");
 }
 
-/* A line that is longer than the terminal cannot be drawn over: it is cut. */
+/* A line longer than the terminal would wrap, and \r would not return to its beginning: it is
+ * cut one column short, because some terminals wrap at the last one. */
 static void put_line(struct buf *out, const struct progress *p, int64_t elapsed_ns, int64_t done,
                      int64_t total, size_t columns)
 {
@@ -67,7 +73,8 @@ static void put_line(struct buf *out, const struct progress *p, int64_t elapsed_
         out->len = columns - 1;
 }
 
-static void draw(const struct progress *p, int64_t now, int64_t done, int64_t total)
+/* \r returns to the first column, ESC [K clears what a longer line left behind. */
+static void draw_line(const struct progress *p, int64_t now, int64_t done, int64_t total)
 {
     struct buf line;
     buf_init(&line, 1024);
@@ -77,6 +84,8 @@ static void draw(const struct progress *p, int64_t now, int64_t done, int64_t to
     buf_clear(&line);
 }
 
+/* At most one drawing per REDRAW_NS, but the last state always. Called by the library's
+ * threads, too. */
 void progress_at(struct progress *p, int64_t done, int64_t total)
 {
     int64_t now = clock_now_ns(clock_real());
@@ -84,12 +93,13 @@ void progress_at(struct progress *p, int64_t done, int64_t total)
     if (p->shown && (!p->drawn_ns || now - p->drawn_ns >= REDRAW_NS || done == total)) {
         p->drawn_ns = now;
         line_open = true;
-        draw(p, now, done, total);
+        draw_line(p, now, done, total);
     }
     pthread_mutex_unlock(&lock);
 }
 
-static void break_locked(void)
+/* The lock is held. The bar stays on the screen; what follows begins a new line. */
+static void end_line_locked(void)
 {
     if (line_open)
         fputc('\n', stderr);
@@ -99,7 +109,7 @@ static void break_locked(void)
 void progress_break(void)
 {
     pthread_mutex_lock(&lock);
-    break_locked();
+    end_line_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -107,7 +117,7 @@ void progress_end(struct progress *p)
 {
     pthread_mutex_lock(&lock);
     if (p->shown)
-        break_locked();
+        end_line_locked();
     p->shown = false;
     pthread_mutex_unlock(&lock);
 }

@@ -6,11 +6,13 @@
 
 const char *const rows_properties[2] = { "Property", "Value" };
 
+/* A kind that this version does not know is shown, not refused. */
 const char *rows_checkpoint_type(const tinker_checkpoint *c)
 {
     return c->kind == TINKER_CHECKPOINT_UNKNOWN ? "unknown" : tinker_checkpoint_kind_name(c->kind);
 }
 
+/* No value is null in JSON. */
 static void put_text(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
@@ -20,7 +22,7 @@ static void put_text(struct json_writer *w, const char *key, const char *value)
         json_put_null(w);
 }
 
-/* Numbers below zero stand for unknown. */
+/* Numbers below zero stand for unknown: null. */
 static void put_count(struct json_writer *w, const char *key, int64_t value)
 {
     json_put_key(w, key);
@@ -30,6 +32,7 @@ static void put_count(struct json_writer *w, const char *key, int64_t value)
         json_put_int64(w, value);
 }
 
+/* The order is that of the official program. */
 void rows_checkpoint_members(struct json_writer *w, const tinker_checkpoint *c)
 {
     put_text(w, "checkpoint_id", c->id);
@@ -44,6 +47,7 @@ void rows_checkpoint_members(struct json_writer *w, const tinker_checkpoint *c)
     fmt_json_time(w, c->expires_us);
 }
 
+/* No checkpoint is null. */
 void rows_checkpoint_json(struct json_writer *w, const tinker_checkpoint *c)
 {
     if (!c) {
@@ -55,6 +59,7 @@ void rows_checkpoint_json(struct json_writer *w, const tinker_checkpoint *c)
     json_put_end_object(w);
 }
 
+/* No metadata is null, not {}. */
 void rows_run_json(struct json_writer *w, const tinker_training_run *run)
 {
     json_put_begin_object(w);
@@ -84,12 +89,14 @@ void rows_run_json(struct json_writer *w, const tinker_training_run *run)
     json_put_end_object(w);
 }
 
+/* NULL is shown as N/A. */
 void rows_property(struct listing *l, const char *name, const char *value)
 {
     listing_cell(l, name);
     listing_cell(l, value ? value : "N/A");
 }
 
+/* A rank of 0 or less is unknown. */
 void rows_lora(struct listing *l, int is_lora, int64_t rank)
 {
     listing_cell(l, "LoRA");

@@ -17,6 +17,7 @@ static const char *const base_dtypes[] = { "stored", "f32", "bf16", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
+/* What is not set here is 0 or NULL from calloc(), which stands for "not given". */
 static void set_defaults(struct serve_options *v)
 {
     v->dtype = "stored";
@@ -54,6 +55,7 @@ static const struct row {
     { "download", 0, OPT_FLAG, NULL,
       "fetch models that are not in the cache from the Hugging Face Hub", AT(download), NULL },
     { "offline", 0, OPT_FLAG, NULL, "never download (the default)", AT(offline), NULL },
+    /* Where and for whom. */
     { "listen", 'l', OPT_STRING, "HOST:PORT",
       "where to listen (default 127.0.0.1:8000; port 0: any free one)", AT(listen), NULL },
     { "unix", 0, OPT_STRING, "PATH", "listen on a Unix socket instead", AT(unix_path), NULL },
@@ -67,6 +69,7 @@ static const struct row {
     { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
       AT(no_auth), NULL },
     { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
+    /* Resources of this machine. */
     { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
     { "memory", 0, OPT_STRING, "SIZE",
       "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
@@ -81,6 +84,7 @@ static const struct row {
     { "max-adapters", 0, OPT_INT, "N",
       "most adapters in memory; the others are on disk meanwhile (default: no limit)",
       AT(max_adapters), NULL },
+    /* Sessions, batches and queues. */
     { "session-timeout", 0, OPT_DURATION, "TIME", "end sessions without heartbeat (default 300)",
       AT(session_timeout), NULL },
     { "no-session-timeout", 0, OPT_FLAG, NULL, "never end sessions", AT(no_timeout), NULL },
@@ -93,23 +97,25 @@ static const struct row {
     { "max-batch-tokens", 0, OPT_INT, "N",
       "tokens sampled at once, prompts and what may follow (default: no limit)",
       AT(max_batch_tokens), NULL },
-    { "max-queued-samples", 0, OPT_INT, "N", "answer 429 above (default 16384)", AT(max_queued),
-      NULL },
+    { "max-queued-samples", 0, OPT_INT, "N", "most queued samples; 429 above (default 16384)",
+      AT(max_queued), NULL },
     { "max-rank", 0, OPT_INT, "N", "largest rank of an adapter (default 1024)", AT(max_rank),
       NULL },
     { "max-body", 0, OPT_SIZE, "SIZE", "largest request (default 256M)", AT(max_body), NULL },
     { "result-ttl", 0, OPT_DURATION, "TIME", "keep results this long (default 1h)", AT(result_ttl),
       NULL },
     { "seq-gap-timeout", 0, OPT_DURATION, "TIME",
-      "pass over a request number that is missing for so long (default 30)", AT(seq_gap), NULL },
+      "skip a missing request number after this long (default 30)", AT(seq_gap), NULL },
     { "train-share", 0, OPT_DOUBLE, "X",
       "share of training while sampling wants time too (default 0.5)", AT(train_share), NULL },
+    /* What is stored. */
     { "autosave", 0, OPT_STRING, "WHEN",
       "write the training state every-step (default), every N steps, or off", AT(autosave), NULL },
     { "no-autosave", 0, OPT_FLAG, NULL, "the same as --autosave off", AT(no_autosave), NULL },
     { "ephemeral-keep", 0, OPT_INT, "N",
       "newest unnamed sampler weights of a model that are kept (default 32)", AT(ephemeral_keep),
       NULL },
+    /* Details of the protocol, for clients that expect them otherwise. */
     { "no-elementwise-loss", 0, OPT_FLAG, NULL,
       "leave elementwise_loss out of the results of passes", AT(no_elementwise), NULL },
     { "bare-checkpoint-ids", 0, OPT_FLAG, NULL, "list checkpoints as 0001, not as weights/0001",
@@ -128,12 +134,14 @@ static const struct row {
     { "tls-cert", 0, OPT_STRING, "FILE", "serve HTTPS with this certificate (PEM)", AT(tls_cert),
       NULL },
     { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", AT(tls_key), NULL },
+    /* The process itself. */
     { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error", AT(log_level),
       levels },
     { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
       AT(daemon), NULL },
     { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", AT(foreground),
       NULL },
+    /* Accepted for command lines written for other servers; these are always on. */
     { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", AT(always), NULL },
     { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
       AT(always), NULL },
@@ -141,6 +149,8 @@ static const struct row {
 
 enum { OPTIONS = ARRAY_LEN(table) };
 
+/* The table has offsets, not pointers, so that it can be constant; pointers into *v are made
+ * here. */
 bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *status)
 {
     struct opt opts[OPTIONS];
@@ -164,7 +174,8 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
 
 /* ---- options to settings --------------------------------------------------------------- */
 
-static void default_name(const char *dir, char *out, size_t size)
+/* The last part of a path, without slashes at its end: "qwen" for "/models/qwen/". */
+static void make_default_name(const char *dir, char *out, size_t size)
 {
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/')
@@ -175,7 +186,8 @@ static void default_name(const char *dir, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)(dir + n - start), start);
 }
 
-/* The directory of a model id: in the cache, or fetched into it when that was asked for. */
+/* The directory of a model id: in the cache, or fetched into it if --download was given. Exit
+ * code 7 for the network, 9 for anything local. */
 static int find_by_id(const struct serve_options *v, const char *id, char out[MODEL_DIR_MAX])
 {
     const char *hint = "It is neither a directory nor a model in the Hugging Face cache.";
@@ -190,7 +202,7 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
                                    : "It is not in the Hugging Face cache; --download "
                                      "fetches it.",
                         "no model '%s'", id);
-    if (hub_download(id, &err) != TINKER_OK)
+    if (hf_download_model(id, &err) != TINKER_OK)
         return out_fail(err.status == TINKER_ECONNECT || err.status == TINKER_ETIMEDOUT
                             ? EXIT_NETWORK
                             : EXIT_IO,
@@ -200,6 +212,7 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
     return out_fail(EXIT_IO, NULL, "%s was fetched but is no model directory", id);
 }
 
+/* [NAME=]DIR or [NAME=]ID. A directory wins over an id of the same spelling. */
 static int add_model(struct serve_options *v, size_t i, const char *text)
 {
     const char *equals = strchr(text, '='), *place = equals ? equals + 1 : text;
@@ -207,7 +220,7 @@ static int add_model(struct serve_options *v, size_t i, const char *text)
     v->list[i].dir = v->dirs[i];
     if (os_is_dir(place)) {
         snprintf(v->dirs[i], MODEL_DIR_MAX, "%s", place);
-        default_name(place, v->names[i], sizeof(v->names[i]));
+        make_default_name(place, v->names[i], sizeof(v->names[i]));
     } else {
         int status = find_by_id(v, place, v->dirs[i]);
         if (status != EXIT_OK)
@@ -220,6 +233,7 @@ static int add_model(struct serve_options *v, size_t i, const char *text)
                           : out_fail(EXIT_USAGE, NULL, "--model %s has an empty name", text);
 }
 
+/* The bundled model is served only if no other was named. */
 static int take_models(struct serve_options *v, struct server_options *o)
 {
     o->models = v->list;
@@ -242,7 +256,7 @@ static int take_models(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* "every-step", "off", or a number of steps. */
+/* "every-step" is 1, "off" is 0, else the number of steps. */
 static bool take_autosave(const char *text, int64_t *out)
 {
     char *end;
@@ -255,7 +269,8 @@ static bool take_autosave(const char *text, int64_t *out)
     return end != text && !*end && n >= 1 && n <= 1000000;
 }
 
-/* "HOST:PORT", "[::1]:PORT", ":PORT", "PORT". */
+/* "HOST:PORT", "[::1]:PORT", ":PORT" or "PORT". The last colon separates, so an IPv6 host needs
+ * brackets. */
 static bool take_address(struct serve_options *v, struct server_options *o)
 {
     const char *colon = strrchr(v->listen, ':'), *port = colon ? colon + 1 : v->listen;
@@ -280,6 +295,7 @@ static bool take_address(struct serve_options *v, struct server_options *o)
     return true;
 }
 
+/* Without $HOME there is no default. */
 static int take_data_dir(struct serve_options *v, struct server_options *o)
 {
     if (!serve_place_data(v->data_dir, v->data))
@@ -288,6 +304,7 @@ static int take_data_dir(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Certificate and key are read here, so that errors come before the weights are loaded. */
 static int take_tls(struct serve_options *v, struct server_options *o)
 {
     tinker_error err = { 0 };
@@ -304,7 +321,7 @@ static int take_tls(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* "4G", or a part of what is free: "50%". */
+/* "4G", or a part of the free memory: "50%". */
 static bool take_memory(const char *text, struct server_options *o)
 {
     char *end;
@@ -319,6 +336,7 @@ static bool take_memory(const char *text, struct server_options *o)
     return ok;
 }
 
+/* Settings of the compute engine. 0 threads: one per core; 0 context: the model's limit. */
 static int take_engine(struct serve_options *v, struct server_options *o)
 {
     o->engine.threads = (int)v->threads;
@@ -333,23 +351,19 @@ static int take_engine(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-/* Clients, the official ones too, refuse to send any other. */
-static void look_at_keys(const struct opt_list *keys)
-{
-    for (size_t i = 0; i < keys->n; i++)
-        if (strncmp(keys->items[i], "tml-", 4) != 0 && strncmp(keys->items[i], "eyJ", 3) != 0)
-            out_say("warning: key %zu does not start with tml-: clients of the Tinker API will "
-                    "not send it",
-                    i + 1);
-}
-
+/* Who may connect, where, and what they may do. */
 static int take_access(struct serve_options *v, struct server_options *o)
 {
     if (v->listen && !take_address(v, o))
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
-    look_at_keys(&v->keys);
+    /* Clients, the official ones too, refuse to send keys that begin with anything else. */
+    for (size_t i = 0; i < v->keys.n; i++)
+        if (strncmp(v->keys.items[i], "tml-", 4) != 0 && strncmp(v->keys.items[i], "eyJ", 3) != 0)
+            out_say("warning: key %zu does not start with tml-: clients of the Tinker API will "
+                    "not send it",
+                    i + 1);
     o->unix_path = v->unix_path;
     o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;
@@ -385,6 +399,7 @@ static const struct {
     { "default-lora-seed", AT(seed), -1, INT64_MAX },
 };
 
+/* Each value is copied out of *v by its offset; all of them are int64_t. */
 static int check_numbers(const struct serve_options *v)
 {
     for (size_t i = 0; i < ARRAY_LEN(ranges); i++) {
@@ -398,7 +413,7 @@ static int check_numbers(const struct serve_options *v)
     return EXIT_OK;
 }
 
-/* What is kept, for how long, and how much at once. */
+/* What is kept, for how long, and how much at once. Times are seconds but for seq_gap_ms. */
 static int take_limits(struct serve_options *v, struct server_options *o)
 {
     const char *autosave = v->no_autosave ? "off" : v->autosave;
@@ -423,7 +438,8 @@ static int take_limits(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
-static int take_habits(struct serve_options *v, struct server_options *o)
+/* Deviations from what the service does, one option each. */
+static int take_behavior(struct serve_options *v, struct server_options *o)
 {
     o->has_default_lora_seed = v->seed >= 0;
     o->default_lora_seed = v->seed;
@@ -435,10 +451,11 @@ static int take_habits(struct serve_options *v, struct server_options *o)
     return EXIT_OK;
 }
 
+/* Cheap checks first: models come last, because --download may take hours. */
 int serve_options_take(struct serve_options *v, struct server_options *o)
 {
     static int (*const parts[])(struct serve_options *, struct server_options *) = {
-        take_limits, take_engine, take_access, take_habits, take_data_dir, take_tls, take_models
+        take_limits, take_engine, take_access, take_behavior, take_data_dir, take_tls, take_models
     };
     int status = EXIT_OK;
     server_options_init(o);

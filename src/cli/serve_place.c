@@ -16,6 +16,7 @@
 
 enum { INFO_MAX = 1 << 16 };
 
+/* --data-dir, else $XDG_DATA_HOME/tinker, else ~/.local/share/tinker. */
 bool serve_place_data(const char *given, char out[SERVE_PLACE_MAX])
 {
     const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -30,13 +31,16 @@ bool serve_place_data(const char *given, char out[SERVE_PLACE_MAX])
     return true;
 }
 
-static void file_of(const char *data, const char *name, char out[SERVE_PLACE_MAX + 32])
+/* Path of a file in the data directory. */
+static void name_data_file(const char *data, const char *name, char out[SERVE_PLACE_MAX + 32])
 {
     snprintf(out, SERVE_PLACE_MAX + 32, "%s/%s", data, name);
 }
 
-/* Whole or not at all, but not worth a wait for the disk: it dies with the process. */
-static tinker_status write_quickly(const char *path, const char *p, size_t n, tinker_error *err)
+/* Written whole or not at all, by rename(). No fsync(): the file describes a process and is
+ * worthless after a crash. */
+static tinker_status write_without_sync(const char *path, const char *p, size_t n,
+                                        tinker_error *err)
 {
     char temporary[SERVE_PLACE_MAX + 40];
     snprintf(temporary, sizeof(temporary), "%s.new", path);
@@ -47,12 +51,13 @@ static tinker_status write_quickly(const char *path, const char *p, size_t n, ti
     return ok && rename(temporary, path) == 0 ? TINKER_OK : err_errno(err, "write", path);
 }
 
+/* {"pid":N,"port":N,"url":"...","path_prefix":"..."} */
 tinker_status serve_place_write(const char *data, const struct serve_info *info, tinker_error *err)
 {
     char path[SERVE_PLACE_MAX + 32];
     struct buf b;
     struct json_writer w;
-    file_of(data, "server.json", path);
+    name_data_file(data, "server.json", path);
     buf_init(&b, INFO_MAX);
     json_writer_init(&w, &b);
     json_put_begin_object(&w);
@@ -65,7 +70,7 @@ tinker_status serve_place_write(const char *data, const struct serve_info *info,
     json_put_key(&w, "path_prefix");
     json_put_string(&w, info->path_prefix);
     json_put_end_object(&w);
-    tinker_status status = write_quickly(path, b.data ? b.data : "", b.len, err);
+    tinker_status status = write_without_sync(path, b.data ? b.data : "", b.len, err);
     buf_clear(&b);
     return status;
 }
@@ -73,23 +78,25 @@ tinker_status serve_place_write(const char *data, const struct serve_info *info,
 void serve_place_remove(const char *data)
 {
     char path[SERVE_PLACE_MAX + 32];
-    file_of(data, "server.json", path);
+    name_data_file(data, "server.json", path);
     unlink(path);
 }
 
-static void read_text(struct json_reader *r, char *out, size_t size)
+/* Values that are too long are cut; the URL then leads nowhere. */
+static void read_string_member(struct json_reader *r, char *out, size_t size)
 {
     char *text = NULL;
     if (json_cstring(r, &text))
         snprintf(out, size, "%s", text);
 }
 
+/* pid > 1: `serve stop` sends a signal to it, and 0, 1 and negative numbers are not a server. */
 bool serve_place_read(const char *data, struct serve_info *info)
 {
     char path[SERVE_PLACE_MAX + 32], *text;
     size_t n;
     memset(info, 0, sizeof(*info));
-    file_of(data, "server.json", path);
+    name_data_file(data, "server.json", path);
     if (os_read_file(path, INFO_MAX, &text, &n, NULL) != TINKER_OK)
         return false;
     struct arena arena;
@@ -104,22 +111,25 @@ bool serve_place_read(const char *data, struct serve_info *info)
         else if (json_str_is(key, "port"))
             json_int64(&r, &info->port);
         else if (json_str_is(key, "url"))
-            read_text(&r, info->url, sizeof(info->url));
+            read_string_member(&r, info->url, sizeof(info->url));
         else if (json_str_is(key, "path_prefix"))
-            read_text(&r, info->path_prefix, sizeof(info->path_prefix));
+            read_string_member(&r, info->path_prefix, sizeof(info->path_prefix));
         else
             json_skip(&r);
     }
+    /* A file that is broken or half written counts as none. */
     bool ok = json_end(&r) && info->pid > 1 && info->url[0];
     arena_clear(&arena);
     free(text);
     return ok;
 }
 
+/* The server holds an exclusive flock() on "lock" while it runs; a shared one that is refused
+ * tells so without disturbing it. */
 bool serve_place_busy(const char *data)
 {
     char path[SERVE_PLACE_MAX + 32];
-    file_of(data, "lock", path);
+    name_data_file(data, "lock", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;

@@ -23,19 +23,21 @@ static const struct box ascii = {
 static const char BOLD[] = "\033[1m", ITALIC[] = "\033[3m", CYAN[] = "\033[96m",
                   PLAIN[] = "\033[0m";
 
+/* State while one table is drawn. The arrays belong to table_put(). */
 struct drawing {
     struct buf *out;
     const struct table *t;
     const struct box *box;
-    bool colour;
+    bool color;
     size_t *widths;    /* of each column */
     const char **rest; /* of each cell of the row that is being drawn */
 };
 
 /* ---- texts -------------------------------------------------------------------------- */
 
-/* Columns on a terminal; code points, which is right for all that we print. */
-static size_t text_width(const char *s)
+/* Columns on a terminal: code points. Bytes 10xxxxxx continue a UTF-8 sequence and do not
+ * count. Wide characters would need more, but names and ids here have none. */
+static size_t measure_text(const char *s)
 {
     size_t width = 0;
     for (; *s; s++)
@@ -44,7 +46,7 @@ static size_t text_width(const char *s)
 }
 
 /* Bytes of the first `width` code points. */
-static size_t text_prefix(const char *s, size_t width)
+static size_t measure_prefix(const char *s, size_t width)
 {
     size_t n = 0;
     for (; s[n]; n++)
@@ -54,7 +56,7 @@ static size_t text_prefix(const char *s, size_t width)
 }
 
 /* Width of the longest part between the separators. */
-static size_t longest_part(const char *s, const char *separators)
+static size_t measure_longest_part(const char *s, const char *separators)
 {
     size_t longest = 0;
     while (*s) {
@@ -67,22 +69,17 @@ static size_t longest_part(const char *s, const char *separators)
     return longest;
 }
 
-static size_t longest_word(const char *s)
+/* A column that is at least this wide breaks only between words. */
+static size_t measure_longest_word(const char *s)
 {
-    return longest_part(s, " \n");
+    return measure_longest_part(s, " \n");
 }
 
-/* The first column has one line, whatever is in it. */
-static size_t cell_width(const char *s, size_t column)
-{
-    return column == 0 ? text_width(s) : longest_part(s, "\n");
-}
-
-/* Bytes of s for one line of this width, ending before a blank if there is one, or where its
- * line ends; *used counts the blank, too. */
+/* Bytes of s for one line of this width: up to its newline, or to the last blank that fits, or
+ * cut inside a word that is too long. *used counts the blank or newline, too. */
 static size_t take_line(const char *s, size_t width, size_t *used)
 {
-    size_t n = text_prefix(s, width), end = n;
+    size_t n = measure_prefix(s, width), end = n;
     const char *line = memchr(s, '\n', n + (s[n] == '\n'));
     if (line) {
         *used = (size_t)(line - s) + 1;
@@ -99,18 +96,24 @@ static size_t take_line(const char *s, size_t width, size_t *used)
 
 /* ---- widths ------------------------------------------------------------------------- */
 
-static void natural_widths(const struct table *t, size_t *widths)
+/* The width that each column needs without any wrapping. The first column has one line,
+ * whatever is in it; others count their longest line. */
+static void measure_columns(const struct table *t, size_t *widths)
 {
     for (size_t i = 0; i < t->n_columns; i++)
-        widths[i] = text_width(t->columns[i]);
+        widths[i] = measure_text(t->columns[i]);
     for (size_t i = 0; i < t->n_rows * t->n_columns; i++) {
-        size_t column = i % t->n_columns, width = cell_width(t->rows[i], column);
+        /* Cells are stored row by row. */
+        size_t column = i % t->n_columns, width = column == 0
+                                                      ? measure_text(t->rows[i])
+                                                      : measure_longest_part(t->rows[i], "\n");
         if (width > widths[column])
             widths[column] = width;
     }
 }
 
-static size_t total_width(const struct table *t, const size_t *widths)
+/* n + 1 bars, and a blank on both sides of each cell. */
+static size_t sum_widths(const struct table *t, const size_t *widths)
 {
     size_t total = t->n_columns + 1;
     for (size_t i = 0; i < t->n_columns; i++)
@@ -118,10 +121,11 @@ static size_t total_width(const struct table *t, const size_t *widths)
     return total;
 }
 
-/* How narrow column i may become in this round; 0: not at all. */
-static size_t least_width(const struct table *t, size_t i, int round)
+/* How narrow column i may become; 0: not at all. Round 0: other columns down to their longest
+ * word, but no paths; round 1: all but the first down to NARROW; round 2: the first, too. */
+static size_t find_least_width(const struct table *t, size_t i, int round)
 {
-    size_t least = longest_word(t->columns[i]);
+    size_t least = measure_longest_word(t->columns[i]);
     if (round == 2)
         return i == 0 ? NARROW : 0;
     if (i == 0 || round == 1)
@@ -129,7 +133,7 @@ static size_t least_width(const struct table *t, size_t i, int round)
     if (strcmp(t->columns[i], "Path") == 0)
         return 0;
     for (size_t r = 0; r < t->n_rows; r++) {
-        size_t word = longest_word(t->rows[r * t->n_columns + i]);
+        size_t word = measure_longest_word(t->rows[r * t->n_columns + i]);
         least = word > least ? word : least;
     }
     return least;
@@ -146,14 +150,14 @@ static size_t find_widest(const struct table *t, const size_t *widths, const siz
     return widest;
 }
 
-/* Take from the widest that may shrink, column by column, until the table fits.  `least` has
- * room for a number per column. */
-static void fit(const struct table *t, size_t *widths, size_t *least, size_t width)
+/* Take one column of the terminal at a time from the widest that may shrink, until the table
+ * fits or no round helps. `least` has room for a number per column. */
+static void fit_columns(const struct table *t, size_t *widths, size_t *least, size_t width)
 {
-    size_t total = total_width(t, widths), widest;
+    size_t total = sum_widths(t, widths), widest;
     for (int round = 0; round < 3 && total > width; round++) {
         for (size_t i = 0; i < t->n_columns; i++)
-            least[i] = least_width(t, i, round);
+            least[i] = find_least_width(t, i, round);
         while (total > width && (widest = find_widest(t, widths, least)) < t->n_columns) {
             widths[widest]--;
             total--;
@@ -163,14 +167,16 @@ static void fit(const struct table *t, size_t *widths, size_t *least, size_t wid
 
 /* ---- drawing ------------------------------------------------------------------------ */
 
+/* s, n times. */
 static void put_times(struct buf *out, const char *s, size_t n)
 {
     while (n--)
         buf_puts(out, s);
 }
 
-/* Bytes of the control character that s begins with, one of C1 has two in UTF-8; 0: none. */
-static size_t control(const char *s, size_t n)
+/* Bytes of the control character that s begins with: one for C0 and DEL, two for C1 in UTF-8
+ * (C2 80 to C2 9F); 0: none. */
+static size_t control_length(const char *s, size_t n)
 {
     unsigned char c = (unsigned char)s[0], next = n > 1 ? (unsigned char)s[1] : 0;
     if (c < 0x20 || c == 0x7f)
@@ -178,19 +184,22 @@ static size_t control(const char *s, size_t n)
     return c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
 }
 
-static void put_coloured(const struct drawing *d, const char *colour, const char *s, size_t n)
+/* Control characters become "?": texts come from the service and must not steer the terminal.
+ * Color sequences are only ours. */
+static void put_colored(const struct drawing *d, const char *color, const char *s, size_t n)
 {
-    bool coloured = d->colour && *colour && n > 0;
-    if (coloured)
-        buf_puts(d->out, colour);
+    bool colored = d->color && *color && n > 0;
+    if (colored)
+        buf_puts(d->out, color);
     for (size_t i = 0, skip; i < n; i += skip ? skip : 1) {
-        skip = control(s + i, n - i);
+        skip = control_length(s + i, n - i);
         buf_putc(d->out, skip ? '?' : s[i]);
     }
-    if (coloured)
+    if (colored)
         buf_puts(d->out, PLAIN);
 }
 
+/* A horizontal line; part: left end, fill, crossing, right end. */
 static void put_rule(const struct drawing *d, const char *const part[4])
 {
     buf_puts(d->out, part[0]);
@@ -201,20 +210,21 @@ static void put_rule(const struct drawing *d, const char *const part[4])
     buf_putc(d->out, '\n');
 }
 
-/* The next line of cell i, padded; the first column has one line only. */
-static void put_cell(const struct drawing *d, size_t i, const char *colour)
+/* The next line of cell i, padded with blanks. The first column is cut with an ellipsis instead
+ * of being wrapped, so that ids stay on the line of their row. */
+static void put_cell(const struct drawing *d, size_t i, const char *color)
 {
     const char *s = d->rest[i];
     size_t width = d->widths[i], used, n;
-    bool cut = i == 0 && text_width(s) > width;
+    bool cut = i == 0 && measure_text(s) > width;
     if (i == 0) {
         used = strlen(s);
-        n = cut ? text_prefix(s, width - 1) : used;
+        n = cut ? measure_prefix(s, width - 1) : used;
     } else {
         n = take_line(s, width, &used);
     }
     d->rest[i] = s + used;
-    put_coloured(d, colour, s, n);
+    put_colored(d, color, s, n);
     if (cut)
         buf_puts(d->out, d->box->cut);
     size_t shown = cut;
@@ -223,40 +233,33 @@ static void put_cell(const struct drawing *d, size_t i, const char *colour)
     put_times(d->out, " ", width - shown);
 }
 
-static bool row_left(const struct drawing *d)
-{
-    for (size_t i = 0; i < d->t->n_columns; i++)
-        if (*d->rest[i])
-            return true;
-    return false;
-}
-
+/* As many lines as the cell with the most lines needs. */
 static void put_row(const struct drawing *d, const char *bar, const char *const *cells, bool head)
 {
     memcpy(d->rest, cells, d->t->n_columns * sizeof(*cells));
+    bool more;
     do {
+        more = false;
         buf_puts(d->out, bar);
         for (size_t i = 0; i < d->t->n_columns; i++) {
             buf_putc(d->out, ' ');
             put_cell(d, i, head ? BOLD : i == 0 ? CYAN : "");
             buf_putc(d->out, ' ');
             buf_puts(d->out, bar);
+            more = more || *d->rest[i];
         }
         buf_putc(d->out, '\n');
-    } while (row_left(d));
+    } while (more);
 }
 
-static void put_title(const struct drawing *d)
-{
-    size_t total = total_width(d->t, d->widths), width = text_width(d->t->title);
-    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
-    put_coloured(d, ITALIC, d->t->title, strlen(d->t->title));
-    buf_putc(d->out, '\n');
-}
-
+/* Title, head and body between rules. */
 static void put_table(const struct drawing *d)
 {
-    put_title(d);
+    /* The title is centered over the table. */
+    size_t total = sum_widths(d->t, d->widths), width = measure_text(d->t->title);
+    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
+    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
+    buf_putc(d->out, '\n');
     put_rule(d, d->box->top);
     put_row(d, d->box->head_bar, d->t->columns, true);
     put_rule(d, d->box->mid);
@@ -265,26 +268,27 @@ static void put_table(const struct drawing *d)
     put_rule(d, d->box->bottom);
 }
 
-/* "Head: text", and what else the text has of lines below it. */
+/* "Head: text", further lines of the text indented below it. */
 static void put_entry(const struct drawing *d, size_t column, const char *text)
 {
     const char *separator = ": ";
     size_t used, n;
-    put_coloured(d, BOLD, d->t->columns[column], strlen(d->t->columns[column]));
+    put_colored(d, BOLD, d->t->columns[column], strlen(d->t->columns[column]));
     do {
         n = take_line(text, SIZE_MAX, &used);
         buf_puts(d->out, separator);
-        put_coloured(d, column == 0 ? CYAN : "", text, n);
+        put_colored(d, column == 0 ? CYAN : "", text, n);
         buf_putc(d->out, '\n');
         separator = "  ";
         text += used;
     } while (*text);
 }
 
+/* The fallback for narrow terminals: an entry per cell, a blank line between rows. */
 static void put_list(const struct drawing *d)
 {
     size_t n = d->t->n_columns;
-    put_coloured(d, ITALIC, d->t->title, strlen(d->t->title));
+    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
     buf_putc(d->out, '\n');
     for (size_t i = 0; i < d->t->n_rows * n; i++) {
         if (i % n == 0)
@@ -293,19 +297,21 @@ static void put_list(const struct drawing *d)
     }
 }
 
+/* Width 0, a pipe, never wraps or cuts. If the narrowest layout is still too wide, print a list. */
 void table_put(struct buf *out, const struct table *t, const struct table_style *style)
 {
+    /* One allocation for the widths and the scratch numbers of fit_columns(). */
     struct drawing d = { .out = out,
                          .t = t,
                          .box = style->utf8 ? &heavy : &ascii,
-                         .colour = style->colour,
+                         .color = style->color,
                          .widths = calloc(2 * t->n_columns + 1, sizeof(*d.widths)),
                          .rest = calloc(t->n_columns + 1, sizeof(*d.rest)) };
     if (d.widths && d.rest) {
-        natural_widths(t, d.widths);
+        measure_columns(t, d.widths);
         if (style->width)
-            fit(t, d.widths, d.widths + t->n_columns, style->width);
-        if (style->width && total_width(t, d.widths) > style->width)
+            fit_columns(t, d.widths, d.widths + t->n_columns, style->width);
+        if (style->width && sum_widths(t, d.widths) > style->width)
             put_list(&d);
         else
             put_table(&d);
@@ -317,6 +323,8 @@ void table_put(struct buf *out, const struct table *t, const struct table_style 
 
 /* ---- the style of stdout -------------------------------------------------------------- */
 
+/* The first variable that is set decides, as in setlocale(); that function itself is not used,
+ * because it would change how numbers are read and printed. */
 static bool locale_is_utf8(void)
 {
     const char *lang = getenv("LC_ALL");
@@ -329,7 +337,7 @@ static bool locale_is_utf8(void)
 
 void table_print(const struct table *t)
 {
-    const struct table_style style = { out_width(STDOUT_FILENO), locale_is_utf8(), out_coloured() };
+    const struct table_style style = { out_width(STDOUT_FILENO), locale_is_utf8(), out_colored() };
     struct buf out;
     buf_init(&out, SIZE_MAX / 2);
     table_put(&out, t, &style);

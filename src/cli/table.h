@@ -22,7 +22,7 @@ struct table {
 
 struct table_style {
     size_t width; /* of the terminal, 0: as wide as need be */
-    bool utf8, colour;
+    bool utf8, color;
 };
 
 /* To stdout, in the style that suits it. */

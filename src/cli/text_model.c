@@ -12,6 +12,7 @@
 
 enum { MAX_INPUT = 1 << 30 };
 
+/* tinker/tiny is bundled with the program; other names are looked up by the library. */
 tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
 {
     char dir[MODEL_DIR_MAX];
@@ -20,10 +21,23 @@ tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
     return tinker_tokenizer_load(model, NULL, err);
 }
 
+/* Exit code 5 if there is no tokenizer, 8 if there is a broken one. */
 int text_model_fail(const tinker_error *err, const char *hint)
 {
     return err->status == TINKER_ESTATE ? out_fail(EXIT_NOT_FOUND, hint, "%s", err->message)
                                         : out_fail(EXIT_DATA, NULL, "%s", err->message);
+}
+
+int text_model_fail_data(const tinker_error *err)
+{
+    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
+                    err->message);
+}
+
+void text_model_warn(const char *line, void *state)
+{
+    (void)state;
+    out_say("warning: %s", line);
 }
 
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
@@ -35,7 +49,7 @@ tinker_tokenizer *text_model_load(const char *model, const char *hint, int *stat
     return t;
 }
 
-/* A terminal can go on after its end: the first one counts. */
+/* A terminal can deliver more after Ctrl-D: the first end of file counts. */
 static bool read_stdin(struct buf *out)
 {
     char part[65536];
@@ -44,6 +58,7 @@ static bool read_stdin(struct buf *out)
     return !ferror(stdin) && buf_ok(out);
 }
 
+/* Files and standard input up to 1 GiB. The caller frees *text. */
 bool text_model_read(const char *path, char **text, size_t *n, int *status)
 {
     tinker_error err;
@@ -55,19 +70,22 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
     }
     struct buf b;
     buf_init(&b, MAX_INPUT);
+    /* A program that waits silently for input looks hung. */
     if (isatty(STDIN_FILENO))
         out_say("Reading from the terminal; Ctrl-D ends the input.");
     if (read_stdin(&b) && (b.data || buf_reserve(&b, 1))) {
         *text = buf_detach(&b, n);
         return true;
     }
+    /* b.failed: the limit of the buffer was reached. */
     *status = out_fail(EXIT_IO, NULL, "standard input: %s",
                        b.failed ? "more than 1 GB" : strerror(errno));
     buf_clear(&b);
     return false;
 }
 
-static size_t word_length(const char *s, size_t n)
+/* Bytes up to the next separator. Brackets, braces and colons separate, so JSON needs no parser. */
+static size_t measure_word(const char *s, size_t n)
 {
     size_t len = 0;
     while (len < n && !(s[len] && strchr(" \t\r\n,[]{}:", s[len])))
@@ -75,7 +93,7 @@ static size_t word_length(const char *s, size_t n)
     return len;
 }
 
-/* The id that s[0..n) spells, or -1. */
+/* The id that s[0..n) spells, or -1. No sign, no blank, at most INT32_MAX. */
 static int64_t read_id(const char *s, size_t n)
 {
     int64_t id = 0;
@@ -89,12 +107,13 @@ static int64_t read_id(const char *s, size_t n)
     return id;
 }
 
+/* "tokens" with its quotes is skipped, so {"tokens": [1, 2]} reads as 1 2. */
 int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
 {
     static const char key[] = "\"tokens\"";
     size_t word;
     for (size_t i = 0; i < n; i += word ? word : 1) {
-        word = word_length(s + i, n - i);
+        word = measure_word(s + i, n - i);
         if (word == 0 || (word == strlen(key) && memcmp(s + i, key, word) == 0))
             continue;
         int64_t id = read_id(s + i, word);
@@ -109,6 +128,7 @@ int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *ou
     return EXIT_OK;
 }
 
+/* Brackets that do not close mean that the text was cut off, maybe in the middle of a number. */
 int text_model_all_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
 {
     size_t open = 0;

@@ -10,7 +10,11 @@
 tinker_tokenizer *text_model_find(const char *model, tinker_error *err);
 /* Print such an error, with the hint (may be NULL) when there is no tokenizer.  The exit status. */
 int text_model_fail(const tinker_error *err, const char *hint);
-/* Both: NULL after an error was printed; *status is then the exit status. */
+/* Print an error of input data; the exit status, which differs when memory ran out. */
+int text_model_fail_data(const tinker_error *err);
+/* Print a warning of a renderer on stderr: for tinker_renderer_options.warn. */
+void text_model_warn(const char *line, void *state);
+/* text_model_find() and text_model_fail(): NULL after an error was printed; *status is then the exit status. */
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status);
 
 /* The whole of a file, or of standard input for "-".  false as above. */

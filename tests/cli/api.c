@@ -6,7 +6,7 @@ static void check(const char *text, const char *want)
 {
     char copy[256];
     snprintf(copy, sizeof(copy), "%s", text);
-    squeeze(copy);
+    squeeze_blanks(copy);
     CHECK_STR(copy, want);
 }
 

@@ -85,7 +85,7 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     done
     escape=$(printf '\033')
     grep -q "$escape\[1mRun ID" drawn-xterm && grep -q 'Fetching 20' drawn-xterm
-    tap "a terminal has colours and a bar" $? drawn-xterm
+    tap "a terminal has colors and a bar" $? drawn-xterm
     grep -q 'Run ID' drawn-dumb && cmp -s drawn-dumb drawn- && ! grep -qE "$escape|Fetching" drawn-dumb
     tap "a dumb one neither" $? drawn-dumb
     script -qec "COLUMNS=64 $tinker serve --help" /dev/null </dev/null | tr -d '\r' | sed -n '/^Options:/,/^Example:/p' >narrow

@@ -9,9 +9,9 @@ static const char *const rows[] = {
 };
 static const struct table table = { "2 things", columns, 3, rows, 2 };
 
-static void check(size_t width, bool colour, const char *want)
+static void check(size_t width, bool color, const char *want)
 {
-    const struct table_style style = { width, false, colour };
+    const struct table_style style = { width, false, color };
     struct buf out;
     buf_init(&out, 1 << 20);
     table_put(&out, &table, &style);
@@ -78,7 +78,7 @@ static void test_hopeless(void)
     check(28, false, want);
 }
 
-static void test_colours(void)
+static void test_colors(void)
 {
     check(0, true,
           "                        \033[3m2 things\033[0m\n"
@@ -170,7 +170,7 @@ int main(void)
     RUN(test_natural);
     RUN(test_narrow);
     RUN(test_hopeless);
-    RUN(test_colours);
+    RUN(test_colors);
     RUN(test_strange_texts);
     RUN(test_huge_word);
     RUN(test_no_rows);
