@@ -55,6 +55,7 @@ uint8_t *proto_put_values(uint8_t *p, const tinker_tensor *t)
     return p + n;
 }
 
+/* Of the packed list, without tag and length.  A negative dimension would take ten bytes. */
 size_t proto_shape_size(const int64_t *shape, size_t ndim)
 {
     size_t size = 0;
@@ -63,8 +64,10 @@ size_t proto_shape_size(const int64_t *shape, size_t ndim)
     return size;
 }
 
+/* Packed: one length, then varints without tags. */
 uint8_t *proto_put_shape(uint8_t *p, unsigned field, const int64_t *shape, size_t ndim)
 {
+    /* proto3 leaves an empty repeated field out. */
     if (ndim == 0)
         return p;
     p = pb_put_head(p, field, proto_shape_size(shape, ndim));
