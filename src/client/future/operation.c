@@ -213,6 +213,7 @@ void operation_expire(struct operation *op, int64_t timeout_ms)
     op->class->abandon(op);
 }
 
+/* max_retries counts repetitions, so one attempt more is allowed. */
 bool operation_is_spent(const struct operation *op)
 {
     const struct call_options *p = op->options;
@@ -233,6 +234,7 @@ void operation_note_response(struct operation *op, const struct call *c)
     f->retry_after_ms = ms > 0 ? ms : -1;
 }
 
+/* Loop thread.  The future lives on by the caller's reference. */
 void operation_destroy(struct operation *op)
 {
     remove_from_list(op);
