@@ -68,6 +68,7 @@ int64_t clock_wall_ns(struct clock *c)
     return c->wall_ns(c);
 }
 
+/* A negative timeout waits for ever. */
 int64_t clock_deadline_ns(struct clock *c, int64_t timeout_ms)
 {
     if (timeout_ms < 0)

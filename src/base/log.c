@@ -228,6 +228,7 @@ void log_stderr(void *state, enum log_level level, const char *line)
     fprintf(stderr, "%s %s %s\n", when, level < LOG_OFF ? names[level] : "off", line);
 }
 
+/* In any case; a word that is not known gives dflt. */
 enum log_level log_level_parse(const char *s, enum log_level dflt)
 {
     static const struct {

@@ -66,6 +66,7 @@ void map_init(struct map *m)
         m->seed = (uint64_t)(uintptr_t)m; /* still another one for each map */
 }
 
+/* Frees the keys; the values are the caller's. */
 void map_clear(struct map *m)
 {
     for (size_t i = 0; i < m->cap; i++)
@@ -122,6 +123,7 @@ static bool reserve_slot(struct map *m)
     return true;
 }
 
+/* NULL: not there; a value is never NULL. */
 void *map_get(const struct map *m, const char *key, size_t n)
 {
     const struct map_slot *s = find_slot(m, key, n, hash_bytes(key, n, m->seed));

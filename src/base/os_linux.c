@@ -387,6 +387,7 @@ bool os_make_large_page(void *p)
            errno == EBUSY;
 }
 
+/* Harmless for a map of no bytes, which mmap() has not seen. */
 void os_map_close(struct os_map *m)
 {
     if (m->len)

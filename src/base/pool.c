@@ -91,6 +91,7 @@ void pool_free(struct pool *p)
     free(p);
 }
 
+/* Any thread, also from a job.  false: no memory, and job stays the caller's. */
 bool pool_submit(struct pool *p, void (*run)(void *job), void *job)
 {
     struct job *j = malloc(sizeof *j);
