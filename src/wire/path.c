@@ -113,6 +113,7 @@ static bool stands_for_itself(unsigned char c)
            (c && strchr("-._~:", c));
 }
 
+/* Everything else as %XX, in upper case as RFC 3986, 2.1 recommends. */
 void wire_put_segment(struct buf *out, const char *s, size_t n)
 {
     static const char hex[] = "0123456789ABCDEF";

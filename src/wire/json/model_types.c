@@ -212,6 +212,7 @@ const struct wire_type wire_save_weights_request = { .name = "SaveWeightsRequest
                                                      WIRE_TABLE(T, save_weights_request) };
 #undef T
 
+/* The result of that request: where the weights are. */
 #define T struct wire_save_weights_response
 static const struct wire_field save_weights_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
@@ -221,6 +222,8 @@ const struct wire_type wire_save_weights_response = { .name = "SaveWeightsRespon
                                                       WIRE_TABLE(T, save_weights_response) };
 #undef T
 
+/* Weights for sampling: with a path they are kept under that name, without one a sampling
+ * session gets them. */
 #define T struct wire_save_weights_for_sampler_request
 static const struct wire_field save_sampler_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -237,6 +240,7 @@ const struct wire_type wire_save_weights_for_sampler_request = {
 };
 #undef T
 
+/* The result of that request: a path or a session, whichever was asked for. */
 #define T struct wire_save_weights_for_sampler_response
 static const struct wire_field save_sampler_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
@@ -248,6 +252,8 @@ const struct wire_type wire_save_weights_for_sampler_response = {
 };
 #undef T
 
+/* Weights for use outside of the service; recipients are age keys that the files are
+ * encrypted for. */
 #define T struct wire_save_weights_external_request
 static const struct wire_field save_external_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -262,6 +268,7 @@ const struct wire_type wire_save_weights_external_request = {
 };
 #undef T
 
+/* The result of that request. */
 #define T struct wire_save_weights_external_response
 static const struct wire_field save_external_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
@@ -273,6 +280,7 @@ const struct wire_type wire_save_weights_external_response = {
 };
 #undef T
 
+/* A copy of a checkpoint; source_path is all that it must have. */
 #define T struct wire_copy_weights_request
 static const struct wire_field copy_weights_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
@@ -286,6 +294,7 @@ const struct wire_type wire_copy_weights_request = { .name = "CopyWeightsRequest
                                                      WIRE_TABLE(T, copy_weights_request) };
 #undef T
 
+/* The response to it: where the copy is. */
 #define T struct wire_copy_weights_response
 static const struct wire_field copy_weights_response[] = {
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
@@ -294,6 +303,7 @@ const struct wire_type wire_copy_weights_response = { .name = "CopyWeightsRespon
                                                       WIRE_TABLE(T, copy_weights_response) };
 #undef T
 
+/* What must be known about a checkpoint before a model is made from it. */
 #define T struct wire_weights_info_request
 static const struct wire_field weights_info_request[] = {
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
@@ -302,6 +312,7 @@ const struct wire_type wire_weights_info_request = { .name = "WeightsInfoRequest
                                                      WIRE_TABLE(T, weights_info_request) };
 #undef T
 
+/* The response to it; lora_rank and the switches may be absent. */
 #define T struct wire_weights_info_response
 static const struct wire_field weights_info_response[] = {
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },

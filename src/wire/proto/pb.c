@@ -46,6 +46,7 @@ static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
     return p + 1;
 }
 
+/* For int32, int64, bool and enums alike: all are varints on the wire. */
 uint8_t *pb_put_int(uint8_t *p, unsigned field, uint64_t v)
 {
     return pb_put_varint(put_tag(p, field, PB_VARINT), v);
@@ -65,6 +66,7 @@ uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n)
     return p + n;
 }
 
+/* Wire type 1: eight bytes, lowest first. */
 uint8_t *pb_put_double(uint8_t *p, unsigned field, double v)
 {
     p = put_tag(p, field, PB_FIXED64);

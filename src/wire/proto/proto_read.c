@@ -32,6 +32,7 @@ static bool check_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
     return true;
 }
 
+/* An empty text comes as length 0, and is not NULL afterwards. */
 bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **out)
 {
     if (!check_text(r, f->bytes, f->n))
@@ -42,6 +43,8 @@ bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **ou
     return copy != NULL || wire_read_nomem(r);
 }
 
+/* A bytes field that holds an array; it is copied because the arena aligns it and the
+ * message does not. */
 bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_t size,
                     const void **out, size_t *count)
 {

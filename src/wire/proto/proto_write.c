@@ -8,6 +8,7 @@
 #include "wire/check.h"
 #include "wire/proto/proto_read.h"
 
+/* DType of tinker_public.proto; 0: cannot be sent. */
 uint64_t proto_dtype_of(tinker_dtype in)
 {
     /* Results may be bfloat16; requests are checked before and never are. */
@@ -82,6 +83,7 @@ static size_t number_size(const tinker_named_number *v)
     return pb_len_size(strlen(v->name)) + 9;
 }
 
+/* Of all entries of the map, with their tags and lengths. */
 size_t proto_numbers_size(const tinker_named_number *v, size_t n)
 {
     size_t size = 0;
