@@ -18,18 +18,21 @@ static int64_t read_clock(clockid_t id)
     return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
+/* Time that only goes forward, for measuring and deadlines. */
 static int64_t real_now(struct clock *c)
 {
     (void)c;
     return read_clock(CLOCK_MONOTONIC);
 }
 
+/* The time of day, for people and for peers; it may jump. */
 static int64_t real_wall(struct clock *c)
 {
     (void)c;
     return read_clock(CLOCK_REALTIME);
 }
 
+/* What epoll_wait() takes: milliseconds, -1 for ever. */
 static int real_poll_ms(struct clock *c, int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX)
@@ -65,6 +68,7 @@ int64_t clock_wall_ns(struct clock *c)
     return c->wall_ns(c);
 }
 
+/* A negative timeout waits for ever. */
 int64_t clock_deadline_ns(struct clock *c, int64_t timeout_ms)
 {
     if (timeout_ms < 0)
@@ -117,6 +121,7 @@ void fake_clock_init(struct fake_clock *f)
     };
 }
 
+/* Once, before other threads use the clock. */
 void fake_clock_on_advance(struct fake_clock *f, void (*wake)(void *), void *state)
 {
     f->wake = wake;

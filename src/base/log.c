@@ -14,6 +14,7 @@
 #include <strings.h>
 #include "base/clock.h"
 
+/* SECRET_MIN: shorter ones would match words of the language. */
 enum { SECRETS_MAX = 32, SECRET_MIN = 8, KEY_WORD = 16 };
 static const char MARK[] = "[REDACTED]";
 
@@ -149,6 +150,7 @@ void log_redact(char *text, size_t size)
         size_t space = size - 1 - (size_t)(p - text);
         size_t mark = sizeof MARK - 1 < space ? sizeof MARK - 1 : space;
         size_t rest = strlen(p + n);
+        /* The end of the text is lost rather than the mark. */
         if (rest > space - mark)
             rest = space - mark;
         memmove(p + mark, p + n, rest);
@@ -182,6 +184,7 @@ void log_secret(const char *secret)
     free(copy);
 }
 
+/* Any thread.  The sink gets the line without its line feed. */
 void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
 {
     /* Before anything is formatted: debug lines are cheap when nobody wants them. */
@@ -215,6 +218,7 @@ void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
         free(text);
 }
 
+/* One call of fprintf(), so that lines of several threads do not mix. */
 void log_stderr(void *state, enum log_level level, const char *line)
 {
     static const char *const names[] = { "debug", "info", "warning", "error" };
@@ -224,6 +228,7 @@ void log_stderr(void *state, enum log_level level, const char *line)
     fprintf(stderr, "%s %s %s\n", when, level < LOG_OFF ? names[level] : "off", line);
 }
 
+/* In any case; a word that is not known gives dflt. */
 enum log_level log_level_parse(const char *s, enum log_level dflt)
 {
     static const struct {

@@ -48,6 +48,7 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     return fold_product(h ^ 0xd6e8feb86659fd93u, (uint64_t)n ^ 0xa0761d6478bd642fu);
 }
 
+/* For keys that no peer chooses, and values that must be the same in every run. */
 uint64_t hash_fnv1a(const void *p, size_t n)
 {
     const unsigned char *s = p;
@@ -57,6 +58,7 @@ uint64_t hash_fnv1a(const void *p, size_t n)
     return h;
 }
 
+/* No memory is taken until the first entry. */
 void map_init(struct map *m)
 {
     *m = (struct map){ 0 };
@@ -64,6 +66,7 @@ void map_init(struct map *m)
         m->seed = (uint64_t)(uintptr_t)m; /* still another one for each map */
 }
 
+/* Frees the keys; the values are the caller's. */
 void map_clear(struct map *m)
 {
     for (size_t i = 0; i < m->cap; i++)
@@ -73,6 +76,7 @@ void map_clear(struct map *m)
     m->len = m->cap = m->filled = 0;
 }
 
+/* NULL: not there.  Ends, because a quarter of the slots is free. */
 static struct map_slot *find_slot(const struct map *m, const char *key, size_t n, uint64_t hash)
 {
     if (!m->cap)
@@ -119,12 +123,14 @@ static bool reserve_slot(struct map *m)
     return true;
 }
 
+/* NULL: not there; a value is never NULL. */
 void *map_get(const struct map *m, const char *key, size_t n)
 {
     const struct map_slot *s = find_slot(m, key, n, hash_bytes(key, n, m->seed));
     return s ? s->value : NULL;
 }
 
+/* The key is copied.  false: no memory, and nothing has changed. */
 bool map_put(struct map *m, const char *key, size_t n, void *value, void **old)
 {
     assert(value);
@@ -138,6 +144,7 @@ bool map_put(struct map *m, const char *key, size_t n, void *value, void **old)
     }
     if (n == SIZE_MAX || !reserve_slot(m))
         return false;
+    /* NUL-terminated, so that map_next() can hand the key out as a C string. */
     char *copy = malloc(n + 1);
     if (!copy)
         return false;

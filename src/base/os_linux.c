@@ -185,6 +185,7 @@ static uint64_t cgroup_available(const char *folder, const struct cgroup_memory 
     return max > now ? max - now : 0;
 }
 
+/* No limit is the largest number, so the minimum works without a special case. */
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -230,6 +231,7 @@ static int64_t count_entries(const char *path)
     return n - 1; /* the directory itself was one of them */
 }
 
+/* Descriptors, not files.  unused is of this moment: the program opens others later. */
 bool os_file_limit(int64_t *limit, int64_t *unused)
 {
     struct rlimit r;
@@ -260,6 +262,7 @@ void os_event_signal(int fd)
     errno = saved;
 }
 
+/* The descriptor is non-blocking: without a signal this returns at once. */
 void os_event_drain(int fd)
 {
     uint64_t count;
@@ -267,6 +270,7 @@ void os_event_drain(int fd)
         ;
 }
 
+/* The number stays, so that whoever has it in a poll set need not be told. */
 int os_event_renew(int fd)
 {
     int own = os_event_open();
@@ -375,6 +379,7 @@ size_t os_large_page(void)
     return LARGE_PAGE;
 }
 
+/* false: the kernel cannot do it at all, and asking again is of no use. */
 bool os_make_large_page(void *p)
 {
     /* These mean "not now": the kernel has the call, but no page to spare or one under I/O. */
@@ -382,6 +387,7 @@ bool os_make_large_page(void *p)
            errno == EBUSY;
 }
 
+/* Harmless for a map of no bytes, which mmap() has not seen. */
 void os_map_close(struct os_map *m)
 {
     if (m->len)
@@ -402,6 +408,7 @@ static tinker_status read_all(int fd, const char *path, size_t max, struct buf *
             return err_errno(err, "read", path);
         if (n == 0)
             return buf_reserve(out, 0) ? TINKER_OK : err_nomem(err, path);
+        /* Checked before appending, so a limit of max bytes never allocates more. */
         if ((size_t)n > max - out->len)
             return err_set(err, TINKER_EINVAL, "%s is larger than the limit of %zu bytes", path,
                            max);
@@ -452,6 +459,7 @@ static tinker_status write_and_sync(const char *path, const void *data, size_t l
         else if (errno != EINTR)
             status = err_errno(err, "write", path);
     }
+    /* Before the rename: else a crash could leave the new name with no data. */
     if (status == TINKER_OK && fsync(fd) != 0)
         status = err_errno(err, "sync", path);
     if (close(fd) != 0 && status == TINKER_OK)
@@ -497,6 +505,7 @@ tinker_status os_sync_dir(const char *path, tinker_error *err)
     return status;
 }
 
+/* Links are followed. */
 bool os_is_dir(const char *path)
 {
     struct stat st;
@@ -518,6 +527,7 @@ static tinker_status make_dir(const char *path, tinker_error *err)
     return err_errno(err, "create folder", path);
 }
 
+/* Like mkdir -p; new folders are for the owner alone. */
 tinker_status os_make_dirs(const char *path, tinker_error *err)
 {
     char *copy = strdup(path);

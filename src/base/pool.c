@@ -48,6 +48,7 @@ static void *run_worker(void *arg)
     }
 }
 
+/* NULL: not even one thread could be started. */
 struct pool *pool_new(int threads, const char *name)
 {
     if (threads < 1)
@@ -73,6 +74,7 @@ struct pool *pool_new(int threads, const char *name)
     return NULL;
 }
 
+/* Waits for all jobs.  Not from a job: a thread cannot join itself. */
 void pool_free(struct pool *p)
 {
     if (!p)
@@ -89,6 +91,7 @@ void pool_free(struct pool *p)
     free(p);
 }
 
+/* Any thread, also from a job.  false: no memory, and job stays the caller's. */
 bool pool_submit(struct pool *p, void (*run)(void *job), void *job)
 {
     struct job *j = malloc(sizeof *j);

@@ -63,6 +63,7 @@ static int64_t parse_number(const unsigned char *field, size_t n)
     int64_t v = 0;
     if (field[0] & 0x80) {
         for (size_t i = 1; i < n; i++) {
+            /* The next shift must not push bits out. */
             if (v > INT64_MAX >> 8)
                 return -1;
             v = v << 8 | field[i];
@@ -87,6 +88,7 @@ static tinker_status take_bytes(struct tar_reader *r, void *out, size_t n, size_
     return s;
 }
 
+/* n must not exceed what is left of the entry. */
 tinker_status tar_read(struct tar_reader *r, void *out, size_t n, tinker_error *err)
 {
     /* The end of the source inside an entry is an error, unlike between two. */

@@ -66,6 +66,7 @@ struct loop *loop_new(struct clock *clock, tinker_error *err)
     return l;
 }
 
+/* Waits for the thread of loop_start().  loop_stop() must come before, or nobody ends it. */
 void loop_join(struct loop *l)
 {
     if (l->started)
@@ -91,6 +92,8 @@ struct clock *loop_clock(const struct loop *l)
     return l->clock;
 }
 
+/* Any thread; only on the loop thread, within loop_run(), is the time of the step
+ * remembered. */
 int64_t loop_now_ns(struct loop *l)
 {
     if (!l->stepping)
@@ -111,6 +114,7 @@ bool loop_on_thread(const struct loop *l)
     return atomic_load(&l->running) && pthread_equal(pthread_self(), l->thread);
 }
 
+/* Any thread.  The task is the caller's memory and must live until it has run. */
 void loop_post(struct loop *l, struct loop_task *t)
 {
     struct loop_task *head = atomic_load_explicit(&l->posted, memory_order_relaxed);
@@ -118,10 +122,13 @@ void loop_post(struct loop *l, struct loop_task *t)
         t->next = head;
     while (!atomic_compare_exchange_weak_explicit(&l->posted, &head, t, memory_order_release,
                                                   memory_order_relaxed));
+    /* A non-empty stack means that somebody has signaled already and the loop has not taken
+     * it yet. */
     if (!head)
         os_event_signal(l->wake);
 }
 
+/* Loop thread: work that should happen once after everything else of this turn. */
 void loop_at_turn_end(struct loop *l, struct loop_task *t)
 {
     t->next = l->ending;
@@ -144,6 +151,8 @@ void loop_wake(struct loop *l)
 
 static struct loop_task *take_posted(struct loop *l)
 {
+    /* Acquire pairs with the release in loop_post(): what the poster wrote before is visible
+     * to the task. */
     struct loop_task *stack = atomic_exchange_explicit(&l->posted, NULL, memory_order_acquire);
     struct loop_task *queue = NULL;
     while (stack) {
@@ -159,6 +168,7 @@ static void run_posted(struct loop *l)
 {
     struct loop_task *t = take_posted(l);
     while (t) {
+        /* Read before the call: a task may free itself or post itself again. */
         struct loop_task *next = t->next;
         begin_step(l);
         t->run(t);
@@ -191,6 +201,7 @@ int loop_aborted(const struct loop *l)
     return l->aborted;
 }
 
+/* Asks the kernel by duplicating a descriptor; there is no call that only tells. */
 bool loop_can_open(const struct loop *l)
 {
     int fd = fcntl(l->wake, F_DUPFD_CLOEXEC, 0);
@@ -201,6 +212,7 @@ bool loop_can_open(const struct loop *l)
 
 void loop_arm(struct loop *l, struct timer *t, int64_t delay_ms)
 {
+    /* Saturate: a caller's "never" must not overflow into the past. */
     int64_t now = loop_now_ns(l), most = (INT64_MAX - now) / NS_PER_MS;
     int64_t delay = delay_ms < 0 ? 0 : delay_ms;
     timers_arm(&l->timers, t, delay < most ? now + delay * NS_PER_MS : INT64_MAX);
@@ -216,6 +228,7 @@ int64_t loop_next_ns(const struct loop *l)
     return timers_next_ns(&l->timers);
 }
 
+/* Timers of the real clock serve curl and descriptors, whose time a fake clock cannot move. */
 void loop_arm_real(struct loop *l, struct timer *t, int64_t delay_ms)
 {
     timers_arm(&l->real, t, clock_deadline_ns(clock_real(), delay_ms < 0 ? 0 : delay_ms));
@@ -228,6 +241,7 @@ void loop_disarm_real(struct loop *l, struct timer *t)
 
 static bool watch_reserve(struct loop *l, int fd)
 {
+    /* The kernel hands out the lowest free number, so an array by descriptor stays dense. */
     size_t need = (size_t)fd + 1;
     if (need <= l->n_watches)
         return true;
@@ -270,12 +284,15 @@ void loop_unwatch(struct loop *l, int fd)
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
+/* A connection between two requests: stays registered, so that the next request needs no
+ * call to the kernel, but nobody is told. */
 void loop_park(struct loop *l, int fd)
 {
     if (fd >= 0 && (size_t)fd < l->n_watches)
         l->watches[fd].ready = NULL;
 }
 
+/* The nearer of the two heaps decides; -1 is for ever. */
 static int poll_timeout(struct loop *l)
 {
     int a = l->clock->poll_ms(l->clock, timers_next_ns(&l->timers));
@@ -289,6 +306,7 @@ static void handle_events(struct loop *l, const struct epoll_event *events, int 
 {
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;
+        /* It only had to end epoll_wait(). */
         if (fd == l->wake)
             continue;
         /* an earlier event of this turn may have closed it */
@@ -312,6 +330,8 @@ void loop_run(struct loop *l)
         int n = epoll_wait(l->epoll, events, EVENTS_PER_TURN, poll_timeout(l));
         if (n > 0)
             handle_events(l, events, n);
+        /* Events first, then tasks, then timers: an answer that is there wins over its
+         * timeout. */
         run_posted(l);
         begin_step(l);
         timers_run(&l->timers, loop_now_ns(l));
@@ -319,6 +339,8 @@ void loop_run(struct loop *l)
         timers_run(&l->real, clock_now_ns(clock_real()));
         run_ending(l);
     }
+    /* What was posted before the stop still runs: tasks own memory that they free
+     * themselves. */
     run_posted(l);
     run_ending(l);
     l->stepping = false;
@@ -334,6 +356,7 @@ static void *loop_main(void *arg)
 
 tinker_status loop_start(struct loop *l, tinker_error *err)
 {
+    /* A new thread inherits the mask, so block everything around its start. */
     sigset_t all, old; /* the host's signals are for the host's threads */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -102,17 +102,22 @@ static void client_drain(struct http_client *c)
 
 /* ---- curl's side: sockets to watch and timers to keep, see curl_multi_socket_action(3) ---------- */
 
+/* The loop calls this when epoll reports the socket. */
 static void client_ready(void *arg, int fd, unsigned events)
 {
     struct http_client *c = arg;
+    /* A half-closed peer is something to read: curl reads until the end and sees it. */
     int mask = (events & (EPOLLIN | EPOLLRDHUP) ? CURL_CSELECT_IN : 0) |
                (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
                (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
     int running;
+    /* This may call nearly every callback of this file and of transfer.c before it returns. */
     curl_multi_socket_action(c->multi, fd, mask, &running);
     client_drain(c);
 }
 
+/* CURL_SOCKET_TIMEOUT lets curl look at its own timers and start handles that were just
+ * added. */
 static void client_timer(struct timer *t)
 {
     struct http_client *c = container_of(t, struct http_client, timer);
@@ -121,6 +126,7 @@ static void client_timer(struct timer *t)
     client_drain(c);
 }
 
+/* CURLMOPT_SOCKETFUNCTION: curl wants fd watched for what, or no longer. */
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *unused)
 {
     (void)unused;
@@ -141,6 +147,7 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
         return 0;
     unsigned events = (what & CURL_POLL_IN ? (unsigned)EPOLLIN : 0) |
                       (what & CURL_POLL_OUT ? (unsigned)EPOLLOUT : 0);
+    /* -1 makes curl fail the transfers of this multi handle. */
     return loop_watch(c->pool->loop, fd, events, client_ready, c) ? 0 : -1;
 }
 
@@ -172,6 +179,7 @@ static struct http_client *client_new(struct http_pool *p)
     curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, c);
     curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
     curl_multi_setopt(multi, CURLMOPT_TIMERDATA, c);
+    /* Several requests on one HTTP/2 connection. */
     curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_MULTIPLEX);
     /* what a client keeps open is what it may need at once */
     curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)p->opts.per_client + 1);
@@ -219,6 +227,8 @@ void pool_retire(struct http_client *c)
 
 enum { DESCRIPTOR_MS = 100 }; /* until it is tried again whether one is free */
 
+/* On the real clock and through the loop even with delay 0, so that a request never begins
+ * inside the callback that made room for it. */
 void pool_wake(struct http_pool *p, int64_t delay_ms)
 {
     if (p->waiting && !p->in_free)
@@ -281,6 +291,7 @@ static void forget_opened(struct http_request *r)
         count_sockets(r->client, -n);
 }
 
+/* In host byte order; -1 when the socket is gone already. */
 static int local_port_of(int fd)
 {
     struct sockaddr_storage a;
@@ -315,12 +326,15 @@ void pool_socket_connected(struct http_request *r, int local_port)
         if (n == 1 || local_port_of(r->opened[i]) == local_port)
             fd = r->opened[i];
     if (fd >= 0)
+        /* Count the connection first, then take the attempts off: the sum never shows less
+         * than is open. */
         keep_socket(r->client, fd);
     forget_opened(r);
 }
 
 void pool_socket_closed(struct http_client *c, int fd)
 {
+    /* Order does not matter: the last one fills the gap. */
     for (int i = 0; i < c->n_kept; i++)
         if (c->kept[i] == fd) {
             c->kept[i] = c->kept[--c->n_kept];
@@ -337,10 +351,13 @@ static bool below_max(const struct http_pool *p)
 /* Is there a socket for one more request, or may one be opened? */
 static bool has_room(struct http_pool *p)
 {
+    /* Without a budget and with descriptors left nothing bounds sockets; only below_max()
+     * counts. */
     if (!p->opts.budget && !p->starved)
         return true;
     if (find_unused(p))
         return true;
+    /* Asked last: it may close idle connections of other pools to make room. */
     return !p->starved && (!p->opts.budget || socket_budget_allows(p->opts.budget, p));
 }
 
@@ -359,6 +376,7 @@ static void request_begin(struct http_request *r)
     struct http_client *c = client_acquire(p);
     if (c) {
         r->client = c;
+        /* Both counts rise before transfer_begin(), whose callbacks may look at them. */
         c->active++;
         p->active++;
         if (transfer_begin(c, r))
@@ -371,6 +389,8 @@ static void request_begin(struct http_request *r)
     loop_arm(p->loop, &r->timer, 0);
 }
 
+/* The list is first come, first served, and doubly linked because a timeout or a cancel
+ * takes a request out of the middle. */
 static void waiting_push(struct http_pool *p, struct http_request *r)
 {
     r->next_waiting = NULL;
@@ -406,6 +426,8 @@ static bool is_waiting(const struct http_request *r)
     return r->prev_waiting || r->next_waiting || r->pool->waiting == r;
 }
 
+/* in_free: the pool is being freed, and what its last completions leave must not start
+ * anything. */
 static void begin_waiting(struct http_pool *p)
 {
     while (p->waiting && !p->in_free && below_max(p) && has_room(p)) {
@@ -419,6 +441,8 @@ static void pool_timer(struct timer *t)
 {
     struct http_pool *p =
         (struct http_pool *)(void *)((char *)t - offsetof(struct http_pool, wake));
+    /* Try a descriptor again now; if there still is none, the request comes back to
+     * wait_for_descriptor(). */
     p->starved = false;
     begin_waiting(p);
 }
@@ -439,6 +463,7 @@ static void leave_client(struct http_request *r)
 
 void pool_release(struct http_request *r)
 {
+    /* Leave first: the place that this frees is the one the next request takes. */
     leave_client(r);
     begin_waiting(r->pool);
     if (r->pool->opts.budget)
@@ -458,6 +483,8 @@ static bool lacks_descriptor(const struct http_request *r)
 static void wait_for_descriptor(struct http_request *r)
 {
     struct http_pool *p = r->pool;
+    /* http_request_clear() forgets these three, but the request goes on where it was, maybe
+     * after a redirect. */
     size_t max = r->resp.body.max;
     char *location = r->location;
     bool as_get = r->as_get;
@@ -467,6 +494,7 @@ static void wait_for_descriptor(struct http_request *r)
     buf_init(&r->resp.body, max);
     r->location = location;
     r->as_get = as_get;
+    /* PHASE_ACQUIRE: it has no connection yet. */
     r->phase = 0;
     p->starved = true;
     leave_client(r);
@@ -501,6 +529,8 @@ static void judge_edge(struct http_request *r)
         p->budget++;
 }
 
+/* The only way out of a request that is not canceled.  Which way: wait again, begin again at
+ * another address, or done(). */
 static void request_ended(struct http_request *r)
 {
     transfer_end(r);
@@ -508,6 +538,7 @@ static void request_ended(struct http_request *r)
         wait_for_descriptor(r);
         return;
     }
+    /* Leave before beginning: the redirect may need the place that this request holds. */
     if (transfer_redirect(r)) {
         pool_release(r);
         request_begin(r);
@@ -517,9 +548,12 @@ static void request_ended(struct http_request *r)
     pool_release(r);
     loop_disarm(r->pool->loop, &r->timer);
     r->running = false;
+    /* Last: done() may free r or start it again. */
     r->done(r);
 }
 
+/* One timer per request serves all phases.  It may fire early, because activity only moves
+ * active_ns; then it is armed for the rest. */
 static void request_timer(struct timer *t)
 {
     struct http_request *r = container_of(t, struct http_request, timer);
@@ -529,6 +563,7 @@ static void request_timer(struct timer *t)
                                    r->timeouts.write_ms, r->timeouts.read_ms };
         static const char *const names[] = { "waiting for a connection", "connecting",
                                              "sending the request", "waiting for the answer" };
+        /* A paused request waits for its reader, so the silence is not the server's. */
         int64_t idle_ms = r->paused ? 0 : (loop_now_ns(l) - r->active_ns) / 1000000;
         bool late = transfer_left_ms(r) <= 0;
         if (!late && idle_ms < limits[r->phase]) {
@@ -551,6 +586,8 @@ static void request_timer(struct timer *t)
     request_ended(r);
 }
 
+/* Loop thread.  r belongs to the caller and must stay until done() or http_cancel().  done()
+ * is never called from inside. */
 void http_start(struct http_pool *p, struct http_request *r)
 {
     assert(loop_on_thread(p->loop) && !r->running);
@@ -567,6 +604,8 @@ void http_start(struct http_pool *p, struct http_request *r)
     if (!below_max(p)) {
         waiting_push(p, r);
         transfer_arm(r, r->timeouts.acquire_ms);
+        /* Who came first goes first: nobody passes those who wait. No timer is armed for this
+     * wait; it ends when a socket becomes free, or with a cancel. */
     } else if (p->waiting || !has_room(p)) {
         waiting_push(p, r);
         tell_waiting(p, false);
@@ -589,6 +628,7 @@ void http_pause(struct http_request *r, bool pause)
     loop_arm(r->pool->loop, &r->timer, 0);
 }
 
+/* done() is not called.  Afterwards the caller may free r. */
 void http_cancel(struct http_request *r)
 {
     if (!r->running)
@@ -618,6 +658,7 @@ struct http_pool *http_pool_new(struct loop *l, const struct http_pool_options *
         err_nomem(err, "connection pool");
         return NULL;
     }
+    /* The strings are copied because options usually live on the caller's stack. */
     p->loop = l;
     p->opts = *opts;
     p->wake.fire = pool_timer;
@@ -649,6 +690,7 @@ void http_pool_free(struct http_pool *p)
 {
     if (!p)
         return;
+    /* Requests must have ended or been canceled before: they point to the pool. */
     assert(p->active == 0 && p->n_waiting == 0);
     p->in_free = true;
     for (struct http_client *c = p->clients, *next; c; c = next) {
@@ -658,6 +700,7 @@ void http_pool_free(struct http_pool *p)
     }
     if (p->clients)
         return; /* client_drain() comes back here */
+    /* It may still be armed for requests that have ended since. */
     loop_disarm_real(p->loop, &p->wake);
     if (p->opts.budget)
         socket_budget_remove(p->opts.budget, p);

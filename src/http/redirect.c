@@ -10,9 +10,11 @@
 
 enum { MAX_REDIRECTS = 20 };
 
+/* Scheme and host are compared without case (RFC 3986, 6.2.2.1). */
 static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
 {
     char *x = NULL, *y = NULL;
+    /* An absent port equals the default one of its scheme. */
     unsigned flags = part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0;
     bool same = curl_url_get(a, part, &x, flags) == CURLUE_OK &&
                 curl_url_get(b, part, &y, flags) == CURLUE_OK && strcasecmp(x, y) == 0;
@@ -27,6 +29,7 @@ static bool same_origin(CURLU *a, CURLU *b)
            same_part(a, b, CURLUPART_PORT);
 }
 
+/* From https to http the request would travel in the clear. */
 static bool is_downgrade(CURLU *from, CURLU *to)
 {
     char *a = NULL, *b = NULL;
@@ -47,6 +50,8 @@ static char *resolve_location(struct http_request *r, const char *from, const ch
         curl_url_set(target, CURLUPART_URL, from, 0) == CURLUE_OK &&
         curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK && !is_downgrade(base, target) &&
         curl_url_get(target, CURLUPART_URL, &url, 0) == CURLUE_OK) {
+        /* Once a stranger, always a stranger: coming back to the first host does not bring
+         * the secrets back, since the stranger chose the path. */
         r->cross_origin = r->cross_origin || !same_origin(base, target);
         copy = strdup(url);
     }
@@ -73,6 +78,7 @@ char *http_resolve(const char *base, const char *reference)
 bool transfer_redirect(struct http_request *r)
 {
     int status = r->resp.status;
+    /* 300, 304 and 305 are no redirects to follow (RFC 9110, 15.4). */
     if (!r->follow || r->resp.failure != HTTP_OK ||
         (status != 301 && status != 302 && status != 303 && status != 307 && status != 308))
         return false;
@@ -90,6 +96,7 @@ bool transfer_redirect(struct http_request *r)
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "redirect to an unusable address");
         return false;
     }
+    /* 307 and 308 keep method and body; browsers and most clients turn the others into GET. */
     bool as_get = r->as_get || (status <= 303 && strcmp(r->method, "GET") != 0);
     size_t max = r->resp.body.max;
     http_request_clear(r);
@@ -100,6 +107,7 @@ bool transfer_redirect(struct http_request *r)
     return true;
 }
 
+/* As forms do (application/x-www-form-urlencoded): a space becomes a plus. */
 void http_query_escape(struct buf *out, const char *s)
 {
     static const char hex[] = "0123456789ABCDEF";

@@ -15,6 +15,8 @@ struct socket_budget *socket_budget_new(struct loop *l, int max)
         return NULL;
     b->loop = l;
     b->max = max > 1 ? max : 1;
+    /* A quarter may be connecting: the rest of the descriptors is left for resolvers and
+     * established connections. */
     b->max_connecting = b->max > 4 ? b->max / 4 : 1;
     return b;
 }
@@ -56,6 +58,7 @@ bool socket_budget_allows(struct socket_budget *b, struct http_pool *p)
     return b->sockets + b->connecting < b->max && b->connecting < b->max_connecting;
 }
 
+/* All pools are told; each begins what it may, and socket_budget_allows() decides who does. */
 void socket_budget_wake(struct socket_budget *b)
 {
     for (struct http_pool *p = b->pools; p; p = p->next_of_budget)

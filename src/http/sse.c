@@ -28,6 +28,8 @@ void sse_clear(struct sse *s)
 
 /* ---- one line ------------------------------------------------------------------------- */
 
+/* A blank line ends an event.  Without a data field there is nothing to deliver (HTML
+ * standard, 9.2.6); the id stays for later events, name and data do not. */
 static bool dispatch_event(struct sse *s)
 {
     bool go_on = true;
@@ -49,6 +51,7 @@ static void set_field(struct buf *b, const char *v, size_t n)
     buf_append(b, v, n);
 }
 
+/* Digits only; anything else is ignored, as the standard asks. */
 static void set_retry(struct sse *s, const char *v, size_t n)
 {
     int64_t ms = 0;
@@ -61,9 +64,11 @@ static void set_retry(struct sse *s, const char *v, size_t n)
         s->retry_ms = ms;
 }
 
+/* An unknown field is ignored. */
 static void take_field(struct sse *s, const char *name, size_t n, const char *v, size_t len)
 {
     if (n == 4 && memcmp(name, "data", 4) == 0) {
+        /* Several data fields are joined with line feeds. */
         if (s->has_data)
             buf_putc(&s->data, '\n');
         buf_append(&s->data, v, len);
@@ -71,6 +76,7 @@ static void take_field(struct sse *s, const char *name, size_t n, const char *v,
     } else if (n == 5 && memcmp(name, "event", 5) == 0) {
         set_field(&s->event, v, len);
     } else if (n == 2 && memcmp(name, "id", 2) == 0) {
+        /* An id with a NUL is ignored, as the standard asks. */
         if (!memchr(v, '\0', len))
             set_field(&s->id, v, len);
     } else if (n == 5 && memcmp(name, "retry", 5) == 0) {
@@ -89,6 +95,7 @@ static tinker_status end_line(struct sse *s, tinker_error *err)
     const char *colon = memchr(line, ':', n);
     size_t name = colon ? (size_t)(colon - line) : n;
     size_t at = colon ? name + 1 : n;
+    /* One space after the colon belongs to the syntax, further ones to the value. */
     at += at < n && line[at] == ' ';
     if (name > 0) /* else a comment */
         take_field(s, line, name, line + at, n - at);
@@ -125,10 +132,13 @@ static size_t line_length(const char *p, size_t n)
     return i;
 }
 
+/* Bytes arrive cut anywhere: line, after_cr and bom carry the state from one call to the
+ * next. */
 tinker_status sse_feed(struct sse *s, const char *p, size_t n, tinker_error *err)
 {
     size_t i = skip_mark(s, p, n);
     while (i < n) {
+        /* CR LF is one line end, even if the two come in different pieces. */
         if (s->after_cr && p[i] == '\n') {
             s->after_cr = false;
             i++;
@@ -140,6 +150,7 @@ tinker_status sse_feed(struct sse *s, const char *p, size_t n, tinker_error *err
         i += len;
         if (!buf_ok(&s->line))
             return err_set(err, TINKER_ENOMEM, "a line of the stream is too long");
+        /* No line end yet: the rest waits in line for the next piece. */
         if (i == n)
             break;
         s->after_cr = p[i++] == '\r';

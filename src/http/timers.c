@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+/* order breaks ties, so timers of the same instant fire in the order they were armed. */
 static bool is_before(const struct timer *a, const struct timer *b)
 {
     if (a->due_ns != b->due_ns)
@@ -19,6 +20,7 @@ static struct timer *meld_heaps(struct timer *a, struct timer *b)
         return b;
     if (!b)
         return a;
+    /* The earlier root wins; the other becomes its first child. */
     if (is_before(b, a)) {
         struct timer *swap = a;
         a = b;
@@ -63,6 +65,7 @@ static struct timer *meld_siblings(struct timer *list)
     return root;
 }
 
+/* Takes O(log n) amortized, like taking the root. */
 void timers_disarm(struct timers *h, struct timer *t)
 {
     if (!t->armed)
@@ -74,6 +77,7 @@ void timers_disarm(struct timers *h, struct timer *t)
         h->root = rest;
         return;
     }
+    /* prev is the parent for a first child, the left sibling for others. */
     if (t->prev->child == t)
         t->prev->child = t->next;
     else
@@ -101,6 +105,8 @@ int64_t timers_next_ns(const struct timers *h)
 
 void timers_run(struct timers *h, int64_t now_ns)
 {
+    /* Timers armed by a callback of this turn wait for the next one, else a delay of 0 could
+     * keep the loop here for ever. */
     uint64_t limit = h->order;
     while (h->root && h->root->due_ns <= now_ns && h->root->order < limit) {
         struct timer *t = h->root;

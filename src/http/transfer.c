@@ -14,6 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A request passes through these in order.  The number also is the index into the table of
+ * limits in enter_phase() and in pool.c's request_timer(), so the order is part of the
+ * contract. */
 enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
 enum {
     SMALL_BODY = 64 * 1024,   /* goes out with the request head in one write */
@@ -24,6 +27,8 @@ enum {
 };
 #define ENCODINGS "gzip, deflate, zstd"
 
+/* The first failure is the one that is reported: transfer_complete() leaves resp alone when
+ * a callback has called this already.  reason is cut to its array. */
 void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt, ...)
 {
     r->resp.failure = f;
@@ -33,13 +38,17 @@ void transfer_fail(struct http_request *r, enum http_failure f, const char *fmt,
     va_end(ap);
 }
 
+/* Something moved on the wire.  Only the time is noted: rearming the timer for each piece of
+ * data would cost more than letting it fire early and look again. */
 static void is_alive(struct http_request *r)
 {
     r->active_ns = loop_now_ns(r->pool->loop);
 }
 
+/* Milliseconds until the limit for the whole request; negative when it is over. */
 int64_t transfer_left_ms(const struct http_request *r)
 {
+    /* 0 means no limit on the whole, only on the silence within a phase. */
     if (r->total_ms == 0)
         return INT64_MAX;
     return r->total_ms - (loop_now_ns(r->pool->loop) - r->start_ns) / 1000000;
@@ -62,6 +71,8 @@ static void enter_phase(struct http_request *r, int phase)
 
 /* ---- curl's callbacks --------------------------------------------------------------- */
 
+/* curl looks for a connection to reuse before it resolves a name.  So this is the moment
+ * where waiting for a connection ends and making a new one begins. */
 static int on_resolve(void *resolver, void *reserved, void *arg)
 {
     (void)resolver, (void)reserved;
@@ -78,6 +89,8 @@ static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockad
     if (fd >= 0)
         pool_socket_opened(r, fd);
     else
+        /* Out of descriptors is no fault of the server: pool.c lets the request wait instead
+         * of failing it. */
         r->no_descriptor = errno == EMFILE || errno == ENFILE;
     return fd;
 }
@@ -91,6 +104,8 @@ static int on_close(void *arg, curl_socket_t fd)
     return close(fd);
 }
 
+/* CURLOPT_PREREQFUNCTION: the connection stands, TLS included, new or reused, and the
+ * request goes out next. */
 static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
 {
     (void)ip, (void)local_ip, (void)port;
@@ -98,11 +113,17 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
     pool_socket_connected(r, local_port);
     pool_count_connecting(r, false);
     r->lacking_ns = 0;
+    /* From here on the server may have seen the request, which matters for what may be sent
+     * again. */
     r->resp.sends++;
+    /* curl sends a small body together with the head and never calls on_read(), so there is
+     * no phase of sending to supervise. */
     enter_phase(r, r->body_len > SMALL_BODY ? PHASE_SEND : PHASE_RECEIVE);
     return CURL_PREREQFUNC_OK;
 }
 
+/* CURLOPT_READFUNCTION, for bodies above SMALL_BODY.  The body belongs to the caller and
+ * stays valid until done(). */
 static size_t on_read(char *out, size_t size, size_t count, void *arg)
 {
     struct http_request *r = arg;
@@ -111,12 +132,16 @@ static size_t on_read(char *out, size_t size, size_t count, void *arg)
         n = r->body_len - r->sent;
     memcpy(out, (const char *)r->body + r->sent, n);
     r->sent += n;
+    /* No enter_phase() here: the last piece is only on its way to the socket, and the
+     * running timer looks at the limit of the new phase when it fires. */
     if (r->sent == r->body_len)
         r->phase = PHASE_RECEIVE;
     is_alive(r);
     return n;
 }
 
+/* curl rewinds a body when a reused connection turns out to be dead and the request goes out
+ * again on a new one. */
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
     struct http_request *r = arg;
@@ -126,6 +151,7 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
+/* Header names are compared without case (RFC 9110, 5.1). */
 static bool is_header(const char *line, size_t n, const char *name)
 {
     size_t len = strlen(name);
@@ -162,12 +188,14 @@ static void end_head(struct http_request *r)
         r->http1 && r->resp.length < 0 && !r->chunked && status != 204 && status != 304;
 }
 
+/* One line of the head per call, with its line end, not NUL-terminated. */
 static size_t on_header(char *line, size_t size, size_t count, void *arg)
 {
     struct http_request *r = arg;
     struct http_response *resp = &r->resp;
     size_t n = size * count, len = n;
     is_alive(r);
+    /* CR LF by the book; a bare LF is accepted, too (RFC 9112, 2.2). */
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
     if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
@@ -178,18 +206,24 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
         end_head(r);
         return n;
     }
+    /* The head is kept as text, one line per header, and searched by find_header() when
+     * asked: most headers are never looked at. */
     buf_append(&resp->head, line, len);
     buf_putc(&resp->head, '\n');
     if (is_header(line, len, "content-length"))
         resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
+    /* Only the last coding counts: "gzip, chunked" is chunked (RFC 9112, 6.1). */
     if (is_header(line, len, "transfer-encoding"))
         r->chunked = text_ends_with(line, len, "chunked");
     if (buf_ok(&resp->head))
         return n;
+    /* A buffer fails for its limit or for memory.  The first is the server's fault, the
+     * second ours. */
     if (resp->head.len + len + 1 > resp->head.max)
         transfer_fail(r, HTTP_FAIL_PROTOCOL, "headers of more than %zu bytes", resp->head.max);
     else
         transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the headers");
+    /* Fewer bytes than given: curl ends the transfer with CURLE_WRITE_ERROR. */
     return 0;
 }
 
@@ -209,6 +243,8 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
     is_alive(r);
     if (r->paused)
         return CURL_WRITEFUNC_PAUSE; /* curl keeps it */
+    /* A stream is for success only.  The body of an error is collected below, because it
+     * carries the message for the user. */
     if (r->on_data && is_success(r)) {
         if (r->on_data(r, p, n))
             return n;
@@ -216,6 +252,8 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
         return 0;
     }
     struct buf *body = &r->resp.body;
+    /* Content-Length may count compressed bytes, so it is a first guess, and only taken when
+     * the limit allows it: a peer can write any number there. */
     if (body->len == 0 && r->resp.length > 0 && (size_t)r->resp.length <= body->max)
         buf_reserve(body, (size_t)r->resp.length);
     buf_append(body, p, n);
@@ -245,6 +283,7 @@ static size_t put_header(char *out, const struct http_header *h)
     return name + value + 3;
 }
 
+/* malloc'ed; the caller frees.  NULL: no memory. */
 char *transfer_header_line(const struct http_header *h)
 {
     char *line = malloc(strlen(h->name) + strlen(h->value) + 3);
@@ -263,6 +302,8 @@ static bool add_header(struct curl_slist **list, const struct http_header *h)
     return longer != NULL;
 }
 
+/* Headers that are the same for all requests of a session, built once.  Requests link their
+ * own nodes in front of this list and never change it, so many can share it. */
 struct http_common {
     struct curl_slist *list;
 };
@@ -309,6 +350,8 @@ static bool set_headers(struct http_request *r, const char *host)
 {
     const struct http_header host_header = { "Host", host, false };
     size_t n = 0, size = 0;
+    /* First pass: count nodes and bytes.  A secret (the API key) does not go to another
+     * origin after a redirect. */
     for (size_t i = 0; i < r->n_headers + 1; i++) {
         const struct http_header *h = i < r->n_headers ? &r->headers[i] : &host_header;
         if (!h->value || (r->cross_origin && h->secret))
@@ -316,6 +359,7 @@ static bool set_headers(struct http_request *r, const char *host)
         n++;
         size += strlen(h->name) + strlen(h->value) + 3;
     }
+    /* Two more nodes, for Accept-Encoding and Expect, whose texts are constants. */
     struct curl_slist *nodes = malloc((n + 2) * sizeof(*nodes) + size);
     if (!nodes)
         return false;
@@ -332,6 +376,8 @@ static bool set_headers(struct http_request *r, const char *host)
         nodes[n++].data = text;
         text += put_header(text, h);
     }
+    /* Link from the last to the first, so that the request's own headers come before the
+     * shared ones. */
     struct curl_slist *list = r->common ? r->common->list : NULL;
     while (n > 0) {
         nodes[--n].next = list;
@@ -343,6 +389,8 @@ static bool set_headers(struct http_request *r, const char *host)
     return true;
 }
 
+/* curl derives much from the method it knows; CUSTOMREQUEST only replaces the word that is
+ * sent. */
 static void set_method(struct http_request *r, const char *method)
 {
     CURL *e = r->easy;
@@ -351,6 +399,8 @@ static void set_method(struct http_request *r, const char *method)
         curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
         return;
     }
+    /* A DELETE without a body goes out as a GET with another word, else curl would send a
+     * Content-Length. */
     if (strcmp(method, "DELETE") == 0 && r->body_len == 0) {
         curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
         curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, "DELETE");
@@ -361,6 +411,7 @@ static void set_method(struct http_request *r, const char *method)
         curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
     curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body_len);
     r->sent = 0;
+    /* Not copied by curl: body must live until the transfer ends. */
     if (r->body_len <= SMALL_BODY) {
         curl_easy_setopt(e, CURLOPT_POSTFIELDS, r->body_len ? r->body : "");
         return;
@@ -396,11 +447,16 @@ static bool set_underscore_host(struct http_request *r, const char *url)
     for (size_t i = 0; i < n; i++)
         if (host[i] == '_')
             renamed[strlen("https://") + i] = '-';
+    /* "host:port:real-host:real-port": curl resolves and connects to the last two, but uses
+     * the first for TLS (server name and certificate). */
     snprintf(line, sizeof(line), "%.*s:%s:%s:%s", (int)n, renamed + strlen("https://"), port, name,
              port);
+    /* A parsed address would take precedence over CURLOPT_URL. */
     curl_easy_setopt(r->easy, CURLOPT_CURLU, NULL);
     r->connect_to = curl_slist_append(NULL, line);
     bool https_port = strcmp(port, "443") == 0;
+    /* The Host header carries the real name, with the port only where it is not the default
+     * (RFC 9110, 7.2). */
     char value[300];
     snprintf(value, sizeof(value), https_port ? "%s" : "%s:%s", name, port);
     bool ok = r->connect_to && set_headers(r, value);
@@ -414,9 +470,12 @@ static bool set_underscore_host(struct http_request *r, const char *url)
 static void set_constants(const struct http_pool *p, CURL *e)
 {
     const struct http_pool_options *o = &p->opts;
+    /* Never file:// or another scheme that curl knows, whatever a redirect says. */
     curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    /* A library must not touch the signals of its host program. */
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+    /* The head that a proxy gives to CONNECT is not the response's head. */
     curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     curl_easy_setopt(e, CURLOPT_RESOLVER_START_FUNCTION, on_resolve);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open);
@@ -430,6 +489,8 @@ static void set_constants(const struct http_pool *p, CURL *e)
     curl_easy_setopt(e, CURLOPT_NOPROXY, o->no_proxy ? o->no_proxy : "");
     if (p->proxy_headers) {
         curl_easy_setopt(e, CURLOPT_PROXYHEADER, p->proxy_headers);
+        /* Headers for the proxy stay with the proxy and those for the server with the
+         * server. */
         curl_easy_setopt(e, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
     }
     if (o->ca_file)
@@ -451,6 +512,7 @@ static CURLU *add_address(struct http_pool *p, const char *url)
     return a.parsed;
 }
 
+/* Linear search: there are at most POOL_ADDRESSES. */
 static CURLU *parsed_address(struct http_pool *p, const char *url)
 {
     for (int i = 0; i < p->n_addresses; i++)
@@ -471,17 +533,22 @@ static bool set_detail(struct http_request *r)
 static bool configure_easy(struct http_request *r)
 {
     CURL *e = r->easy;
+    /* After a redirect the location replaces the URL. */
     const char *url = r->location ? r->location : r->url;
     bool https = strncasecmp(url, "https://", 8) == 0;
     curl_easy_setopt(e, CURLOPT_URL, url);
     /* what is asked again and again is a POST */
     bool again = strcmp(r->method, "POST") == 0 && !r->location;
     curl_easy_setopt(e, CURLOPT_CURLU, again ? parsed_address(r->pool, url) : NULL);
+    /* HTTP/2 is negotiated in the TLS handshake (ALPN); without TLS it is HTTP/1.1. */
     curl_easy_setopt(e, CURLOPT_HTTP_VERSION,
                      https && !r->pool->opts.only_http1 ? CURL_HTTP_VERSION_2TLS
                                                         : CURL_HTTP_VERSION_1_1);
+    /* Wait for a connection being made to turn out as HTTP/2 and share it, instead of
+     * opening one per request. */
     curl_easy_setopt(e, CURLOPT_PIPEWAIT, https ? 1L : 0L);
     curl_easy_setopt(e, CURLOPT_BUFFERSIZE, r->small_response ? (long)SMALL_BUFFER : (long)BUFFER);
+    /* A stream is handed on as it arrives; a compressing proxy would hold it back. */
     if (r->on_data)
         curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, NULL);
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);
@@ -493,11 +560,13 @@ static bool configure_easy(struct http_request *r)
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
     if (!set_headers(r, NULL) || (https && !set_detail(r)))
         return false;
+    /* A redirect with 301, 302 or 303 has turned the method into GET. */
     set_method(r, r->as_get ? "GET" : r->method);
     return !https || set_underscore_host(r, url);
 }
 
-/* The name of a header that would not stay one line; NULL: none. */
+/* Line breaks in a value would let whoever supplies it inject headers.
+ * The name of a header that would not stay one line; NULL: none. */
 static const char *find_broken_header(const struct http_request *r)
 {
     for (size_t i = 0; i < r->n_headers; i++)
@@ -529,6 +598,8 @@ static void give_easy(struct http_request *r)
         curl_easy_cleanup(r->easy);
 }
 
+/* Afterwards curl owns the progress: the multi handle reports through client_ready() and
+ * client_timer().  On failure nothing is left on the client. */
 bool transfer_begin(struct http_client *c, struct http_request *r)
 {
     const char *broken = find_broken_header(r);
@@ -542,6 +613,7 @@ bool transfer_begin(struct http_client *c, struct http_request *r)
     if (r->easy)
         loop_busy(c->pool->loop, 1);
     if (!r->easy || !configure_easy(r) || curl_multi_add_handle(c->multi, r->easy) != CURLM_OK) {
+        /* transfer_end() first, since it frees what configure_easy() made half. */
         transfer_end(r);
         transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for a request");
         return false;
@@ -559,6 +631,9 @@ bool transfer_connected(const struct http_request *r)
 
 void transfer_end(struct http_request *r)
 {
+    /* Removing the handle closes the connection of a transfer in flight (HTTP/1) or resets
+     * its stream (HTTP/2); a finished one leaves its connection in the cache of the multi
+     * handle. */
     if (r->easy) {
         if (r->client)
             curl_multi_remove_handle(r->client->multi, r->easy);
@@ -572,6 +647,8 @@ void transfer_end(struct http_request *r)
     r->detail = NULL;
 }
 
+/* What the retry layers need to know of curl's hundred codes.  The default is the retryable
+ * one: most are the network's. */
 static enum http_failure classify_failure(CURLcode code)
 {
     switch (code) {
@@ -603,7 +680,8 @@ static void fail_to_connect(struct http_request *r)
                   why[0] ? ": " : "", why);
 }
 
-/* A handshake that failed for what the two sides are, not for what happened on the way. */
+/* OpenSSL's words; curl has one code for all failed handshakes.
+ * A handshake that failed for what the two sides are, not for what happened on the way. */
 static bool speaks_no_tls(const struct http_request *r, CURLcode code)
 {
     static const char *const signs[] = { "wrong version number", "unsupported protocol",
@@ -614,6 +692,7 @@ static bool speaks_no_tls(const struct http_request *r, CURLcode code)
     return false;
 }
 
+/* Certificates and ciphers do not get better by trying again, so these are not retried. */
 static bool refuses_tls(const struct http_request *r, CURLcode code)
 {
     switch (code) {
@@ -639,6 +718,7 @@ static void fail_tls(struct http_request *r, CURLcode code)
     const char *url = r->location ? r->location : r->url, *host = strstr(url, "://");
     host = host ? host + 3 : url;
     size_t n = strcspn(host, "/?#");
+    /* Skip user:password@, which must not appear in a message. */
     for (const char *at; (at = memchr(host, '@', n)) != NULL; host = at + 1)
         n -= (size_t)(at + 1 - host);
     int len = (int)(n < 80 ? n : 80);
@@ -663,6 +743,7 @@ void transfer_complete(struct http_request *r, CURLcode code)
     long status = 0;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
     r->resp.status = (int)status;
+    /* A callback or the timer has said why already; curl's code would only be "write error". */
     if (r->resp.failure != HTTP_OK)
         return;
     if (code == CURLE_COULDNT_CONNECT)
@@ -683,6 +764,7 @@ void transfer_complete(struct http_request *r, CURLcode code)
     }
 }
 
+/* Leaves the caller's fields (method, URL, headers, body) as they are. */
 void http_request_clear(struct http_request *r)
 {
     buf_clear(&r->resp.head);
@@ -701,6 +783,7 @@ static const char *find_header(const struct http_response *resp, const char *nam
         size_t n = strcspn(p, "\n");
         if (is_header(p, n, name)) {
             const char *value = p + strlen(name) + 1;
+            /* Optional white space before the value (RFC 9110, 5.5). */
             value += strspn(value, " \t");
             *len = (size_t)(p + n - value);
             return value;
@@ -710,6 +793,7 @@ static const char *find_header(const struct http_response *resp, const char *nam
     return NULL;
 }
 
+/* A value longer than out is cut. */
 bool http_response_header(const struct http_response *resp, const char *name, char *out,
                           size_t size)
 {

@@ -13,6 +13,7 @@
 
 /* ---- element types --------------------------------------------------------------- */
 
+/* The type that an element has on the wire; 0: it cannot be sent. */
 tinker_dtype wire_dtype(tinker_dtype in)
 {
     switch (in) {
@@ -30,6 +31,7 @@ tinker_dtype wire_dtype(tinker_dtype in)
     return (tinker_dtype)0;
 }
 
+/* Bytes of an element in memory; 0: no such type. */
 size_t wire_dtype_size(tinker_dtype dtype)
 {
     switch (dtype) {
@@ -89,12 +91,14 @@ static tinker_status check_values(const tinker_tensor *t, const struct wire_plac
     return TINKER_OK;
 }
 
+/* For both directions; count is what the shape says, n what there is. */
 static tinker_status check_tensor(const tinker_tensor *t, const struct wire_place *at,
                                   tinker_error *err)
 {
     uint64_t count = t->n;
     if (t->n && !t->data)
         return wire_refuse(at, err, "has no data");
+    /* So that n times eight bytes cannot wrap. */
     if (t->n > SIZE_MAX / 8)
         return wire_refuse(at, err, "is too large");
     if (!t->shape && t->ndim)
@@ -134,11 +138,13 @@ static tinker_status check_input_tensor(const tinker_tensor *t, const struct wir
     return check_tensor(t, at, err);
 }
 
+/* No place: callers put the name in front themselves. */
 tinker_status wire_check_tensor(const tinker_tensor *t, tinker_error *err)
 {
     return check_input_tensor(t, NULL, err);
 }
 
+/* Results may be bfloat16, so only a type that does not exist is refused. */
 tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err)
 {
     if (!wire_dtype_size(t->dtype))

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "wire/topk.h"
 
+/* One event of a streamed sample, as a JSON object on one line. */
 void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
 {
     struct json_writer w;
@@ -21,6 +22,7 @@ void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
         json_put_int64(&w, c->token);
         json_put_key(&w, "token");
         json_put_string_n(&w, c->text ? c->text : "", c->text ? c->n_text : 0);
+        /* JSON has no NaN: a logprob that was not computed is left out. */
         if (isfinite(c->logprob)) {
             json_put_key(&w, "logprob");
             json_put_float(&w, c->logprob);
@@ -55,6 +57,7 @@ void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
 
 /* ---- reading --------------------------------------------------------------------------- */
 
+/* Which members were there; they decide the kind of the chunk. */
 struct seen {
     bool token, reason, error, text;
 };
@@ -73,6 +76,7 @@ static void read_text(struct json_reader *r, struct wire_sample_chunk *c, bool *
     }
 }
 
+/* null counts as absent, so seen stays as it is. */
 static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
 {
     if (json_peek(r) == JSON_NULL)
@@ -103,6 +107,7 @@ static void read_member(struct wire_reader *w, struct json_str key, struct wire_
         read_int(r, &c->total, NULL);
     else if (json_str_is(key, "finish_reason") && !null && json_string(r, &reason)) {
         seen->reason = true;
+        /* Every other reason than "stop" means that the length ran out. */
         c->stop_reason = json_str_is(reason, "stop") ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
     } else if (json_str_is(key, "logprob") && !null && json_double(r, &logprob)) {
         c->logprob = (float)logprob;
@@ -112,6 +117,7 @@ static void read_member(struct wire_reader *w, struct json_str key, struct wire_
         w->place = NULL;
     } else if (json_str_is(key, "error"))
         read_text(r, c, &seen->error);
+    /* The text of an error is not overwritten by that of a token. */
     else if (json_str_is(key, "token") && !seen->error)
         read_text(r, c, &seen->text);
     else

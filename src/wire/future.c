@@ -10,9 +10,11 @@
 #include "base/err.h"
 #include "json/json.h"
 
+/* By enum wire_queue_state; UNKNOWN has no name on the wire. */
 static const char *const queue_names[] = { NULL, "active", "paused_capacity", "paused_rate_limit" };
 static const char *const category_names[] = { "unknown", "server", "user" };
 
+/* A word of a newer service is unknown, and no error. */
 enum wire_queue_state wire_queue_state_parse(const char *s)
 {
     for (int i = WIRE_QUEUE_ACTIVE; s && i <= WIRE_QUEUE_PAUSED_RATE_LIMIT; i++)
@@ -41,6 +43,7 @@ const char *wire_category_name(int category)
 
 /* ---- the keys that decide -------------------------------------------------------- */
 
+/* Texts are the arena's; NULL: absent, or of another kind. */
 struct keys {
     const char *type, *status, *queue_state, *reason, *category;
     struct json_str error; /* raw; s NULL: no such key */
@@ -89,6 +92,7 @@ static bool read_keys(struct json_reader *r, struct keys *k)
     return json_end(r);
 }
 
+/* NULL equals nothing. */
 static bool is_text(const char *s, const char *want)
 {
     return s && strcmp(s, want) == 0;
@@ -100,6 +104,8 @@ static void set_queue_state(const struct keys *k, struct wire_future_answer *out
     out->queue_state_reason = k->reason && *k->reason ? k->reason : NULL;
 }
 
+/* The order of the tests below is the protocol's: pending, announced, failed, else a result.
+ * It reads the keys only; the result itself is decoded by whoever knows its type. */
 tinker_status wire_classify_future(const char *content_type, const char *body, size_t n,
                                    struct arena *arena, struct wire_future_answer *out,
                                    tinker_error *err)
@@ -145,6 +151,7 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
     return TINKER_OK;
 }
 
+/* For the body of a 408, which need not say that it is pending. */
 bool wire_read_queue_state(const char *body, size_t n, struct arena *arena,
                            struct wire_future_answer *out)
 {
@@ -170,6 +177,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
     json_reader_init(&r, body, n, arena);
     if (json_peek(&r) == JSON_STRING && json_string(&r, &key) && json_end(&r))
         return key;
+    /* From the beginning again: the first look may have consumed something. */
     json_reader_init(&r, body, n, arena);
     if (json_peek(&r) != JSON_OBJECT)
         return whole;
@@ -190,6 +198,7 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
     return whole;
 }
 
+/* As isspace() in the C locale, whatever the program has set. */
 static bool is_space(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
@@ -198,12 +207,14 @@ static bool is_space(char c)
 void wire_error_text(int status, const char *body, size_t n, char *out, size_t size)
 {
     struct arena arena;
+    /* Trim, so that a body of blanks counts as none. */
     while (n && is_space(body[n - 1]))
         n--;
     while (n && is_space(*body)) {
         body++;
         n--;
     }
+    /* Enough for the decoded text, and bounded by what came. */
     arena_init(&arena, 4096 + 4 * n);
     struct json_str text = n ? body_text(body, n, &arena) : (struct json_str){ "", 0 };
     /* As the reference words it, so that users find the same text. */
@@ -215,6 +226,7 @@ void wire_error_text(int status, const char *body, size_t n, char *out, size_t s
                 len--;
         for (size_t i = 0; i < len; i++) {
             unsigned char c = (unsigned char)text.s[i];
+            /* One line for logs: controls become blanks. */
             out[(size_t)head + i] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
         }
         out[(size_t)head + len] = '\0';

@@ -20,6 +20,7 @@ static tinker_status refuse_path(const char *text, bool any, tinker_error *err)
                    text, any ? ", or external_weights" : "");
 }
 
+/* The three namespaces of checkpoints below a training run. */
 static bool is_kind(const char *s, size_t n)
 {
     return (n == 7 && memcmp(s, "weights", 7) == 0) ||
@@ -43,6 +44,7 @@ static tinker_status parse_path(const char *text, bool any, struct wire_path *ou
     size_t n_run = (size_t)(kind++ - run), n = strcspn(kind, "/");
     const char *name = kind[n] ? kind + n + 1 : kind;
     bool bare = name == kind;
+    /* The lengths of "sampler_weights" and "external_weights", which is_kind() checks. */
     bool sampler = !bare && n == 15, external = !bare && n == 16;
     /* A slash in a name would lead elsewhere on a server's disk. */
     if (bare ? !any || is_kind(kind, n) : strchr(name, '/') || !is_kind(kind, n))
@@ -69,6 +71,7 @@ tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_er
     return parse_path(text, false, out, err);
 }
 
+/* For what a service has handed out: also names without a kind, but nothing external. */
 tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tinker_error *err)
 {
     tinker_status s = parse_path(text, true, out, err);
@@ -87,6 +90,7 @@ const char *wire_checkpoint_type(bool sampler)
 
 /* ---- names in URLs ------------------------------------------------------------------------ */
 
+/* What becomes a part of a URL must not change the path: no "..", and no controls. */
 tinker_status wire_check_segment(const char *what, const char *s, size_t n, tinker_error *err)
 {
     if (n == 0)
@@ -109,6 +113,7 @@ static bool stands_for_itself(unsigned char c)
            (c && strchr("-._~:", c));
 }
 
+/* Everything else as %XX, in upper case as RFC 3986, 2.1 recommends. */
 void wire_put_segment(struct buf *out, const char *s, size_t n)
 {
     static const char hex[] = "0123456789ABCDEF";
@@ -124,6 +129,7 @@ void wire_put_segment(struct buf *out, const char *s, size_t n)
     }
 }
 
+/* Either case, as RFC 3986, 2.1 allows. */
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -132,6 +138,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* out needs n + 1 bytes.  An escaped NUL is refused, because names are C strings. */
 bool wire_read_segment(const char *s, size_t n, char *out)
 {
     for (size_t i = 0; i < n; i++) {

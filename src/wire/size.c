@@ -21,6 +21,7 @@ static size_t chunk_bytes(const tinker_chunk *c, size_t per_token)
     return 0;
 }
 
+/* 4 bytes per token: what protobuf sends. */
 size_t wire_datum_bytes(const tinker_datum *datum)
 {
     size_t bytes = 0;
@@ -35,6 +36,7 @@ size_t wire_datum_bytes(const tinker_datum *datum)
     return bytes;
 }
 
+/* 10 bytes per token: about what a number and a comma take in JSON. */
 size_t wire_prompt_bytes(const tinker_model_input *prompt)
 {
     size_t bytes = 0;
@@ -43,6 +45,8 @@ size_t wire_prompt_bytes(const tinker_model_input *prompt)
     return bytes;
 }
 
+/* The end of a chunk that begins at first: at least one datum, then as long as both limits
+ * hold. */
 size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t max_len,
                       size_t max_bytes, size_t *bytes)
 {
@@ -83,6 +87,7 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
     return false;
 }
 
+/* How many tokens a chunk will be for the model; needed to know where a datum ends. */
 tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_error *err)
 {
     if (c->kind == TINKER_CHUNK_TEXT) {
@@ -99,6 +104,7 @@ tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_e
             p++;
         bool ok = p < end && *p++ <= 7 && read_varint(&p, end, &ndim) && ndim > 0 &&
                   read_varint(&p, end, &first) && first <= INT64_MAX;
+        /* The other dimensions only have to be there. */
         for (uint64_t i = 1; ok && i < ndim; i++)
             ok = read_varint(&p, end, &skipped);
         if (!ok)

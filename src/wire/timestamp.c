@@ -49,6 +49,7 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a / b - (a % b < 0);
 }
 
+/* RFC 3339 with six digits or none, as the reference writes it; naive: without a zone. */
 void wire_time_format(struct wire_time t, char out[WIRE_TIME_TEXT])
 {
     int64_t days = floor_div(t.us, DAY_US), in_day = t.us - days * DAY_US, y;
@@ -65,6 +66,7 @@ void wire_time_format(struct wire_time t, char out[WIRE_TIME_TEXT])
 
 /* ---- reading --------------------------------------------------------------------- */
 
+/* What is left of the text; every reader below moves p. */
 struct scan {
     const char *p, *end;
 };
@@ -90,6 +92,7 @@ static bool skip_char(struct scan *s, char c)
     return ok;
 }
 
+/* Gregorian: every fourth year, but of the hundreds only every fourth. */
 static int days_in_month(int y, int m)
 {
     static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };

@@ -16,7 +16,8 @@ struct topk_rows {
     size_t n, cap, widest;
 };
 
-/* One [token, logprob] pair. */
+/* One [token, logprob] pair.
+ * Exactly two items: a third one is an error, not ignored. */
 static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
 {
     int64_t id = 0;
@@ -97,6 +98,7 @@ static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct
     return true;
 }
 
+/* Row by row, each with its own width; the matrix is made when the widest is known. */
 static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
 {
     struct wire_place place = { .up = r->place };
@@ -131,6 +133,7 @@ static bool read_rows(struct wire_reader *r, struct topk_rows *rows)
     return wire_read_ok(r);
 }
 
+/* For streams, where every token brings its own row. */
 bool topk_read_row(struct wire_reader *r, const int32_t **tokens, const float **logprobs, size_t *n)
 {
     struct topk_row row;
@@ -171,6 +174,7 @@ static bool write_row(struct wire_writer *w, const int32_t *tokens, const float 
     return true;
 }
 
+/* Nothing is written for a matrix that was not asked for. */
 bool topk_write(struct wire_writer *w, const char *name, const struct topk_matrix *m)
 {
     if (!m->tokens || !m->logprobs)

@@ -6,8 +6,10 @@
 #include <zstd.h>
 #include "base/err.h"
 
+/* The library's default: higher levels cost more time than they save on the wire. */
 enum { LEVEL = 3 };
 
+/* Appended to out.  compressBound() is the worst case, so the call cannot run out of space. */
 tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinker_error *err)
 {
     size_t bound = ZSTD_compressBound(n);
@@ -31,8 +33,11 @@ static tinker_status decompress_stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_
                                        struct buf *out, tinker_error *err)
 {
     size_t start = out->len, need = 1;
+    /* need is 0 exactly at the end of a frame; several frames may follow each other. */
     while (in->pos < in->size || need != 0) {
         char spare; /* shows whether there is more than allowed */
+        /* With no room left one spare byte is offered: if it is filled, the limit is
+         * exceeded. */
         size_t room = max - (out->len - start), size = room < step ? room : step;
         if (!buf_reserve(out, size))
             return err_nomem(err, "decompressed body");
@@ -67,6 +72,7 @@ static bool content_fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
             break;
         total += o.pos;
     }
+    /* The same stream serves the real pass afterwards. */
     ZSTD_DCtx_reset(d, ZSTD_reset_session_only);
     return total <= max;
 }

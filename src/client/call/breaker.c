@@ -17,6 +17,8 @@
 #include "base/err.h"
 #include "base/map.h"
 
+/* 2 bits of state, 12 of generation, 12 of count and 38 of milliseconds (8.7 years) make one
+ * 64-bit word. */
 enum { NAMES_MAX = 4096, COUNT_LIMIT = 4000, COUNT_BITS = 12, TIME_BITS = 38 };
 static const uint64_t time_mask = (UINT64_C(1) << TIME_BITS) - 1;
 static const unsigned count_mask = (1 << COUNT_BITS) - 1;
@@ -41,6 +43,7 @@ static struct map names; /* lock; name to struct breaker */
 static bool ready;       /* lock: names is initialized */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
+/* Layout from the top: state 62, generation 50, count 38, time 0. */
 static uint64_t pack_state(struct view v)
 {
     return (uint64_t)v.state << 62 | (uint64_t)(v.generation & count_mask) << 50 |
@@ -53,6 +56,7 @@ static struct view unpack_state(uint64_t w)
                           (unsigned)(w >> TIME_BITS) & count_mask, w & time_mask };
 }
 
+/* On failure *old is what somebody else has written, and the caller judges anew. */
 static bool swap_state(struct breaker *b, uint64_t *old, struct view v)
 {
     return atomic_compare_exchange_weak(&b->word, old, pack_state(v));
@@ -64,6 +68,7 @@ static struct view change_state(struct view v, tinker_breaker_state state, unsig
     return (struct view){ state, v.generation + 1, count, (uint64_t)now_ms };
 }
 
+/* The difference modulo 2^38, so the clock may wrap. */
 static bool has_waited(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
     return (int64_t)(((uint64_t)now_ms - v->time) & time_mask) >= b->open_ms;
@@ -71,6 +76,8 @@ static bool has_waited(const struct breaker *b, const struct view *v, int64_t no
 
 /* ---- forks -------------------------------------------------------------------------------- */
 
+/* Held over the fork, so that the child does not inherit the lock from a thread that it does
+ * not have. */
 static void lock_names(void)
 {
     pthread_mutex_lock(&lock);
@@ -103,6 +110,7 @@ static void guard_forks(void)
 
 /* ---- the registry ------------------------------------------------------------------------- */
 
+/* The last one frees: a deleted breaker lives until its last ticket has ended. */
 static void unref_breaker(struct breaker *b)
 {
     if (b && atomic_fetch_sub(&b->refs, 1) == 1)
@@ -121,6 +129,8 @@ static struct breaker *find_breaker_locked(const char *name)
     return ready ? map_get(&names, name, strlen(name)) : NULL;
 }
 
+/* The options of whoever comes first count; later ones with the same name get the same
+ * breaker. */
 static struct breaker *make_breaker_locked(const char *name, const tinker_breaker_options *o)
 {
     if (!ready)
@@ -184,6 +194,7 @@ static int admit_try(struct breaker *b, int64_t now_ms)
             if (!has_waited(b, &v, now_ms))
                 return -1;
             next = change_state(v, TINKER_BREAKER_HALF_OPEN, 1, 0);
+            /* Half open: as many probes as allowed are under way. */
         } else if (v.count >= (unsigned)b->half_open)
             return -1;
         else
@@ -193,6 +204,7 @@ static int admit_try(struct breaker *b, int64_t now_ms)
     }
 }
 
+/* Any thread.  A ticket must be ended with breaker_end(), whatever happens. */
 tinker_status breaker_admit(const char *name, const tinker_breaker_options *opts, int64_t now_ms,
                             struct breaker_ticket *ticket, tinker_error *err)
 {
@@ -208,10 +220,12 @@ tinker_status breaker_admit(const char *name, const tinker_breaker_options *opts
     unref_breaker(b);
     err_set(err, TINKER_ECIRCUIT, "circuit breaker \"%s\" is open after repeated failures", name);
     if (err)
+        /* Later: open is a state that passes. */
         err->retryable = 1;
     return TINKER_ECIRCUIT;
 }
 
+/* Closed: count failures in a row. */
 static struct view judge_closed(const struct breaker *b, struct view v,
                                 enum breaker_verdict verdict, int64_t now_ms)
 {
@@ -222,6 +236,7 @@ static struct view judge_closed(const struct breaker *b, struct view v,
     return v;
 }
 
+/* Half open: the first probe that ends decides.  One without a verdict gives its place back. */
 static struct view judge_probe(struct view v, enum breaker_verdict verdict, int64_t now_ms)
 {
     if (verdict == BREAKER_SUCCESS)
@@ -244,6 +259,8 @@ void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, in
             break;
         struct view next = v.state == TINKER_BREAKER_CLOSED ? judge_closed(b, v, verdict, now_ms)
                                                             : judge_probe(v, verdict, now_ms);
+        /* Nothing to change: no write, so calls that succeed do not fight for the cache
+         * line. */
         if (pack_state(next) == w || swap_state(b, &w, next))
             break;
     }
@@ -251,6 +268,8 @@ void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, in
     unref_breaker(b);
 }
 
+/* Nobody needs to call for an open breaker to become half open; whoever asks sees what a
+ * call would find. */
 static tinker_breaker_state state_at(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
     return v->state == TINKER_BREAKER_OPEN && has_waited(b, v, now_ms) ? TINKER_BREAKER_HALF_OPEN
@@ -294,6 +313,7 @@ tinker_status tinker_breaker_call(const char *name, const tinker_breaker_options
         s = breaker_admit(name, &o, breaker_now_ms(), &ticket, err);
     if (s != TINKER_OK)
         return s;
+    /* Without any lock: fn may take long, and may use other breakers. */
     s = fn(&outcome, state);
     outcome.status = s;
     bool success = o.judge ? o.judge(&outcome, o.judge_state) != 0 : s == TINKER_OK;
@@ -313,6 +333,7 @@ void tinker_breaker_reset(const char *name)
     struct breaker *b = get_breaker(name, NULL);
     if (!b)
         return;
+    /* A new generation: calls under way have no say in the fresh state. */
     uint64_t w = atomic_load(&b->word);
     while (!swap_state(b, &w, change_state(unpack_state(w), TINKER_BREAKER_CLOSED, 0, 0))) {
     }

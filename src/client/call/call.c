@@ -29,6 +29,8 @@
 #include "client/call/truncated_body.h"
 #include "wire/future.h"
 
+/* 1 GiB, for a caller that sets no limit: a server that never stops sending must not take
+ * all memory. */
 static const size_t max_response_default = (size_t)1 << 30;
 
 static void begin_try(struct call *c);
@@ -54,12 +56,14 @@ static bool attempts_spent(const struct call *c)
     if (c->last)
         return true;
     const struct call_options *p = submit_options(c);
+    /* A sample is several calls when layer 3 submits again, so its attempts are counted over
+     * all of them. */
     int sent = c->spec->pool == POOL_SAMPLE ? c->op ? c->op->sent : 0 : c->sent;
     return p && p->max_retries >= 0 && sent > p->max_retries;
 }
 
-/* Where the last of json[0..n) that is no blank is; 0 when there is none before. */
-/* Splicing members into the encoded body spares decoding it: only the closing brace must be found,
+/* Where the last of json[0..n) that is no blank is; 0 when there is none before.
+ * Splicing members into the encoded body spares decoding it: only the closing brace must be found,
  * and whether the object is empty. */
 static size_t find_last_byte(const char *json, size_t n)
 {
@@ -72,12 +76,14 @@ static size_t find_last_byte(const char *json, size_t n)
 static bool extend_body(struct call *c)
 {
     const struct call_options *p = submit_options(c);
+    /* Members can be spliced into JSON only; another content type is sent as it is. */
     if (!p || !p->extra_body || c->content_type || c->body_len < 2)
         return true;
     const char *json = c->body;
     size_t n = find_last_byte(json, c->body_len); /* the closing brace */
     if (n == 0 || json[n] != '}')
         return true;
+    /* One byte for a comma, one for the brace. */
     c->own_body = malloc(n + p->n_extra_body + 2);
     if (!c->own_body)
         return false;
@@ -115,6 +121,8 @@ struct header_list {
 
 static void put_header(struct header_list *l, const char *name, const char *value, bool secret)
 {
+    /* Lower precedence yields: a name that the service's or the call's options set is left
+     * out here. */
     if (value && !has_default_header(l->cfg, name) && !call_options_has_header(l->options, name))
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
@@ -128,7 +136,8 @@ static tinker_status check_header_values(const struct http_header *v, size_t n, 
     return s;
 }
 
-/* What does not change from request to request. */
+/* What does not change from request to request.
+ * Built with the first call of a session and kept by it; only the loop thread touches it. */
 static tinker_status make_common_headers(struct session *h, tinker_error *err)
 {
     const struct config *cfg = h->cfg;
@@ -148,6 +157,8 @@ static tinker_status make_common_headers(struct session *h, tinker_error *err)
     return h->common ? TINKER_OK : err_nomem(err, "headers");
 }
 
+/* The value of x-stainless-read-timeout, in seconds: that of the call, of its kind, or of
+ * the service. */
 static const char *call_timeout_text(const struct call *c)
 {
     const struct call_options *p = submit_options(c);
@@ -172,6 +183,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
         put_header(&l, "Content-Type", c->content_type ? c->content_type : "application/json",
                    false);
     put_header(&l, "Content-Encoding", c->encoding, false);
+    /* A GET has no effect to repeat, so it needs no key. */
     if (!get)
         put_header(&l, "X-Idempotency-Key", c->key, false);
     put_header(&l, "x-stainless-retry-count", c->retry_count, false);
@@ -192,6 +204,7 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     memcpy(c->headers, l.v, l.n * sizeof(*l.v));
     size_t n = l.n;
     for (size_t i = 0; i < cfg->n_default_headers; i++)
+        /* A default x-api-key gives way to the credential of the auth layer. */
         if ((!c->token || strcasecmp(cfg->default_headers[i].name, "x-api-key") != 0) &&
             !call_options_has_header(p, cfg->default_headers[i].name))
             c->headers[n++] = cfg->default_headers[i];
@@ -205,6 +218,8 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     return TINKER_OK;
 }
 
+/* base_url ends with a slash and path begins without one.  The caller frees; NULL: no
+ * memory. */
 char *call_url(const struct call *c)
 {
     const struct config *cfg = c->session->cfg;
@@ -242,7 +257,8 @@ static void finish_call(struct call *c)
     c->done(c);
 }
 
-/* Of the circuit breaker: is the endpoint well? */
+/* Of the circuit breaker: is the endpoint well?
+ * An error of the user's proves that the endpoint works.  A local failure proves nothing. */
 static enum breaker_verdict judge_endpoint(const struct call *c)
 {
     if (c->outcome == CALL_LOCAL)
@@ -256,7 +272,8 @@ static int64_t call_now_ms(const struct call *c)
     return loop_now_ns(c->session->rt->loop) / 1000000;
 }
 
-/* Harmless when there is no try: call_settle() may have ended it before the response was over. */
+/* Harmless when there is no try: call_settle() may have ended it before the response was over.
+ * The order matters: the breaker learns of the outcome before hooks and metrics are told. */
 static void end_try(struct call *c)
 {
     if (!c->trying)
@@ -315,6 +332,7 @@ static void send_attempt(struct call *c)
         return;
     }
     const struct call_options *p = submit_options(c);
+    /* 0 means unset, at each level: call, kind of call, service. */
     int64_t own_ms = p && p->timeout_ms ? p->timeout_ms : spec->timeout_ms;
     int64_t ms = own_ms ? own_ms : cfg->timeout_ms;
     r->method = spec->method;
@@ -333,6 +351,7 @@ static void send_attempt(struct call *c)
         c->op->sent++;
     call_event(c, CALL_EVENT_SEND, 0);
     if (pool) {
+        /* on_http() comes later, never from inside http_start(). */
         http_start(pool, r);
         return;
     }
@@ -343,7 +362,8 @@ static void send_attempt(struct call *c)
     }
 }
 
-/* Credentials are asked for before every attempt, because a token may expire between two. */
+/* Credentials are asked for before every attempt, because a token may expire between two.
+ * Loop thread, maybe from inside auth_token() when the token is at hand. */
 static void on_token(struct auth_wait *w, const char *token, const tinker_error *err)
 {
     struct call *c = container_of(w, struct call, auth);
@@ -361,6 +381,7 @@ static void on_token(struct auth_wait *w, const char *token, const tinker_error 
     send_attempt(c);
 }
 
+/* Headers carry the attempt's number and token, so everything is built anew. */
 static void begin_attempt(struct call *c)
 {
     free_attempt(c);
@@ -379,6 +400,7 @@ static const char *repeat_hint(const struct call *c)
     return refused && c->maybe_done ? " (an attempt whose response was lost may have done it)" : "";
 }
 
+/* Into c->err: status, text for people, and whether the program may try again itself. */
 static void describe_failure(struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
@@ -386,6 +408,7 @@ static void describe_failure(struct call *c)
     switch (c->outcome) {
     case CALL_STATUS:
     case CALL_CAUGHT:
+        /* The service explains itself in the body; wire_error_text() finds the words in it. */
         wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
                         sizeof(text));
         err_set(&c->err, TINKER_EHTTP, "%s%s", text, repeat_hint(c));
@@ -405,6 +428,7 @@ static void describe_failure(struct call *c)
         c->err.retryable = 1;
         break;
     default:
+        /* Not retryable: certificates do not change between two attempts. */
         if (resp->failure == HTTP_FAIL_TLS) {
             err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
             break;
@@ -437,6 +461,7 @@ static bool attempt_again(const struct call *c)
     const struct http_response *resp = &c->http.resp;
     int max =
         c->spec->max_retries == CALL_DEFAULT ? c->session->cfg->max_retries : c->spec->max_retries;
+    /* max counts repetitions, so a call makes at most max + 1 attempts per try. */
     if (c->attempt >= max || attempts_spent(c))
         return false;
     if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
@@ -456,6 +481,7 @@ static bool attempt_again(const struct call *c)
     return retry_status_is(resp->status, RETRY_ON_ATTEMPT);
 }
 
+/* c->attempt is the number that goes out as x-stainless-retry-count. */
 static void next_attempt(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
@@ -497,7 +523,10 @@ static bool try_retryable(const struct call *c)
 static bool try_again(struct call *c)
 {
     struct loop *l = c->session->rt->loop;
+    /* Both branches below arm the same timer, and it always leads to a new try. */
     c->timer.fire = next_try;
+    /* 402: out of credit.  While session_billing_pause() allows it, wait and try again; the
+     * pause does not count as a try. */
     if (c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_BILLING) &&
         !attempts_spent(c) && session_billing_pause(c->session, c->err.message)) {
         call_event(c, CALL_EVENT_RETRY, RETRY_BILLING_MS);
@@ -508,6 +537,7 @@ static bool try_again(struct call *c)
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
     bool retryable = try_retryable(c) && !attempts_spent(c);
     call_event(c, CALL_EVENT_TRY_FAILED, retryable ? 0 : -1);
+    /* The budget is looked at before the delay: a try that has begun may run over it. */
     if (!retryable || elapsed_ms >= RETRY_TRY_BUDGET_MS)
         return false;
     int64_t delay = retry_delay_ms(RETRY_DELAY_TRY, c->tries + 1, 0);
@@ -524,7 +554,11 @@ static bool response_was_lost(const struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     bool lost = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                /* RETRY_LOST: a gateway's answer says nothing about what the service behind
+                 * it did. */
                 (c->outcome == CALL_STATUS && retry_status_is(resp->status, RETRY_LOST));
+    /* More than one sending means that curl repeated the request on a new connection, and
+     * the first may have arrived. */
     return resp->sends > 1 || (lost && resp->sends > 0);
 }
 
@@ -542,7 +576,8 @@ static void on_http(struct http_request *r)
 {
     struct call *c = container_of(r, struct call, http);
     /* From here: judge the response, tell everybody, then decide among another attempt (layer 1), the
-     * owner's own treatment (catch), another try (layer 2), and the end. */
+     * owner's own treatment (catch), another try (layer 2), and the end.
+     * The exchange frees itself when it is done. */
     c->exchange = NULL;
     if (!c->trying) { /* settled before */
         finish_call(c);
@@ -587,6 +622,8 @@ static bool has_breaker(const struct call *c)
            (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
 }
 
+/* The name is the key of the process-wide registry, so services with the same scope share
+ * it. */
 static bool admit_call(struct call *c)
 {
     /* one breaker per service and kind of call, shared by the process */
@@ -614,6 +651,8 @@ static void on_refused(struct timer *t)
     finish_call(c);
 }
 
+/* The same key lets the service recognize a repetition of what it has executed already.  All
+ * attempts of a try share one; the prefix is the reference SDK's. */
 static void make_idempotency_key(struct call *c)
 {
     const struct call_options *p = submit_options(c);
@@ -621,6 +660,7 @@ static void make_idempotency_key(struct call *c)
         return;
     if (!p || !p->key)
         rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
+    /* An operation may consist of several calls; the caller's key must differ between them. */
     else if (c->op->number == 0 && c->part == 0)
         snprintf(c->key, sizeof(c->key), "%s", p->key);
     else
@@ -643,6 +683,7 @@ static void begin_try(struct call *c)
     begin_attempt(c);
 }
 
+/* Loop thread.  The owner has set session, spec, path, body and done. */
 void call_start(struct call *c)
 {
     assert(!c->active);
@@ -654,6 +695,8 @@ void call_start(struct call *c)
     begin_try(c);
 }
 
+/* The owner has all it wants before the response has ended.  The outcome is booked now;
+ * on_http() later only finishes. */
 void call_settle(struct call *c)
 {
     c->outcome = CALL_OK;
@@ -664,6 +707,7 @@ void call_settle(struct call *c)
     call_event(c, CALL_EVENT_FINAL, -1);
 }
 
+/* done() is not called.  Harmless at any time, also twice. */
 void call_cancel(struct call *c)
 {
     if (!c->active)
@@ -675,6 +719,7 @@ void call_cancel(struct call *c)
         breaker_end(&c->ticket, BREAKER_NEITHER, call_now_ms(c));
         call_event(c, CALL_EVENT_CANCELED, 0);
     }
+    /* Only one of these can be pending; canceling what is not is harmless. */
     auth_forget(&c->auth);
     http_cancel(&c->http);
     transport_cancel(c->exchange);

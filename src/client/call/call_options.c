@@ -14,10 +14,12 @@
 #include "base/log.h"
 #include "json/json.h"
 
+/* Entries per list, bytes per text, bytes of an idempotency key. */
 enum { LIST_MAX = 256, TEXT_MAX = 1 << 16, KEY_MAX = 64 };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
+/* RFC 9110, 5.6.2: the characters of a token. */
 static bool is_token(const char *s)
 {
     for (const char *p = s; *p; p++) {
@@ -64,6 +66,7 @@ static bool is_reserved(const char *name)
     return strncasecmp(name, "x-stainless-", 12) == 0 || strncasecmp(name, "x-tinker-", 9) == 0;
 }
 
+/* Twice the same name would be sent twice, and servers differ in which one counts. */
 static tinker_status check_headers(const tinker_call_options *o, tinker_error *err)
 {
     for (size_t i = 0; i < o->n_headers; i++) {
@@ -134,6 +137,9 @@ static void copy_option_headers(struct call_options *p, const tinker_call_option
     for (size_t i = 0; p->headers && i < o->n_headers; i++)
         p->headers[p->n_headers++] =
             (struct http_header){ arena_strdup(&p->arena, o->headers[i].name),
+                                  /* true: whatever the program puts there may be a
+                                   * credential, so it is not logged and not sent to another
+                                   * origin. */
                                   arena_strdup(&p->arena, o->headers[i].value), true };
 }
 
@@ -155,6 +161,7 @@ static void copy_option_query(struct call_options *p, const tinker_call_options 
     buf_clear(&q);
 }
 
+/* Metadata appear in events, hence redacted once, here. */
 static void copy_option_metadata(struct call_options *p, const tinker_call_options *o)
 {
     p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
@@ -177,10 +184,12 @@ static tinker_status copy_extra_body(struct call_options *p, const char *json, t
     size_t n = strlen(json), first = strspn(json, " \t\r\n");
     while (n > 0 && strchr(" \t\r\n", json[n - 1]))
         n--;
+    /* Checked as JSON now, so that splicing it into a body later cannot break that. */
     json_reader_init(&r, json, n, &p->arena);
     if (json[first] != '{' || !json_skip(&r) || !json_end(&r))
         return err_set(err, TINKER_EINVAL, "call options: extra_body is not a JSON object");
     size_t from = first + 1 + strspn(json + first + 1, " \t\r\n");
+    /* An empty object adds nothing. */
     if (json[from] == '}')
         return TINKER_OK;
     p->n_extra_body = n - 1 - from;
@@ -200,6 +209,7 @@ static struct call_options *call_options_new(const tinker_call_options *o, tinke
     p->timeout_ms = o->timeout_ms;
     number_text((double)o->timeout_ms / 1000, 15, p->timeout_text);
     p->deadline_ms = o->deadline_ms;
+    /* Public: 0 is the default and -1 none.  Inside: -1 is the default and 0 none. */
     p->max_retries = o->max_retries == 0 ? -1 : o->max_retries < 0 ? 0 : o->max_retries;
     p->key = o->idempotency_key ? arena_strdup(&p->arena, o->idempotency_key) : NULL;
     p->keep = o->keep_response != 0;

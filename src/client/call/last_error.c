@@ -28,7 +28,8 @@ static bool affects_session(const struct call *c)
     return c->outcome != CALL_STATUS || retry_status_is(status, RETRY_SESSION);
 }
 
-/* Replace *text by a copy of message, NULL: none. */
+/* Replace *text by a copy of message, NULL: none.
+ * Swap under the lock, free outside. */
 static void keep_message(char **text, const char *message)
 {
     if (!*text && !message)
@@ -46,6 +47,8 @@ void last_error_record(const struct call *c)
     const char *message = is_response(c) ? NULL : c->err.message;
     if (c->op && c->op->future)
         keep_message(&c->op->future->last_error, message);
+    /* A failure of one request stays with its future; what every request would meet is the
+     * session's. */
     if (c->spec->pool != POOL_TELEMETRY && (!message || affects_session(c)))
         keep_message(&c->session->last_error, message);
 }

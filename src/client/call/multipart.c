@@ -81,6 +81,7 @@ static tinker_status put_part(tinker_multipart *m, const char *name, const char 
 {
     struct buf *b = &m->body;
     size_t before = b->len;
+    /* RFC 7578: each part begins with the boundary, its own headers and an empty line. */
     buf_printf(b, "--%s\r\nContent-Disposition: form-data; name=", m->boundary);
     put_quoted(b, name);
     if (filename) {
@@ -95,6 +96,7 @@ static tinker_status put_part(tinker_multipart *m, const char *name, const char 
     buf_puts(b, "\r\n");
     if (buf_ok(b))
         return TINKER_OK;
+    /* Cut back to the end of the previous part, which is still valid. */
     b->len = before;
     b->failed = false;
     if (b->data)
@@ -115,6 +117,7 @@ tinker_status tinker_multipart_bytes(tinker_multipart *m, const char *name, cons
                                      const char *content_type, const void *data, size_t n,
                                      tinker_error *err)
 {
+    /* A part with bytes always has a file name, else many servers take it for a field. */
     const char *type = content_type ? content_type : "application/octet-stream";
     const tinker_named_string header = { "Content-Type", type };
     tinker_status s = check_parts(m, name, err);
@@ -143,6 +146,7 @@ tinker_status tinker_multipart_file(tinker_multipart *m, const char *name, const
     return s;
 }
 
+/* The closing boundary is written once; then no part can follow. */
 const void *tinker_multipart_body(tinker_multipart *m, size_t *n)
 {
     if (!m->complete)

@@ -25,8 +25,11 @@
 #include "client/observe/instrument.h"
 #include "wire/wire.h"
 
+/* Bytes above which a result is decoded on a worker thread. */
 enum { LARGE_RESULT = 256 << 10 };
 
+/* 45 s, because the service holds a poll until there is news.  No retries of its own: this
+ * state machine decides. */
 static const struct call_spec spec = {
     "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
 };
@@ -50,6 +53,7 @@ static void finish_poll(struct poll *p)
 static void fail_poll(struct poll *p, const tinker_error *err)
 {
     p->ok = false;
+    /* p->call.err is where the owner looks, whatever failed. */
     if (err != &p->call.err)
         p->call.err = *err;
     finish_poll(p);
@@ -89,6 +93,7 @@ static void send_poll_at_once(struct poll *p)
 static void send_poll_after_error(struct poll *p)
 {
     const struct config *cfg = p->session->cfg;
+    /* Off by default: errors of the service are polled again at once. */
     if (!cfg->poll_backoff) {
         send_poll_at_once(p);
         return;
@@ -115,6 +120,7 @@ static void report_queue_state(struct poll *p, const struct wire_future_answer *
 
 /* ---- answers ------------------------------------------------------------------------ */
 
+/* Loop thread: others have given enough bytes back. */
 static void on_bytes_granted(struct budget_wait *w)
 {
     send_poll(container_of(w, struct poll, bytes));
@@ -132,6 +138,7 @@ static void handle_metadata(struct poll *p, int64_t size)
      * large results cannot fill the memory all at once. */
     p->metadata_seen = true;
     p->bytes.granted = on_bytes_granted;
+    /* A negative size is not to be trusted, so it takes none. */
     if (budget_take(&p->session->response_bytes, &p->bytes, size > 0 ? size : 0))
         send_poll(p);
 }
@@ -151,6 +158,7 @@ static void handle_failed(struct poll *p, const struct wire_future_answer *a)
 static void finish_result(struct poll *p, bool proto, size_t n, tinker_status s, tinker_error *err)
 {
     if (s != TINKER_OK) {
+        /* What came is wrong, not what the program gave: the status must say so. */
         wire_as_answer(err->status, err);
         poll_event(p, POLL_EVENT_DECODE,
                    &(struct poll_failure){ .err = err, .proto = proto, .n = n });
@@ -175,6 +183,7 @@ struct aside {
     tinker_error err;
 };
 
+/* On a worker: touches nothing but the job. */
 static void aside_work(struct runtime_job *j)
 {
     struct aside *a = (struct aside *)j; /* first member */
@@ -222,6 +231,7 @@ static bool read_aside(struct poll *p, bool proto)
     return true;
 }
 
+/* Small results are decoded right here; switching threads would cost more. */
 static void read_result(struct poll *p, bool proto)
 {
     const struct buf *body = &p->call.http.resp.body;
@@ -239,6 +249,7 @@ static void handle_success(struct poll *p)
     struct wire_future_answer a;
     tinker_error err;
     char type[128] = "";
+    /* The content type decides between JSON and protobuf. */
     http_response_header(resp, "content-type", type, sizeof(type));
     arena_init(&scratch, 16 << 20);
     /* any 2xx proves that the service is reachable */
@@ -287,12 +298,15 @@ static void handle_gone(struct poll *p)
 static void handle_status(struct poll *p, int status)
 {
     enum retry_poll_action action = retry_poll_action(status);
+    /* 402: out of credit.  While session_billing_pause() allows it, poll again later; then
+     * it is a failure. */
     if (action == RETRY_POLL_BILLING && session_billing_pause(p->session, p->call.err.message)) {
         send_poll_later(p, RETRY_BILLING_MS);
         return;
     }
     if (action != RETRY_POLL_BACKOFF && action != RETRY_POLL_PENDING)
         p->conn = 0; /* the service was reached: a later failure to connect is a new one */
+    /* A 400 for a poll may be a proxy's hiccup, so some are forgiven, but not for ever. */
     if (action == RETRY_POLL_BUDGET && p->bad400 >= RETRY_BAD_POLLS)
         action = RETRY_POLL_FATAL;
     switch (action) {
@@ -331,6 +345,8 @@ static void on_poll_response(struct call *c)
     case CALL_STATUS:
         handle_status(p, c->http.resp.status);
         return;
+    /* The request is accepted already, so losing a connection never loses it: poll until it
+     * is there. */
     case CALL_CONNECT:
     case CALL_TIMEOUT:
         poll_event(p, POLL_EVENT_CONNECTION, NULL);
@@ -363,6 +379,7 @@ static bool build_poll(struct poll *p)
     p->iteration_text[shortest_int64(p->iteration, p->iteration_text)] = '\0';
     put_poll_header(c, "X-Tinker-Request-Iteration", p->iteration_text);
     put_poll_header(c, "X-Tinker-Request-Type", p->kind->request_type);
+    /* As the reference sends it for polls. */
     put_poll_header(c, "X-Stainless-Raw-Response", "raw");
     /* how long the submission took, as the reference reports it with the first poll */
     if (p->iteration == 0) {
@@ -391,6 +408,7 @@ static void send_poll(struct poll *p)
     call_start(&p->call);
 }
 
+/* Loop thread.  May be called again after done, with another request id. */
 void poll_start(struct poll *p, const char *request_id)
 {
     assert(!p->active);
@@ -417,6 +435,7 @@ void poll_start(struct poll *p, const char *request_id)
         fail_poll(p, &err);
         return;
     }
+    /* For the messages of futures, and for tinker_future_request_id(). */
     if (p->future)
         future_set_request(p->future, request_id, p->kind->request_type);
     send_poll(p);
@@ -427,6 +446,7 @@ void poll_cancel(struct poll *p)
     if (!p->active)
         return;
     p->active = false;
+    /* The worker goes on with its copy; aside_done() then only frees it. */
     if (p->aside)
         p->aside->poll = NULL;
     p->aside = NULL;

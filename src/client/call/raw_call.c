@@ -41,6 +41,7 @@ static const char *find_method(const char *method)
     return NULL;
 }
 
+/* One slash: "//host" would be another server's address. */
 static tinker_status check_path(const char *path, tinker_error *err)
 {
     if (!path || path[0] != '/' || path[1] == '/' || path[1] == '\0')
@@ -88,6 +89,7 @@ static bool fill_raw_call(struct raw_op *r, const char *method, const char *path
     struct rest_op *rest = &r->rest;
     rest->kind = &r->kind;
     raw_call_label(&rest->op, method, path);
+    /* base_url brings the slash. */
     rest->path = strdup(path + 1);
     buf_init(&rest->body, SIZE_MAX / 4);
     buf_append(&rest->body, body ? body : "", body ? n : 0);

@@ -29,6 +29,7 @@ struct receive_op {
     tinker_error err;  /* of the transfer, once over; TINKER_OK: none */
 };
 
+/* Loop thread, or the submitter's when it was never submitted. */
 static void receive_destroy(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
@@ -41,6 +42,7 @@ static void receive_destroy(struct operation *op)
     free(o);
 }
 
+/* The user canceled or freed the future. */
 static void receive_abandon(struct operation *op)
 {
     struct receive_op *o = (struct receive_op *)op;
@@ -57,9 +59,11 @@ static void update_receive(struct receive_op *o)
     enum receive_buffer_state state = receive_buffer_state(o->in);
     if (state == RECEIVE_BROKEN) {
         tinker_error err;
+        /* A broken buffer ends it even while the transfer runs: nobody takes the rest. */
         receive_buffer_error(o->in, &err);
         call_cancel(&o->call);
         operation_fail(&o->op, &err);
+        /* Both the transfer and the deliveries are over. */
     } else if (o->over && state == RECEIVE_EMPTY) {
         if (o->err.status == TINKER_OK)
             operation_succeed(&o->op);
@@ -81,10 +85,12 @@ static bool on_body_data(struct http_request *r, const void *p, size_t n)
     struct receive_op *o =
         container_of(container_of(r, struct call, http), struct receive_op, call);
     o->call.last = true; /* another attempt would begin again with the first piece */
+    /* The head is complete before the first byte of the body, and every piece shows it. */
     if (!receive_buffer_has_head(o->in))
         receive_buffer_set_head(o->in, response_begin(&o->call));
     receive_buffer_put(o->in, p, n);
     enum receive_buffer_state state = receive_buffer_state(o->in);
+    /* Backpressure: curl stops reading, TCP's window fills, and the server waits. */
     if (state == RECEIVE_FULL && !o->paused) {
         o->paused = true;
         http_pause(r, true);
@@ -96,6 +102,7 @@ static void on_transfer_done(struct call *c)
 {
     struct receive_op *o = container_of(c, struct receive_op, call);
     o->over = true;
+    /* An error ends the future only when the pieces before it have been taken. */
     if (c->outcome != CALL_OK) {
         o->err = c->err;
         operation_note_response(&o->op, c);
@@ -133,6 +140,7 @@ static void receive_start(struct operation *op)
     session_when_ready(op->session, &o->wait);
 }
 
+/* Also tells operations of this kind apart in resume_on_loop(). */
 static const struct operation_class receive_class = { "receive", receive_start, receive_abandon,
                                                       receive_destroy };
 
@@ -198,6 +206,7 @@ struct resume_task {
     tinker_future *future; /* a reference */
 };
 
+/* The future may be complete by now, or be one of another kind: both are harmless. */
 static void resume_on_loop(struct loop_task *t)
 {
     struct resume_task *r = (struct resume_task *)t;

@@ -8,6 +8,8 @@
 #include "client/io/callback_job.h"
 #include "http/sse.h"
 
+/* WINDOW: above it the transfer pauses.  LIMIT: what may come in before the pause takes
+ * effect. */
 enum { WINDOW = 1 << 18, LIMIT = 64 << 20, EVENT_BYTES_MAX = 16 << 20 };
 
 struct receive_buffer {
@@ -45,6 +47,7 @@ static void destroy_buffer(struct callback_job *r)
 
 /* ---- on the callback thread ------------------------------------------------------------------------- */
 
+/* Sticky within a delivery: after PAUSE or STOP a later MORE does not change it. */
 static void call_receiver(struct receive_buffer *i, tinker_piece *piece)
 {
     piece->head = response_public(i->head);
@@ -98,9 +101,12 @@ static void deliver_pieces(struct callback_job *r)
 
 /* ---- on the loop ---------------------------------------------------------------------------- */
 
-/* Begin a delivery, if there is something and the user wants it. */
+/* Begin a delivery, if there is something and the user wants it.
+ * Two buffers change places: the network fills one while the callback thread empties the
+ * other. */
 static void start_delivery(struct receive_buffer *i)
 {
+    /* Only one delivery at a time, so pieces keep their order. */
     if (i->job.under_way || i->paused || i->lost || i->err.status != TINKER_OK)
         return;
     if (i->at == i->out.len) {
@@ -112,6 +118,7 @@ static void start_delivery(struct receive_buffer *i)
         buf_reset(&i->fill);
         i->at = 0;
     }
+    /* A resume that comes from now on is for this delivery. */
     i->resumed = false;
     i->lost = !callback_job_begin(&i->job);
 }
@@ -164,6 +171,7 @@ void receive_buffer_set_head(struct receive_buffer *i, struct response *head)
     i->head = head;
 }
 
+/* Loop thread. */
 void receive_buffer_put(struct receive_buffer *i, const void *p, size_t n)
 {
     buf_append(&i->fill, p, n);
@@ -178,6 +186,7 @@ void receive_buffer_resume(struct receive_buffer *i)
     start_delivery(i);
 }
 
+/* BROKEN before FULL before the rest: an error counts whatever is buffered. */
 enum receive_buffer_state receive_buffer_state(struct receive_buffer *i)
 {
     if (i->lost || (!i->job.under_way && i->err.status != TINKER_OK))

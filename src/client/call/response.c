@@ -32,6 +32,7 @@ struct message {
 
 /* ---- a response ---------------------------------------------------------------------------- */
 
+/* The note is what every future keeps; headers and body only come with response_from_call(). */
 static struct response *response_new(const struct response_note *note)
 {
     struct response *a = calloc(1, sizeof(*a));
@@ -66,6 +67,7 @@ static void add_response_header(struct response *a, tinker_named_string *v, cons
     while (at < n && (line[at] == ' ' || line[at] == '\t'))
         at++;
     char *copy = arena_strndup(&a->arena, line, name);
+    /* In lower case, because HTTP/2 sends them so and programs compare. */
     for (char *c = copy; c && *c; c++)
         if (*c >= 'A' && *c <= 'Z')
             *c = (char)(*c - 'A' + 'a');
@@ -73,6 +75,7 @@ static void add_response_header(struct response *a, tinker_named_string *v, cons
         (tinker_named_string){ copy, arena_strndup(&a->arena, line + at, n - at) };
 }
 
+/* Two passes: count the lines, then fill exactly one array. */
 static void copy_response_headers(struct response *a, const struct buf *head)
 {
     const char *p = head->data, *end = p + head->len;
@@ -95,6 +98,7 @@ static struct response *response_from_call(const struct call *c, const struct re
     const struct http_response *resp = &c->http.resp;
     struct response *a = response_new(note);
     char *url = a ? call_url(c) : NULL;
+    /* The URL is built again, because free_attempt() may have freed that of the attempt. */
     if (!url) {
         response_unref(a);
         return NULL;
@@ -157,12 +161,14 @@ static void post_response(struct callback_guard *g, const struct call_options *p
 
 /* ---- from the call -------------------------------------------------------------------------- */
 
+/* Loop thread, before the future is done: readers wait for that. */
 static void replace_response(struct tinker_future *f, struct response *a)
 {
     response_unref(f->response);
     f->response = a;
 }
 
+/* retries: attempts before this one. */
 static struct response_note make_note(const struct call *c)
 {
     return (struct response_note){ c->spec->name, c->spec->method, c->http.resp.status, c->sent - 1,
@@ -180,6 +186,7 @@ const tinker_response *response_public(const struct response *a)
     return &a->pub;
 }
 
+/* After each attempt: the last one stays. */
 void response_record(struct call *c)
 {
     struct tinker_future *f = c->op->future;
@@ -212,6 +219,7 @@ bool response_keep(struct operation *op, const struct call *c)
 const tinker_response *tinker_future_response(const tinker_future *future)
 {
     tinker_future *f = (tinker_future *)future;
+    /* Complete: nobody writes to it any more except under the lock below. */
     if (!tinker_future_done(f) || !f->note.operation)
         return NULL;
     pthread_mutex_lock(&future_lock);

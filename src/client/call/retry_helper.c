@@ -8,6 +8,7 @@
 #include "client/sampling/sample_retry.h"
 #include "client/io/runtime.h"
 
+/* Signals interrupt the sleep, and nanosleep() says how much is left. */
 static void sleep_ms(int64_t ms)
 {
     struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
@@ -25,6 +26,8 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     if (s == TINKER_OK)
         s = sample_retry_check(&o, err);
     if (s == TINKER_OK)
+        /* Not on a thread of the library: sleeping there would stop the work that is waited
+         * for. */
         s = runtime_may_block("tinker_retry", err);
     if (s != TINKER_OK)
         return s;
@@ -32,6 +35,7 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
     int64_t start = clock_now_ms(clock_real());
     for (int k = 0;; k++) {
         mine = (tinker_error){ 0 };
+        /* The number of the attempt lets the program choose another key or server. */
         s = fn(k, &mine, state);
         if (s == TINKER_OK)
             return s;

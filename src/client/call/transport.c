@@ -35,6 +35,7 @@ struct tinker_exchange {
     char reason[HTTP_REASON_MAX];
 };
 
+/* Two references: the call's, and the transport's, which ends with done or fail. */
 static void unref_exchange(tinker_exchange *x)
 {
     if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
@@ -57,6 +58,8 @@ static void deliver_send(void *arg)
         x->transport.send(x, &x->request, x->transport.state);
 }
 
+/* Only if the program has not answered meanwhile.  The reference is the one that the call
+ * gave up. */
 static void deliver_cancel(void *arg)
 {
     tinker_exchange *x = arg;
@@ -88,6 +91,8 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
 {
     size_t size = 0; /* of all headers */
     for (size_t i = 0; i < n_headers; i++)
+        /* A header that HTTP does not allow is left out: a line break in it would look like
+         * another header. */
         if (call_options_check_header(&headers[i], NULL) == TINKER_OK) {
             buf_printf(&x->head, "%s: %s\n", headers[i].name, headers[i].value);
             size += strlen(headers[i].name) + strlen(headers[i].value) + 3;
@@ -95,6 +100,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
     if (n_body)
         buf_append(&x->body, body, n_body);
     x->status = status;
+    /* Not an HTTP status: no layer above could judge it. */
     if (status < 100 || status > 599) {
         x->failure = HTTP_FAIL_PROTOCOL;
         snprintf(x->reason, sizeof(x->reason), "the transport gave the status %d", status);
@@ -110,11 +116,13 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
 
 void tinker_exchange_fail(tinker_exchange *x, tinker_status why, const char *reason)
 {
+    /* Only a lost connection and a timeout are retried by the layers above. */
     x->failure = why == TINKER_ECONNECT    ? HTTP_FAIL_CONNECT
                  : why == TINKER_ETIMEDOUT ? HTTP_FAIL_TIMEOUT
                  : why == TINKER_ENOMEM    ? HTTP_FAIL_NOMEM
                                            : HTTP_FAIL_PROTOCOL;
     snprintf(x->reason, sizeof(x->reason), "%s", reason ? reason : "the transport failed");
+    /* The reason becomes part of one line in logs and errors. */
     for (char *c = x->reason; *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = ' ';
@@ -137,6 +145,7 @@ static void close_exchange(tinker_exchange *x)
 static void abandon_exchange(tinker_exchange *x)
 {
     close_exchange(x);
+    /* The reference goes along with the message, else it is dropped here. */
     if (!x->transport.cancel || !runtime_post_callback(x->rt, deliver_cancel, x))
         unref_exchange(x);
 }
@@ -151,6 +160,7 @@ static void fill_response(tinker_exchange *x, struct http_request *r)
     if (x->failure != HTTP_OK)
         return;
     resp->length = (int64_t)x->body.len;
+    /* Moved, not copied; x keeps empty buffers, which its end may clear. */
     resp->head = x->head;
     buf_init(&x->head, 65536);
     if (!r->on_data || x->status < 200 || x->status > 299) {
@@ -162,6 +172,8 @@ static void fill_response(tinker_exchange *x, struct http_request *r)
     }
 }
 
+/* Loop thread.  If the call was canceled before, only the reference of the transport is left
+ * to drop. */
 static void on_exchange_done(struct loop_task *t)
 {
     tinker_exchange *x = container_of(t, tinker_exchange, task);
@@ -175,6 +187,7 @@ static void on_exchange_done(struct loop_task *t)
     unref_exchange(x);
 }
 
+/* The transport may still answer later; hand_over_exchange() finds it closed then. */
 static void on_exchange_timeout(struct timer *t)
 {
     tinker_exchange *x = container_of(t, tinker_exchange, timer);
@@ -189,6 +202,7 @@ static void on_exchange_timeout(struct timer *t)
 static bool copy_request_headers(tinker_exchange *x, const struct http_request *r)
 {
     size_t n = r->n_headers;
+    /* Common headers come as lines; count them first. */
     while (http_common_line(r->common, n - r->n_headers))
         n++;
     tinker_named_string *v = arena_array(&x->arena, n, sizeof(*v));
@@ -219,6 +233,7 @@ static bool copy_request(tinker_exchange *x, const struct http_request *r)
     x->request.url = arena_strdup(&x->arena, r->url);
     x->request.body = r->body_len ? arena_memdup(&x->arena, r->body, r->body_len) : NULL;
     x->request.n_body = r->body_len;
+    /* One number for all phases; a limit that would overflow is no limit. */
     x->request.timeout_ms =
         connect > INT64_MAX / 4 || read > INT64_MAX / 4 ? INT64_MAX / 4 : connect + read;
     x->request.follow = r->follow;
@@ -248,6 +263,7 @@ tinker_exchange *transport_start(struct session *h, struct http_request *r)
         unref_exchange(x);
         return NULL;
     }
+    /* From now on the transport holds one, too. */
     atomic_store(&x->refs, 2);
     if (!runtime_post_callback(h->rt, deliver_send, x)) {
         unref_exchange(x);

@@ -32,6 +32,7 @@ bool truncated_body_is_cut(const struct http_response *resp, bool empty_ok)
 {
     const struct buf *body = &resp->body;
     char type[128] = "";
+    /* With a length or chunks curl notices a cut by itself. */
     if (!resp->until_close || resp->status < 200 || resp->status > 299)
         return false;
     http_response_header(resp, "content-type", type, sizeof(type));

@@ -129,6 +129,7 @@ static void remove_due_locked(const tinker_queue *q)
         }
 }
 
+/* In a forked child: the turn of the loop that would have woken them is the parent's. */
 void queue_forked_locked(void)
 {
     for (; due_queues; due_queues = due_queues->next_due)
@@ -152,6 +153,7 @@ bool queue_deliver_locked(tinker_queue *q, tinker_future *f, struct loop *loop)
     return true;
 }
 
+/* Harmless for a future that is in no queue. */
 void queue_forget_locked(tinker_future *f)
 {
     tinker_queue *q = f->queue;
@@ -190,6 +192,7 @@ static void forget_all_locked(struct future_list *l)
         queue_forget_locked(l->first);
 }
 
+/* The futures stay with their owners. */
 void tinker_queue_free(tinker_queue *q)
 {
     if (!q)
@@ -204,6 +207,7 @@ void tinker_queue_free(tinker_queue *q)
     free(q);
 }
 
+/* From the first call on, completions signal the descriptor. */
 int tinker_queue_fd(const tinker_queue *q)
 {
     tinker_queue *own = (tinker_queue *)q; /* const to the user, who sees no difference */

@@ -66,6 +66,7 @@ int future_cond_init(pthread_cond_t *cond)
     return rc;
 }
 
+/* Negative means for ever, before and after.  Milliseconds of the monotonic clock. */
 int64_t future_deadline_ms(int64_t timeout_ms)
 {
     if (timeout_ms < 0)
@@ -75,6 +76,8 @@ int64_t future_deadline_ms(int64_t timeout_ms)
     return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
 }
 
+/* false: the deadline has passed.  A spurious wake-up gives true, so callers look at their
+ * condition again. */
 bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
 {
     if (deadline_ms < 0) {
@@ -179,6 +182,8 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
         f->notify(f, f->notify_state);
 }
 
+/* Loop thread.  Older names are kept until the end, because tinker_future_request_id() may
+ * have handed them out. */
 void future_set_request(struct tinker_future *f, const char *id, const char *type)
 {
     /* Without memory the future keeps its old name, or none: only messages suffer. */
@@ -200,6 +205,7 @@ const char *future_request_id(const struct tinker_future *f)
     return f->name ? f->name->id : "";
 }
 
+/* Is it the program's own doing?  Then the service is well, and trying again would not help. */
 int tinker_error_is_user(const tinker_error *err)
 {
     return err->category == TINKER_CATEGORY_USER || err->status == TINKER_EINVAL ||
@@ -374,6 +380,8 @@ void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
     pthread_mutex_unlock(&future_lock);
 }
 
+/* The reference was taken when the task was posted, so f is there even if the user has freed
+ * it. */
 static void cancel_on_loop(struct loop_task *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, cancel_task);
@@ -382,6 +390,8 @@ static void cancel_on_loop(struct loop_task *t)
     future_unref(f);
 }
 
+/* Any thread.  Only asks: on the loop thread the future then completes with
+ * TINKER_ECANCELED, unless its result is faster. */
 void tinker_future_cancel(tinker_future *f)
 {
     pthread_mutex_lock(&future_lock);
@@ -415,6 +425,7 @@ const char *tinker_future_request_id(const tinker_future *f)
     return id;
 }
 
+/* Only types that tinker_service_resume() can read are told. */
 const char *tinker_future_request_type(const tinker_future *f)
 {
     pthread_mutex_lock(&future_lock);
@@ -423,6 +434,7 @@ const char *tinker_future_request_type(const tinker_future *f)
     return type;
 }
 
+/* Constant once done, so it is read without the lock. */
 const char *tinker_future_error_body(const tinker_future *f)
 {
     return tinker_future_done(f) && f->error_body ? f->error_body : "";
@@ -491,6 +503,7 @@ const char *tinker_future_file(const tinker_future *f)
     return result_of(f, RESULT_FILE);
 }
 
+/* The handle becomes the caller's; free_result() then finds nothing. */
 static void *take_result(tinker_future *f, enum result_kind kind)
 {
     void *value = (void *)result_of(f, kind);

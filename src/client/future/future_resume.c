@@ -17,6 +17,7 @@ struct resume_op {
     struct queue_state watch;
 };
 
+/* Also when submitting fails, so nothing here may rely on the loop. */
 static void resume_destroy(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op; /* first member */
@@ -25,6 +26,7 @@ static void resume_destroy(struct operation *op)
     free(r);
 }
 
+/* Canceled or expired: stop what is pending, whichever it is. */
 static void resume_abandon(struct operation *op)
 {
     struct resume_op *r = (struct resume_op *)op;
@@ -40,6 +42,7 @@ static tinker_status decode_resumed(struct poll *p, const char *body, size_t n, 
     return r->reader->read(r->op.future, body, n, proto, err);
 }
 
+/* The kind only chooses the words of the message. */
 static void on_resume_queue_state(struct poll *p, enum wire_queue_state state, const char *reason,
                                   bool changed)
 {
@@ -48,6 +51,7 @@ static void on_resume_queue_state(struct poll *p, enum wire_queue_state state, c
                        changed);
 }
 
+/* Exactly once, from the poll's end. */
 static void on_resumed_result(struct poll *p)
 {
     struct resume_op *r = container_of(p, struct resume_op, poll);
@@ -69,6 +73,7 @@ static void on_resume_ready(struct session_wait *w, const tinker_error *err)
     r->poll.session = r->op.session;
     r->poll.kind = &r->reader->poll;
     r->poll.future = r->op.future;
+    /* The submission was another process's, so its round trip is reported as none. */
     r->poll.started_ns = loop_now_ns(r->op.session->rt->loop);
     r->poll.decode = decode_resumed;
     r->poll.queue_state = on_resume_queue_state;
@@ -86,10 +91,12 @@ static void resume_start(struct operation *op)
 static const struct operation_class resume_class = { "resume", resume_start, resume_abandon,
                                                      resume_destroy };
 
+/* The type selects the reader: the service does not say what the result is. */
 tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
                                      const char *request_type, tinker_error *err)
 {
     const struct result_reader *reader = request_type ? result_find(request_type) : NULL;
+    /* Bounded, because the id travels in errors and messages. */
     if (!request_id || !*request_id || strlen(request_id) >= 112 || !reader) {
         err_set(err, TINKER_EINVAL, "\"%s\" of type \"%s\" is not a request that can be resumed",
                 request_id ? request_id : "", request_type ? request_type : "");

@@ -14,6 +14,7 @@
 #include "client/observe/telemetry.h"
 #include "client/call/last_error.h"
 
+/* Links only; list stays, since operation_put() sets it right after. */
 static void remove_from_list(struct operation *op)
 {
     if (!op->list)
@@ -23,6 +24,7 @@ static void remove_from_list(struct operation *op)
         op->next->prev = op->prev;
 }
 
+/* An operation is in one list at a time, so that closing a session finds all of them. */
 void operation_put(struct operation *op, struct operation **list)
 {
     remove_from_list(op);
@@ -34,11 +36,13 @@ void operation_put(struct operation *op, struct operation **list)
     *list = op;
 }
 
+/* Loop thread: from here on, only it touches the operation. */
 static void start_operation(struct loop_task *t)
 {
     struct operation *op = (struct operation *)t; /* first member */
     struct session *h = op->session;
     operation_put(op, &h->ops);
+    /* The session may have been closed between the submission and this turn. */
     if (h->closed)
         operation_cancel(op);
     else
@@ -48,6 +52,7 @@ static void start_operation(struct loop_task *t)
 /* p: the options of the handle, taken over; may be NULL.  false: no memory. */
 static bool take_options(struct operation *op, struct tinker_future *f, struct call_options *p)
 {
+    /* Only futures that may call the user need a guard. */
     bool calls = op->calls_back || (p && p->on_response);
     if (calls)
         f->guard = callback_guard_new();
@@ -58,6 +63,7 @@ static bool take_options(struct operation *op, struct tinker_future *f, struct c
     if (!p)
         return true;
     op->options = p;
+    /* Numbers the uses of a handle, which keeps its idempotency keys apart. */
     op->number = atomic_fetch_add(&p->submits, 1);
     return true;
 }
@@ -78,6 +84,7 @@ static struct tinker_future *prepare_operation(struct operation *op,
         err_nomem(err, class->name);
         return NULL;
     }
+    /* One reference is the caller's, one is the operation's. */
     future_ref(f);
     f->op = op;
     f->session = h;
@@ -103,12 +110,15 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
     if (!f)
         return NULL;
     int64_t deadline_ms = op->options ? op->options->deadline_ms : 0;
+    /* After this the loop thread may have completed it already: only f, whose reference is
+     * the caller's, may be touched. */
     loop_post(h->rt->loop, &op->task);
     if (deadline_ms)
         tinker_future_set_deadline(f, deadline_ms);
     return f;
 }
 
+/* An operation around another's future: freeing the outer one closes the guards of both. */
 struct tinker_future *operation_submit_over(struct operation *op,
                                             const struct operation_class *class, struct session *h,
                                             enum result_kind kind, struct tinker_future *source,
@@ -125,6 +135,7 @@ struct tinker_future *operation_submit_over(struct operation *op,
     return f;
 }
 
+/* The outer future shows what the inner one met, and takes what it owns. */
 void operation_inherit(struct operation *op, struct tinker_future *source)
 {
     struct tinker_future *f = op->future;
@@ -139,11 +150,14 @@ void operation_inherit(struct operation *op, struct tinker_future *source)
     op->told = source->err != NULL;
 }
 
+/* For messages; a label names the path of a raw call. */
 static const char *operation_label(const struct operation *op)
 {
     return op->label[0] ? op->label : op->class->name;
 }
 
+/* Exactly once, since op->future is cleared.  The operation itself goes on until it is
+ * destroyed. */
 void operation_complete(struct operation *op, const tinker_error *err)
 {
     struct tinker_future *f = op->future;
@@ -155,6 +169,8 @@ void operation_complete(struct operation *op, const tinker_error *err)
     tinker_error named;
     if (err) {
         named = *err;
+        /* A cancel is the user's own doing and needs no explanation; told: the inner
+         * operation has explained it. */
         if (named.status != TINKER_ECANCELED && !op->told)
             err_prefix(&named, "%s", operation_label(op));
     }
@@ -176,6 +192,7 @@ void operation_fail(struct operation *op, const tinker_error *err)
     operation_destroy(op);
 }
 
+/* complete before abandon: abandon frees the operation. */
 void operation_cancel(struct operation *op)
 {
     tinker_error err;
@@ -190,17 +207,20 @@ void operation_expire(struct operation *op, int64_t timeout_ms)
     future_timeout_event(op->session, op->future, (double)timeout_ms / 1000);
     err_set(&err, TINKER_ETIMEDOUT, "not complete within its deadline of %g s",
             (double)timeout_ms / 1000);
+    /* What the last attempt met is the likely reason for the delay. */
     last_error_append(&err, op->future);
     operation_complete(op, &err);
     op->class->abandon(op);
 }
 
+/* max_retries counts repetitions, so one attempt more is allowed. */
 bool operation_is_spent(const struct operation *op)
 {
     const struct call_options *p = op->options;
     return p && p->max_retries >= 0 && op->sent > p->max_retries;
 }
 
+/* Only a response of failure; a result needs no body for messages. */
 void operation_note_response(struct operation *op, const struct call *c)
 {
     struct tinker_future *f = op->future;
@@ -214,6 +234,7 @@ void operation_note_response(struct operation *op, const struct call *c)
     f->retry_after_ms = ms > 0 ? ms : -1;
 }
 
+/* Loop thread.  The future lives on by the caller's reference. */
 void operation_destroy(struct operation *op)
 {
     remove_from_list(op);

@@ -12,6 +12,8 @@
 #include "client/future/future.h"
 #include "client/io/runtime.h"
 
+/* Milliseconds between two looks at the canceller, which has no way to wake a waiting
+ * thread. */
 enum { CHECK_MS = 50 };
 
 struct tinker_canceler {
@@ -46,6 +48,7 @@ struct run {
 
 /* ---- what came of it ---------------------------------------------------------------------- */
 
+/* For an item that was never started or was canceled by us. */
 static tinker_status unfinished_status(const tinker_parallel *m, size_t i, tinker_error *err)
 {
     if (m->ending == TIMED_OUT)
@@ -66,6 +69,7 @@ tinker_status tinker_parallel_status(const tinker_parallel *m, size_t i, tinker_
     if (!item->future)
         return unfinished_status(m, i, err);
     tinker_status s = tinker_future_wait(item->future, 0, err);
+    /* A cancel of ours is reported with its reason. */
     bool ours = s == TINKER_ECANCELED || !tinker_future_done(item->future);
     return ours && m->ending != RUNNING ? unfinished_status(m, i, err) : s;
 }
@@ -109,6 +113,7 @@ static void finish_item(struct run *r, size_t i)
         m->ending = CANCELED;
 }
 
+/* A submission that fails is an item that failed; the others go on. */
 static void start_item(struct run *r)
 {
     static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
@@ -128,6 +133,7 @@ static void start_item(struct run *r)
     finish_item(r, i);
 }
 
+/* Futures that are complete do not mind. */
 static void cancel_items(struct run *r)
 {
     for (size_t i = 0; i < r->m->started; i++)
@@ -157,6 +163,8 @@ static void check_limits(struct run *r)
         r->m->ending = TIMED_OUT;
 }
 
+/* Even after the end it waits for items under way: their futures must be complete before the
+ * caller gets the report, and a cancel completes them soon. */
 static void run_items(struct run *r)
 {
     tinker_parallel *m = r->m;
@@ -178,6 +186,7 @@ static void run_items(struct run *r)
             finish_item(r, (size_t)((struct item *)tag - m->items));
         }
     }
+    /* What was not started has failed, too. */
     m->failed += m->n - m->started;
 }
 
@@ -193,6 +202,7 @@ tinker_parallel *tinker_parallel_run(tinker_parallel_submit_fn *submit, void *st
                 "tinker_parallel_run() needs a function and a timeout that is not negative");
         return NULL;
     }
+    /* Half of the address space is a bound that no sum below can overflow. */
     tinker_parallel *m = n < SIZE_MAX / sizeof(struct item) / 2
                              ? calloc(1, sizeof(*m) + n * sizeof(struct item))
                              : NULL;

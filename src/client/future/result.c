@@ -8,6 +8,7 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
+/* The service answers in the format that the poll accepts; proto says which came. */
 tinker_status result_read_pass(struct arena *a, const char *body, size_t n, bool proto,
                                tinker_forward_backward *out, tinker_error *err)
 {
@@ -16,6 +17,7 @@ tinker_status result_read_pass(struct arena *a, const char *body, size_t n, bool
     return wire_decode_json(&wire_forward_backward_output, body, n, WIRE_LENIENT, a, out, err);
 }
 
+/* On a worker: the arena is the job's own. */
 void *result_pass_aside(struct arena *a, const char *body, size_t n, bool proto, tinker_error *err)
 {
     tinker_forward_backward *out = arena_alloc(a, sizeof(*out));
@@ -24,6 +26,7 @@ void *result_pass_aside(struct arena *a, const char *body, size_t n, bool proto,
     return out && result_read_pass(a, body, n, proto, out, err) == TINKER_OK ? out : NULL;
 }
 
+/* One part through the same merge as several, so that the metrics come out alike. */
 static tinker_status read_pass(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -39,6 +42,7 @@ static tinker_status read_pass(struct tinker_future *f, const char *body, size_t
 static tinker_status read_step(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
+    /* Metrics are optional; a result that is complete needs an address that is not NULL. */
     static const tinker_named_number none;
     struct wire_optim_step_response res;
     (void)proto;
@@ -73,6 +77,8 @@ static tinker_status read_save_for_sampler(struct tinker_future *f, const char *
                                        WIRE_LENIENT, &f->arena, &res, err);
     if (s != TINKER_OK)
         return s;
+    /* Optional in the schema, because the service may answer with a session instead; this
+     * reader needs it. */
     if (!res.path)
         return err_set(err, TINKER_EPROTOCOL, "the answer has no path");
     f->value = res.path;
@@ -133,6 +139,7 @@ static tinker_status read_unload(struct tinker_future *f, const char *body, size
                             err);
 }
 
+/* By request type: whether the result may come as protobuf, its kind, and who reads it. */
 const struct result_reader result_forward = { { "Forward", true },
                                               RESULT_FORWARD_BACKWARD,
                                               read_pass };
@@ -155,6 +162,7 @@ const struct result_reader result_load = { { "LoadWeights", false },
 const struct result_reader result_sample = { { "Sample", true }, RESULT_SAMPLE, read_sample };
 const struct result_reader result_unload = { { "UnloadModel", false }, RESULT_NONE, read_unload };
 
+/* NULL: a type that cannot be resumed. */
 const struct result_reader *result_find(const char *request_type)
 {
     static const struct result_reader *const all[] = {

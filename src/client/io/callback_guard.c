@@ -33,6 +33,7 @@ struct callback_guard *callback_guard_new(void)
     return g;
 }
 
+/* Relaxed: whoever adds a reference already has one. */
 void callback_guard_ref(struct callback_guard *g)
 {
     atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
@@ -48,6 +49,7 @@ void callback_guard_unref(struct callback_guard *g)
     free(g);
 }
 
+/* Before the guard is shared, so without the lock. */
 void callback_guard_chain(struct callback_guard *g, struct callback_guard *other)
 {
     g->also = other;
@@ -69,6 +71,7 @@ void callback_guard_close(struct callback_guard *g)
     callback_guard_close(g->also);
 }
 
+/* closed is looked at under the lock: after close has returned, no call can begin. */
 bool callback_guard_enter(struct callback_guard *g)
 {
     pthread_mutex_lock(&g->lock);
@@ -87,6 +90,7 @@ void callback_guard_leave(struct callback_guard *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* max bounds what a slow callback can pile up. */
 bool callback_guard_admit(struct callback_guard *g, int max)
 {
     pthread_mutex_lock(&g->lock);

@@ -12,6 +12,7 @@ static void unref_job(struct callback_job *r)
     r->class->destroy(r);
 }
 
+/* On the callback thread. */
 static void run_callback_job(void *arg)
 {
     struct callback_job *r = arg;
@@ -19,12 +20,14 @@ static void run_callback_job(void *arg)
     pthread_mutex_lock(&r->lock);
     bool open = !r->closed;
     if (open)
+        /* Under the lock: while it is open, the loop is there to take the task. */
         loop_post(r->rt->loop, &r->back); /* which takes over the reference */
     pthread_mutex_unlock(&r->lock);
     if (!open)
         unref_job(r);
 }
 
+/* Back on the loop thread, which is the only one that closes. */
 static void end_callback_job(struct loop_task *t)
 {
     struct callback_job *r = container_of(t, struct callback_job, back);
@@ -45,6 +48,7 @@ void callback_job_init(struct callback_job *r, const struct callback_job_class *
     r->back.run = end_callback_job;
 }
 
+/* The reference is for the round trip: callback thread, then loop. */
 bool callback_job_begin(struct callback_job *r)
 {
     atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
@@ -54,6 +58,8 @@ bool callback_job_begin(struct callback_job *r)
     return r->under_way;
 }
 
+/* Loop thread.  A round under way ends without ended(), and the last reference destroys the
+ * job. */
 void callback_job_close(struct callback_job *r)
 {
     pthread_mutex_lock(&r->lock);

@@ -29,11 +29,14 @@ static void register_fork_handler(void)
     pthread_atfork(NULL, NULL, reset_lock_in_child);
 }
 
+/* For jitter.  Tests replace rt->uniform to know the delays. */
 static double draw_uniform(struct runtime *rt)
 {
     return rng_uniform(&rt->rng);
 }
 
+/* The order matters: first the loop, which gives work to the others; then the workers and
+ * the callback thread, whose last tasks go to the loop's stack; then what is left in it. */
 static void runtime_free(struct runtime *rt)
 {
     if (rt->loop) {
@@ -51,6 +54,7 @@ static void runtime_free(struct runtime *rt)
     free(rt);
 }
 
+/* The first job of the callback thread; so runtime_may_block() knows it. */
 static void mark_callback_thread(void *arg)
 {
     (void)arg;
@@ -73,6 +77,7 @@ enum {
 static bool make_budgets(struct runtime *rt)
 {
     int64_t unused;
+    /* Without a known limit there is no budget, and sockets are not counted. */
     if (!os_file_limit(&rt->file_limit, &unused))
         return true;
     int64_t n = unused > FILES_KEPT ? (unused - FILES_KEPT) / 2 : 0;
@@ -101,8 +106,11 @@ static struct runtime *runtime_new(tinker_error *err)
     rt->pid = getpid();
     rng_seed_os(&rt->rng);
     rt->loop = loop_new(rt->clock, err);
+    /* Two workers decode and encode large bodies.  One callback thread: the user's functions
+     * never run at the same time. */
     rt->workers = rt->loop ? pool_new(2, "tinker-work") : NULL;
     rt->callback_thread = rt->workers ? pool_new(1, "tinker-user") : NULL;
+    /* loop_new() has set err when there is no loop. */
     if (rt->loop && !rt->callback_thread)
         err_nomem(err, "worker threads");
     if (rt->callback_thread && !make_budgets(rt)) {
@@ -123,6 +131,7 @@ static struct runtime *runtime_new(tinker_error *err)
 
 struct runtime *runtime_ref(tinker_error *err)
 {
+    /* Before the first lock, so that a fork can never copy a locked one unhandled. */
     pthread_once(&fork_once, register_fork_handler);
     pthread_mutex_lock(&lock);
     /* threads do not survive a fork: the child's first service starts its own */
@@ -139,6 +148,8 @@ struct runtime *runtime_ref(tinker_error *err)
 
 void runtime_unref(struct runtime *rt)
 {
+    /* In a fork the threads are the parent's, and so is the memory that they use: it is left
+     * alone. */
     if (!rt || rt->pid != getpid())
         return;
     pthread_mutex_lock(&lock);
@@ -164,6 +175,7 @@ void runtime_use_clock(struct clock *clock)
     pthread_mutex_unlock(&lock);
 }
 
+/* Loop thread again: done() may touch the operation. */
 static void end_worker_job(struct loop_task *t)
 {
     struct runtime_job *j = (struct runtime_job *)t; /* first member */
@@ -179,6 +191,7 @@ static void run_worker_job(void *arg)
     loop_post(j->rt->loop, &j->back);
 }
 
+/* j belongs to the caller and lives until done(). */
 bool runtime_work(struct runtime *rt, struct runtime_job *j)
 {
     j->rt = rt;
@@ -189,11 +202,13 @@ bool runtime_work(struct runtime *rt, struct runtime_job *j)
     return false;
 }
 
+/* Any thread.  Functions run in the order of their posting.  false: no memory. */
 bool runtime_post_callback(struct runtime *rt, void (*fn)(void *arg), void *arg)
 {
     return pool_submit(rt->callback_thread, fn, arg);
 }
 
+/* A door that opens once: for waiting until another thread has come this far. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -219,6 +234,8 @@ static void gate_open(void *arg)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* When it returns, everything that was posted before has run.  On a thread of the library
+ * waiting could never end, so it does not wait. */
 void runtime_drain_callbacks(struct runtime *rt)
 {
     struct gate g = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false };
@@ -240,6 +257,7 @@ static void run_sync_task(struct loop_task *t)
     gate_open(&s->gate);
 }
 
+/* Never on the loop thread itself, which would wait for its own task. */
 void runtime_sync(struct runtime *rt, void (*fn)(void *arg), void *arg)
 {
     struct sync_task s = { .task.run = run_sync_task,

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stddef.h>
 
+/* Requests of a client are numbered and go out in that order; min is what the counter must
+ * have reached.  Loop thread. */
 bool send_order_enter(struct send_order *t, struct send_turn *turn, int64_t min, int64_t max)
 {
     assert(t->counter <= max);
@@ -24,9 +26,11 @@ bool send_order_enter(struct send_order *t, struct send_turn *turn, int64_t min,
     return false;
 }
 
+/* One request has been sent, or will never be. */
 void send_order_leave(struct send_order *t)
 {
     t->counter++;
+    /* Called from inside granted(): the outer loop goes on with the new counter. */
     if (t->granting)
         return;
     t->granting = true;

@@ -17,6 +17,7 @@
 #include "client/io/runtime.h"
 #include "client/session/service.h"
 
+/* WAITING_MAX bounds what a slow hook can pile up; beyond it events are dropped and counted. */
 enum { WAITING_MAX = 10000, NUMBERS_MAX = 8, TEXTS_MAX = 12, TEXT_LEN_MAX = 2048 };
 
 struct hook {
@@ -28,6 +29,8 @@ struct hook {
     char id[];
 };
 
+/* One event on its way to the callback thread.  It owns all its texts, because the call or
+ * session that it tells about may be gone when a hook reads it. */
 struct event {
     struct hooks *hooks;
     struct arena arena;
@@ -36,6 +39,7 @@ struct event {
     tinker_named_string *texts; /* TEXTS_MAX and the user's */
 };
 
+/* An empty prefix matches every event. */
 static bool hook_matches(const struct hook *k, const char *name)
 {
     return strncmp(name, k->prefix, strlen(k->prefix)) == 0;
@@ -50,6 +54,8 @@ static void hook_free(struct hook *k)
 
 /* ---- delivery, on the callback thread -------------------------------------------------------------- */
 
+/* A copy of what delivery needs of a hook, so that the lock need not be held while it is
+ * called. */
 struct found {
     uint64_t serial; /* 0: none */
     tinker_hook_fn *call;
@@ -57,9 +63,12 @@ struct found {
     char id[64];
 };
 
+/* Called anew after each hook: serial numbers rise along the list, so `after` finds the
+ * place again even if hooks were attached or detached in between. */
 static struct found next_hook(struct hooks *h, uint64_t after, const char *name)
 {
     struct found f = { 0 };
+    /* The service is being freed, and promises that no callback comes any more. */
     if (atomic_load(&h->cfg->muted))
         return f;
     pthread_mutex_lock(&h->lock);
@@ -88,6 +97,8 @@ static struct hook *remove_hook(struct hooks *h, const char *id, uint64_t serial
     return k;
 }
 
+/* The session's own log would post to this very thread; here the user's function is called
+ * directly. */
 static void log_on_callback_thread(void *state, enum log_level level, const char *line)
 {
     const struct config *cfg = state;
@@ -101,6 +112,7 @@ static void log_on_callback_thread(void *state, enum log_level level, const char
 
 static void detach_failed_hook(struct hooks *h, const struct found *f, const char *event)
 {
+    /* The level is that of the configuration; only the destination differs. */
     struct log log = { log_on_callback_thread, (void *)h->cfg, h->cfg->log.level };
     hook_free(remove_hook(h, NULL, f->serial));
     log_line(&log, LOG_WARNING, "hook %s failed at %s and is detached", f->id, event);
@@ -116,9 +128,12 @@ static void deliver_event(void *arg)
 {
     struct event *e = arg;
     struct hooks *h = e->hooks;
+    /* Its place in the queue is free as soon as delivery begins. */
     atomic_fetch_sub(&h->waiting, 1);
     for (struct found f = next_hook(h, 0, e->pub.name); f.serial;
          f = next_hook(h, f.serial, e->pub.name))
+        /* A result other than 0 means that the hook failed: it is detached.  Other hooks
+         * still get the event. */
         if (f.call(&e->pub, f.state) != 0)
             detach_failed_hook(h, &f, e->pub.name);
     event_free(e);
@@ -126,12 +141,16 @@ static void deliver_event(void *arg)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
+/* Two steps, because most programs attach no hook: the relaxed load costs nothing on the hot
+ * path, and the lock is taken only if somebody listens. */
 static bool is_event_wanted(struct hooks *h, const char *name)
 {
     return h && atomic_load_explicit(&h->n, memory_order_relaxed) > 0 &&
            next_hook(h, 0, name).serial;
 }
 
+/* Any thread.  NULL: nobody wants it, or no memory; all event_*() functions take NULL and do
+ * nothing, so callers need no test. */
 struct event *event_new(struct hooks *h, const char *name)
 {
     if (!is_event_wanted(h, name))
@@ -143,6 +162,7 @@ struct event *event_new(struct hooks *h, const char *name)
     e->pub.name = name;
     e->pub.measurements = e->numbers;
     arena_init(&e->arena, 1 << 20);
+    /* Room for the library's texts and, behind them, the user's of the service. */
     e->texts = arena_array(&e->arena, TEXTS_MAX + h->cfg->n_metadata, sizeof(*e->texts));
     if (!e->texts) {
         event_free(e);
@@ -152,12 +172,15 @@ struct event *event_new(struct hooks *h, const char *name)
     return e;
 }
 
+/* Beyond NUMBERS_MAX numbers are ignored.  The key is a literal: it is not copied. */
 void event_number(struct event *e, const char *key, double value)
 {
     if (e && e->pub.n_measurements < NUMBERS_MAX)
         e->numbers[e->pub.n_measurements++] = (tinker_named_number){ key, value };
 }
 
+/* A NULL value leaves the key out.  The text is cut and redacted here, at the one place that
+ * all texts pass. */
 void event_text(struct event *e, const char *key, const char *value)
 {
     if (!e || !value || e->pub.n_metadata == TEXTS_MAX)
@@ -175,10 +198,13 @@ static void add_metadata(struct event *e)
 {
     const struct config *cfg = e->hooks->cfg;
     for (size_t i = 0; i < cfg->n_metadata; i++)
+        /* A key that the event or the call has set already wins over the service's metadata. */
         if (!tinker_event_text(&e->pub, cfg->metadata[i].name))
             e->texts[e->pub.n_metadata++] = cfg->metadata[i];
 }
 
+/* Metadata of one call.  The array grows by n; the old one stays in the arena until the
+ * event is freed. */
 void event_own(struct event *e, const tinker_named_string *v, size_t n)
 {
     if (!e || n == 0)
@@ -198,15 +224,18 @@ void event_own(struct event *e, const tinker_named_string *v, size_t n)
     }
 }
 
+/* Takes e.  After a successful post the callback thread owns it. */
 void event_send(struct event *e)
 {
     if (!e)
         return;
     struct hooks *h = e->hooks;
+    /* Last, so that keys of the event itself have precedence. */
     add_metadata(e);
     if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX &&
         runtime_post_callback(h->rt, deliver_event, e))
         return;
+    /* Take the place back that was reserved above, and count the loss. */
     atomic_fetch_sub(&h->waiting, 1);
     metric_add(h->cfg->metrics.events_dropped, 1);
     event_free(e);
@@ -223,6 +252,7 @@ void hooks_init(struct hooks *h, struct runtime *rt, const struct config *cfg)
     pthread_mutex_init(&h->lock, NULL);
 }
 
+/* The owner calls this when no event can be delivered any more, so no lock is needed. */
 void hooks_clear(struct hooks *h)
 {
     for (struct hook *k; (k = h->first) != NULL;) {
@@ -232,6 +262,7 @@ void hooks_clear(struct hooks *h)
     pthread_mutex_destroy(&h->lock);
 }
 
+/* At the end of the list, which keeps the serial numbers rising. */
 static tinker_status add_hook(struct hooks *h, struct hook *k, tinker_error *err)
 {
     struct hook **at = &h->first;
@@ -255,6 +286,7 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     if (!id || !*id || !hook)
         return err_set(err, TINKER_EINVAL, "a hook needs an id and a function");
     size_t n = strlen(id) + 1;
+    /* The id lives in the same block as the hook. */
     struct hook *k = calloc(1, sizeof(*k) + n);
     if (k)
         k->prefix = strdup(prefix ? prefix : "");
@@ -271,6 +303,8 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     return status;
 }
 
+/* When it returns, no call of this hook is running or will come, unless a thread of the
+ * library calls it: waiting for itself would never end. */
 int tinker_service_detach(tinker_service *s, const char *id)
 {
     struct hook *k = remove_hook(&s->base->hooks, id, 0);
@@ -295,11 +329,13 @@ void tinker_event_line(const tinker_event *event, char *out, size_t n)
     buf_puts(&b, event->name);
     for (size_t i = 0; i < event->n_measurements; i++) {
         char text[NUMBER_SIZE];
+        /* 15 digits, without the noise of the last bits. */
         number_text(event->measurements[i].value, 15, text);
         buf_printf(&b, " %s=%s", event->measurements[i].name, text);
     }
     for (size_t i = 0; i < event->n_metadata; i++)
         buf_printf(&b, " %s=%s", event->metadata[i].name, event->metadata[i].value);
+    /* One event, one line, whatever the texts contain. */
     for (char *c = b.data; c && *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = ' ';

@@ -19,6 +19,7 @@
 
 /* ---- parts of events for hooks --------------------------------------------------------------- */
 
+/* start_ns is of the loop's clock, so that a fake clock in tests moves these times, too. */
 static double ms_since(struct session *h, int64_t start_ns)
 {
     return (double)(loop_now_ns(h->rt->loop) - start_ns) / 1e6;
@@ -40,11 +41,13 @@ static void put_call_metadata(struct event *e, const struct operation *op)
 
 /* ---- parts of events for telemetry ------------------------------------------------------------ */
 
+/* A JSON object being written, for the data of one telemetry event. */
 struct data {
     struct buf buf;
     struct json_writer w;
 };
 
+/* 256 KiB are far above what any event needs; a longer one is dropped by send_data(). */
 static void begin_data(struct data *d)
 {
     buf_init(&d->buf, 1 << 18);
@@ -61,6 +64,7 @@ static void put_text(struct data *d, const char *key, const char *value)
         json_put_null(&d->w);
 }
 
+/* Helpers for one member each; the keys are those of the reference SDK. */
 static void put_int(struct data *d, const char *key, int64_t value)
 {
     json_put_key(&d->w, key);
@@ -79,6 +83,8 @@ static void put_bool(struct data *d, const char *key, bool value)
     json_put_bool(&d->w, value);
 }
 
+/* The object is copied into the queue.  An object that did not fit or had no memory is
+ * dropped: telemetry never fails a call. */
 static void send_data(struct data *d, struct session *h, const char *name, tinker_severity severity)
 {
     json_put_end_object(&d->w);
@@ -87,6 +93,7 @@ static void send_data(struct data *d, struct session *h, const char *name, tinke
     buf_clear(&d->buf);
 }
 
+/* C has no stack trace, but the service's schema has the key: it is null. */
 static void put_failure(struct data *d, const tinker_error *err)
 {
     put_text(d, "exception", err->message);
@@ -99,6 +106,8 @@ static void put_failure(struct data *d, const tinker_error *err)
         json_put_null(&d->w);
 }
 
+/* Wall time in seconds since 1970.  The start is computed backwards, because only the
+ * monotonic time of it was kept. */
 static void put_times(struct data *d, struct session *h, int64_t start_ns)
 {
     int64_t elapsed = loop_now_ns(h->rt->loop) - start_ns;
@@ -110,6 +119,7 @@ static void put_times(struct data *d, struct session *h, int64_t start_ns)
 
 /* ---- attempts of layers 2 and 3 --------------------------------------------------------------- */
 
+/* again: layer 3 (whole samples) will submit once more, so it is only a warning. */
 static void send_sample_failure(struct session *h, const struct attempt *a, bool again)
 {
     if (!h->telemetry)
@@ -127,13 +137,17 @@ static void send_sample_failure(struct session *h, const struct attempt *a, bool
               again || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
 }
 
+/* Layer 2 ("call") and layer 3 ("sample") share these events; the text "layer" tells them
+ * apart. */
 void attempt_event(struct session *h, enum attempt_event event, const struct attempt *a)
 {
     static const char *const names[] = { "retry.attempt.start", "retry.attempt.stop",
                                          "retry.attempt.retry", "retry.attempt.failed" };
     bool sample = strcmp(a->layer, "sample") == 0;
+    /* Metrics count always, hooks or not. */
     if (event == ATTEMPT_RETRY)
         metric_add(sample ? h->cfg->metrics.sample_retries : h->cfg->metrics.try_retries, 1);
+    /* Layer 2 sends its own telemetry event from send_try_failure(). */
     if (sample && (event == ATTEMPT_RETRY || event == ATTEMPT_FAILED))
         send_sample_failure(h, a, event == ATTEMPT_RETRY);
     struct event *e = event_new(h->hooks, names[event]);
@@ -153,12 +167,14 @@ void attempt_event(struct session *h, enum attempt_event event, const struct att
 
 /* ---- calls ------------------------------------------------------------------------------------ */
 
+/* As the text "pool" of events shows them. */
 static const char *const pool_names[POOL_COUNT] = {
     [POOL_SESSION] = "session", [POOL_TRAIN] = "training",      [POOL_SAMPLE] = "sampling",
     [POOL_RETRIEVE] = "future", [POOL_TELEMETRY] = "telemetry", [POOL_REDIRECT] = "redirect",
     [POOL_AUTH] = "auth",       [POOL_CONFIG] = "config",
 };
 
+/* What all events of a request begin with.  NULL when no hook wants it. */
 static struct event *request_event(const struct call *c, const char *name)
 {
     struct event *e = event_new(c->session->hooks, name);
@@ -170,6 +186,7 @@ static struct event *request_event(const struct call *c, const char *name)
     return e;
 }
 
+/* A header that carries a secret shows its name only. */
 static void append_headers(struct buf *out, const struct call *c)
 {
     for (size_t i = 0; i < c->http.n_headers; i++) {
@@ -184,6 +201,7 @@ static void append_headers(struct buf *out, const struct call *c)
 static void log_attempt(struct call *c)
 {
     struct session *h = c->session;
+    /* Without the option only the line of debugging, which has no header in it. */
     if (!h->cfg->dump_headers) {
         log_line(&h->log, LOG_DEBUG, "%s %s", c->spec->method, c->path);
         return;
@@ -196,8 +214,10 @@ static void log_attempt(struct call *c)
     buf_clear(&b);
 }
 
+/* layer 2 counts tries from 0, people from 1. */
 static struct attempt try_of(const struct call *c)
 {
+    /* CALL_CAUGHT: the owner deals with the status itself, so it is no failure here. */
     bool fine = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT;
     return (struct attempt){ .layer = "call",
                              .operation = c->spec->name,
@@ -210,6 +230,7 @@ static struct attempt try_of(const struct call *c)
 static void start_try_event(struct call *c)
 {
     struct session *h = c->session;
+    /* Each poll is a try of its own. */
     if (c->spec->pool == POOL_RETRIEVE)
         metric_add(h->cfg->metrics.polls, 1);
     struct event *e = request_event(c, "http.request.start");
@@ -217,11 +238,14 @@ static void start_try_event(struct call *c)
     put_call_metadata(e, c->op);
     event_send(e);
     struct attempt a = try_of(c);
+    /* err is still that of the previous try. */
     a.err = NULL;
     if (c->spec->outer)
         attempt_event(h, ATTEMPT_START, &a);
 }
 
+/* One try of layer 2 is over: one request for the metrics, however many attempts of layer 1
+ * it took. */
 static void end_try_event(struct call *c)
 {
     struct session *h = c->session;
@@ -231,6 +255,8 @@ static void end_try_event(struct call *c)
     metric_add(m->requests, 1);
     metric_add(ok ? m->successes : m->failures, 1);
     metric_record(m->duration, ms);
+    /* CALL_LOCAL: the library itself failed (memory, credentials), so there is no status to
+     * tell. */
     bool answered = c->outcome != CALL_LOCAL;
     struct event *e = request_event(c, answered ? "http.request.stop" : "http.request.exception");
     event_number(e, "duration_ms", ms);
@@ -244,6 +270,7 @@ static void end_try_event(struct call *c)
     event_send(e);
 }
 
+/* Not counted in the metrics: the outcome is nobody's. */
 static void cancel_try_event(struct call *c)
 {
     struct event *e = request_event(c, "http.request.exception");
@@ -253,6 +280,7 @@ static void cancel_try_event(struct call *c)
     event_send(e);
 }
 
+/* For the service's telemetry, and the log. */
 static void send_try_failure(struct call *c, bool retryable)
 {
     struct session *h = c->session;
@@ -284,6 +312,7 @@ static void decide_try_event(struct call *c, enum call_event event, int64_t dela
                   &a);
 }
 
+/* The single entry for call.c, which knows nothing of hooks, metrics and telemetry. */
 void call_event(struct call *c, enum call_event event, int64_t delay_ms)
 {
     const struct own_metrics *m = &c->session->cfg->metrics;
@@ -308,6 +337,7 @@ void call_event(struct call *c, enum call_event event, int64_t delay_ms)
         send_try_failure(c, delay_ms >= 0);
         break;
     case CALL_EVENT_RETRY:
+    /* Only calls with layer 2 have attempts to tell about. */
     case CALL_EVENT_FINAL:
         if (c->spec->outer)
             decide_try_event(c, event, delay_ms);
@@ -323,6 +353,7 @@ void call_event(struct call *c, enum call_event event, int64_t delay_ms)
 
 /* ---- polls ------------------------------------------------------------------------------------ */
 
+/* The iteration was counted up when the poll was sent, hence the -1. */
 static void send_poll_hook(struct poll *p, const char *event, const tinker_error *err)
 {
     struct event *e = event_new(p->session->hooks, event);
@@ -336,6 +367,7 @@ static void send_poll_hook(struct poll *p, const char *event, const tinker_error
     event_send(e);
 }
 
+/* The pair of poll_begin() and poll_end() writes what all events of a poll have in common. */
 static void poll_begin(struct data *d, const struct poll *p)
 {
     begin_data(d);
@@ -365,13 +397,16 @@ static void put_headers(struct data *d, const struct poll *p)
 {
     const struct http_response *resp = &p->call.http.resp;
     foreign_text(d, "response_headers", resp->head.data ? resp->head.data : "");
+    /* Request headers carry the API key, so they are never reported. */
     put_text(d, "request_headers", "[REDACTED]");
     if (resp->body.len > 0)
         foreign_text(d, "response_body", resp->body.data);
 }
 
+/* One poll failed and the state machine in poll.c has decided how to go on: kind. */
 static void send_poll_status(struct poll *p, enum poll_event kind)
 {
+    /* By enum poll_event; a failure to connect (the last) counts as retry_with_backoff. */
     static const char *const kinds[] = { "retry",           "retry_with_backoff",
                                          "retry_if_budget", "retryable_exception",
                                          "fatal",           "retry_with_backoff" };
@@ -380,6 +415,8 @@ static void send_poll_status(struct poll *p, enum poll_event kind)
         p, kind == POLL_EVENT_CONNECTION ? "future.connection_error" : "future.api_error", err);
     if (!p->session->telemetry)
         return;
+    /* Only where the decision ends the poll, or may soon, is the whole response worth
+     * sending. */
     bool loud = kind == POLL_EVENT_FATAL || kind == POLL_EVENT_BUDGET;
     struct data d;
     poll_begin(&d, p);
@@ -398,6 +435,8 @@ static void send_poll_status(struct poll *p, enum poll_event kind)
              loud ? TINKER_SEVERITY_ERROR : TINKER_SEVERITY_WARNING);
 }
 
+/* The service reported that the request itself failed.  Category user is no fault of the
+ * service. */
 static void send_poll_failed(struct poll *p, const tinker_error *err, const char *error)
 {
     static const char *const names[] = { "Unknown", "Server", "User" };
@@ -413,6 +452,7 @@ static void send_poll_failed(struct poll *p, const tinker_error *err, const char
     poll_end(&d, p, "application_error", user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
 }
 
+/* n bytes came and could not be read as the result. */
 static void send_poll_decode(struct poll *p, const tinker_error *err, bool proto, size_t n)
 {
     send_poll_hook(p, "future.validation_error", err);
@@ -443,6 +483,7 @@ void poll_event(struct poll *p, enum poll_event event, const struct poll_failure
 
 /* ---- waiting ---------------------------------------------------------------------------------- */
 
+/* Called for changes of the state only, see queue_state_report(). */
 void queue_event(struct session *h, const char *who, enum wire_queue_state state,
                  const char *reason)
 {
@@ -457,6 +498,7 @@ void queue_event(struct session *h, const char *who, enum wire_queue_state state
     event_send(e);
 }
 
+/* The caller's patience is over; the operation itself goes on. */
 static void send_timeout_hook(struct session *h, const struct tinker_future *f, double timeout_s)
 {
     struct event *e = event_new(h->hooks, "future.timeout");
@@ -476,6 +518,7 @@ void future_timeout_event(struct session *h, const struct tinker_future *f, doub
     struct data d;
     begin_data(&d);
     put_text(&d, "request_id", future_request_id(f));
+    /* Before the first poll the type of the request is not known. */
     put_text(&d, "request_type", f->request_type ? f->request_type : "");
     json_put_key(&d.w, "timeout");
     json_put_double(&d.w, timeout_s);
@@ -487,6 +530,7 @@ void future_timeout_event(struct session *h, const struct tinker_future *f, doub
 
 /* ---- custom losses ---------------------------------------------------------------------------- */
 
+/* A failed loss (reason set) has a duration and no values. */
 static void put_loss_outcome(struct event *e, const tinker_loss_event *l)
 {
     event_number(e, "duration_ms", (double)l->duration_ns / 1e6);
@@ -506,6 +550,7 @@ static void put_loss_outcome(struct event *e, const tinker_loss_event *l)
 void loss_event(struct hooks *hooks, const tinker_loss_event *l)
 {
     struct event *e = event_new(hooks, l->name);
+    /* Only the start of a loss has a wall time; the end has the outcome. */
     if (l->system_time_ns)
         event_number(e, "system_time_ms", (double)(l->system_time_ns / 1000000));
     else

@@ -19,14 +19,17 @@
 #include "base/map.h"
 #include "base/number.h"
 
+/* SLOTS lists by hash; NAMES_MAX bounds what names made at run time can take. */
 enum { SLOTS = 1024, NAMES_MAX = 4096, NAME_LEN_MAX = 200, BOUNDS = TINKER_HISTOGRAM_BUCKETS - 1 };
 enum { RETAIN_DEFAULT = 1000, RETAIN_MAX = 1000000 };
 
+/* Upper bounds of the buckets in milliseconds; one more bucket takes all above. */
 static const double bounds[BOUNDS] = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000 };
 
 struct histogram {
     atomic_llong buckets[TINKER_HISTOGRAM_BUCKETS];
     _Atomic double sum, min, max;
+    /* Also the number of values ever recorded, so next % retain walks around as a ring. */
     atomic_size_t next; /* values so far: the next goes to next % retain */
     size_t retain;
     _Atomic double values[]; /* NaN: none yet */
@@ -47,11 +50,13 @@ static atomic_size_t retain = RETAIN_DEFAULT;
 
 /* ---- the registry ----------------------------------------------------------------------- */
 
+/* Not atomic as a whole: a record at the same moment may be lost or half counted. */
 static void clear_histogram(struct histogram *h)
 {
     for (int i = 0; i < TINKER_HISTOGRAM_BUCKETS; i++)
         atomic_store(&h->buckets[i], 0);
     atomic_store(&h->sum, 0);
+    /* So that the first value is both the least and the greatest. */
     atomic_store(&h->min, INFINITY);
     atomic_store(&h->max, -INFINITY);
     for (size_t i = 0; i < h->retain; i++)
@@ -73,6 +78,7 @@ static struct metric *metric_new(enum metric_kind kind, const char *name, size_t
         return NULL;
     m->kind = kind;
     memcpy(m->name, name, n);
+    /* Only histograms have a second block, sized by the retention at the time they are made. */
     if (kind != METRIC_HISTOGRAM)
         return m;
     size_t kept = atomic_load(&retain);
@@ -86,6 +92,8 @@ static struct metric *metric_new(enum metric_kind kind, const char *name, size_t
     return m;
 }
 
+/* From `from` up to, not including, `until`: only the part of the list that was not searched
+ * yet. */
 static struct metric *find_metric(struct metric *from, const struct metric *until,
                                   enum metric_kind kind, const char *name)
 {
@@ -95,6 +103,8 @@ static struct metric *find_metric(struct metric *from, const struct metric *unti
     return NULL;
 }
 
+/* Any thread.  The name is looked up or made; NULL: not a name, too many, or no memory, and
+ * then the functions that record do nothing. */
 struct metric *metric_get(enum metric_kind kind, const char *name)
 {
     size_t n = name ? strnlen(name, NAME_LEN_MAX + 1) : 0;
@@ -105,11 +115,15 @@ struct metric *metric_get(enum metric_kind kind, const char *name)
     struct metric *m = find_metric(head, NULL, kind, name);
     if (m)
         return m;
+    /* Reserve the name before making it; two threads together can only reserve too much for
+     * a moment. */
     if (atomic_fetch_add(&n_names, 1) >= NAMES_MAX || !(m = metric_new(kind, name, n))) {
         atomic_fetch_sub(&n_names, 1);
         return NULL;
     }
     for (;;) {
+        /* Push at the head.  A failed exchange loads the new head, and only what came since
+         * needs to be searched. */
         m->next = head;
         if (atomic_compare_exchange_weak(slot, &head, m))
             return m;
@@ -125,6 +139,7 @@ struct metric *metric_get(enum metric_kind kind, const char *name)
 
 /* ---- recording -------------------------------------------------------------------------- */
 
+/* Relaxed: each counter is a number of its own, and nothing else is published through it. */
 void metric_add(struct metric *m, int64_t delta)
 {
     if (m)
@@ -137,6 +152,7 @@ void metric_set(struct metric *m, double value)
         atomic_store_explicit(&m->value, value, memory_order_relaxed);
 }
 
+/* C11 has no fetch-add for doubles, hence the loop. */
 static void insert_metric(_Atomic double *to, double v)
 {
     double old = atomic_load_explicit(to, memory_order_relaxed);
@@ -158,6 +174,7 @@ static void keep_max(_Atomic double *to, double v)
     }
 }
 
+/* The bounds are inclusive, as Prometheus defines "le". */
 static int bucket_of(double ms)
 {
     int i = 0;
@@ -168,6 +185,7 @@ static int bucket_of(double ms)
 
 void metric_record(struct metric *m, double ms)
 {
+    /* NaN and infinity would spoil the sum for ever. */
     if (!m || !isfinite(ms))
         return;
     struct histogram *h = m->histogram;
@@ -194,6 +212,7 @@ void tinker_histogram_record(const char *name, double ms)
     metric_record(metric_get(METRIC_HISTOGRAM, name), ms);
 }
 
+/* For histograms made from now on; the existing ones keep their size. */
 void tinker_metrics_retain(size_t n)
 {
     atomic_store(&retain, n == 0 ? RETAIN_DEFAULT : n < RETAIN_MAX ? n : RETAIN_MAX);
@@ -204,6 +223,7 @@ void tinker_metrics_flush(void)
     atomic_thread_fence(memory_order_seq_cst); /* a record is in place when its call returns */
 }
 
+/* Names stay, since callers hold pointers to metrics. */
 void tinker_metrics_reset(void)
 {
     for (size_t i = 0; i < SLOTS; i++)
@@ -215,6 +235,8 @@ void tinker_metrics_reset(void)
         }
 }
 
+/* The library's own metrics, looked up once per configuration so that recording costs no
+ * hash. */
 void own_metrics_init(struct own_metrics *o, const char *prefix)
 {
     const struct {
@@ -237,6 +259,7 @@ void own_metrics_init(struct own_metrics *o, const char *prefix)
         { &o->circuit_refused, "circuit_refused_total", METRIC_COUNTER },
     };
     char name[NAME_LEN_MAX + 64];
+    /* A name that cannot be made leaves NULL, which metric_add() takes. */
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         snprintf(name, sizeof(name), "%s_%s", prefix, table[i].name);
         *table[i].to = metric_get(table[i].kind, name);
@@ -259,9 +282,12 @@ static int compare_samples(const void *a, const void *b)
 /* The smallest value that is not below pct percent of v[0..n), which is sorted. */
 static double compute_percentile(const double *v, size_t n, size_t pct)
 {
+    /* Nearest rank: ceil(n * pct / 100), counted from 1. */
     return v[(n * pct + 99) / 100 - 1];
 }
 
+/* A snapshot of one histogram.  Count comes from the buckets, percentiles only from the
+ * values that are retained. */
 static bool read_histogram(const struct metric *m, tinker_histogram *out)
 {
     struct histogram *h = m->histogram;
@@ -274,6 +300,7 @@ static bool read_histogram(const struct metric *m, tinker_histogram *out)
         return false;
     for (size_t i = 0; i < h->retain; i++) {
         v[n] = atomic_load_explicit(&h->values[i], memory_order_relaxed);
+        /* NaN marks a place that was never written; the next one overwrites it. */
         n += !isnan(v[n]);
     }
     if (out->count > 0 && n > 0) {
@@ -282,6 +309,7 @@ static bool read_histogram(const struct metric *m, tinker_histogram *out)
         out->mean = out->sum / (double)out->count;
         out->min = atomic_load(&h->min);
         out->max = atomic_load(&h->max);
+        /* The median of an even number is the mean of the two in the middle. */
         out->p50 = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
         out->p95 = compute_percentile(v, n, 95);
         out->p99 = compute_percentile(v, n, 99);
@@ -295,6 +323,8 @@ static int compare_metrics(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b); /* first member of all three */
 }
 
+/* max is the number of names when the snapshot began; it sizes all three arrays, because the
+ * kinds are not counted apart. */
 static bool fill_snapshot(struct snapshot *s, size_t max)
 {
     tinker_counter *c = arena_array(&s->arena, max, sizeof(*c));
@@ -314,6 +344,7 @@ static bool fill_snapshot(struct snapshot *s, size_t max)
             else if (!read_histogram(m, &h[out->n_histograms++]))
                 return false;
         }
+    /* By name, so that the text is the same from run to run. */
     qsort(c, out->n_counters, sizeof(*c), compare_metrics);
     qsort(g, out->n_gauges, sizeof(*g), compare_metrics);
     qsort(h, out->n_histograms, sizeof(*h), compare_metrics);
@@ -363,7 +394,8 @@ const tinker_histogram *tinker_metrics_histogram(const tinker_metrics *m, const 
 
 /* ---- as text ------------------------------------------------------------------------------ */
 
-/* A name as Prometheus allows it. */
+/* [a-zA-Z_:][a-zA-Z0-9_:]*; everything else becomes an underscore.
+ * A name as Prometheus allows it. */
 static void put_name(struct buf *b, const char *name)
 {
     if (*name >= '0' && *name <= '9')
@@ -382,6 +414,7 @@ static void put_type(struct buf *b, const char *name, const char *type)
     buf_printf(b, " %s\n", type);
 }
 
+/* 17 digits bring back the same double. */
 static void put_number(struct buf *b, double v)
 {
     char text[NUMBER_SIZE];
@@ -389,6 +422,7 @@ static void put_number(struct buf *b, double v)
     buf_printf(b, "%s\n", text);
 }
 
+/* Prometheus buckets are cumulative: each counts everything up to its bound. */
 static void put_histogram(struct buf *b, const tinker_histogram *h)
 {
     int64_t below = 0;
@@ -412,6 +446,7 @@ tinker_status tinker_metrics_text(const tinker_metrics *m, tinker_text *out, tin
 {
     struct buf b;
     buf_init(&b, 64 << 20);
+    /* So that no metrics give an empty text instead of NULL. */
     buf_puts(&b, "");
     for (size_t i = 0; i < m->n_counters; i++) {
         put_type(&b, m->counters[i].name, "counter");

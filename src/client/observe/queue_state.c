@@ -6,8 +6,10 @@
 #include "client/session/session.h"
 #include "client/observe/instrument.h"
 
+/* Seconds between two lines of log for the same struct queue_state: a pause may last hours. */
 enum { LOG_INTERVAL_S = 60, WAITING_MAX = 10000 };
 
+/* The reasons in words are those of the reference SDK.  The service's own reason goes first. */
 const char *queue_state_reason(enum queue_state_kind kind, enum wire_queue_state state,
                                const char *reason)
 {
@@ -21,6 +23,7 @@ const char *queue_state_reason(enum queue_state_kind kind, enum wire_queue_state
     return "unknown";
 }
 
+/* One call of the observer, on its way to the callback thread.  Owns its texts. */
 struct news {
     struct queue_observer *observer;
     tinker_queue_state state;
@@ -57,6 +60,7 @@ static void deliver_state(void *arg)
 {
     struct news *n = arg;
     atomic_fetch_sub(&n->observer->waiting, 1);
+    /* Copy under the lock, call without it: the observer may set itself anew. */
     pthread_mutex_lock(&n->observer->lock);
     tinker_queue_state_fn *call = n->observer->call;
     void *state = n->observer->state;
@@ -66,6 +70,7 @@ static void deliver_state(void *arg)
     news_free(n);
 }
 
+/* Loop thread. */
 static void post_state(struct session *h, const char *id, enum wire_queue_state state,
                        const char *reason, bool changed)
 {
@@ -73,10 +78,12 @@ static void post_state(struct session *h, const char *id, enum wire_queue_state 
     if (!o)
         return;
     pthread_mutex_lock(&o->lock);
+    /* Without transitions_only every poll that reports a state calls the observer. */
     bool wanted = o->call && (changed || !o->transitions_only);
     pthread_mutex_unlock(&o->lock);
     if (!wanted)
         return;
+    /* Reserve a place first; it is taken back below if the message cannot be posted. */
     bool room = atomic_fetch_add(&o->waiting, 1) < WAITING_MAX;
     struct news *n = room ? news_new(o, id, state, reason) : NULL;
     if (n && runtime_post_callback(h->rt, deliver_state, n))
@@ -94,6 +101,7 @@ void queue_state_report(struct queue_state *o, struct session *h, enum queue_sta
     if (changed)
         queue_event(h, id, state, queue_state_reason(kind, state, reason));
     int64_t now = loop_now_ns(h->rt->loop);
+    /* An active queue is the normal case and not worth a line. */
     if (state == WIRE_QUEUE_ACTIVE ||
         (o->logged_ns && now - o->logged_ns < LOG_INTERVAL_S * INT64_C(1000000000)))
         return;

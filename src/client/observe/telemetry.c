@@ -19,8 +19,11 @@
 #include "wire/timestamp.h"
 #include "wire/wire.h"
 
+/* A flush after 10 s or 100 events, whichever is first; above 10000 waiting events new ones
+ * are dropped. */
 enum { BATCH_MAX = 100, QUEUE_MAX = 10000, FLUSH_MS = 10000 };
 
+/* Owns its texts: wire points into text, id and duration of this same block. */
 struct event {
     struct event *next;
     struct wire_telemetry_event wire;
@@ -51,11 +54,14 @@ struct telemetry {
     void *closed_arg;
 };
 
+/* 5 s per phase: telemetry must not keep a program from ending.  No layer 2: this file tries
+ * again by itself. */
 static const struct call_spec spec = { "telemetry", "POST",       POOL_TELEMETRY, 5000,
                                        "5.0",       CALL_DEFAULT, false,          false };
 
 /* ---- classification ------------------------------------------------------------------ */
 
+/* A wrong request of the program is a warning in telemetry, not an error of the library. */
 bool telemetry_is_user_error(const tinker_error *err)
 {
     if (err->status == TINKER_EREQUEST)
@@ -63,6 +69,7 @@ bool telemetry_is_user_error(const tinker_error *err)
     return retry_status_is(err->http_status, RETRY_USER_EVENT);
 }
 
+/* Names of the exceptions of the reference SDK, which dashboards of the service group by. */
 static const char *http_error_type(int status)
 {
     static const struct {
@@ -104,6 +111,7 @@ static const char *severity_name(tinker_severity s)
     return (unsigned)s < 5 ? names[s] : "INFO";
 }
 
+/* a and b go into one block, each with its NUL. */
 static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
                                 tinker_severity severity, const char *a, const char *b, size_t nb)
 {
@@ -124,13 +132,15 @@ static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
 
 static void flush_task(struct loop_task *task);
 
-/* Append one or two events as a whole; false: dropped. */
+/* Append one or two events as a whole; false: dropped.
+ * a before b.  Takes both: on failure they are freed.  Any thread. */
 static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b, bool flush)
 {
     size_t n = 1 + (b != NULL);
     pthread_mutex_lock(&t->lock);
     bool fits = !t->stopped && t->n_queued + n <= QUEUE_MAX;
     if (fits) {
+        /* Under the lock, so the numbers rise in the order of the queue without gaps. */
         a->wire.event_session_index = t->next_index++;
         if (b)
             b->wire.event_session_index = t->next_index++;
@@ -139,6 +149,8 @@ static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b,
         t->last = b ? &b->next : &a->next;
         t->n_queued += n;
     }
+    /* Post at most once until the task has run: the task structure can be in the loop's
+     * stack only once. */
     bool post = fits && (flush || t->n_queued >= BATCH_MAX) && !t->posted;
     if (post) {
         t->posted = true;
@@ -147,6 +159,7 @@ static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b,
     pthread_mutex_unlock(&t->lock);
     if (fits)
         return true;
+    /* Outside the lock: a log callback may take its time. */
     log_line(&t->session->log, LOG_WARNING, "telemetry queue is full, event dropped");
     metric_add(t->session->cfg->metrics.telemetry_dropped, (int64_t)n);
     free(a);
@@ -154,6 +167,8 @@ static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b,
     return false;
 }
 
+/* Data that the program gives is sent as it is, so it must be one JSON object and nothing
+ * behind it. */
 static bool is_object(const char *json, size_t n)
 {
     struct arena scratch;
@@ -165,6 +180,7 @@ static bool is_object(const char *json, size_t n)
     return ok;
 }
 
+/* Any thread.  false: dropped, not an object, or no telemetry. */
 bool telemetry_generic(struct telemetry *t, const char *name, tinker_severity severity,
                        const char *json, size_t n)
 {
@@ -179,6 +195,7 @@ bool telemetry_generic(struct telemetry *t, const char *name, tinker_severity se
     return enqueue_event(t, e, NULL, false);
 }
 
+/* The duration is of this session, from telemetry_new() on. */
 static struct event *make_session_end(struct telemetry *t)
 {
     struct event *e = make_event(t, WIRE_EVENT_SESSION_END, TINKER_SEVERITY_INFO, "", "", 0);
@@ -189,6 +206,7 @@ static struct event *make_session_end(struct telemetry *t)
     return e;
 }
 
+/* The event "user_error", with what the service answered, cut and redacted. */
 static struct event *is_user_failure(struct telemetry *t, const tinker_error *err, const char *body)
 {
     struct buf b;
@@ -225,6 +243,7 @@ static struct event *is_user_failure(struct telemetry *t, const tinker_error *er
     return e;
 }
 
+/* Everything that is not the user's fault. */
 static struct event *make_unhandled_event(struct telemetry *t, const tinker_error *err)
 {
     const char *type = telemetry_error_type(err);
@@ -237,6 +256,8 @@ static struct event *make_unhandled_event(struct telemetry *t, const tinker_erro
     return e;
 }
 
+/* fatal: the program is about to end, so the end of the session is queued together with the
+ * error. */
 bool telemetry_error(struct telemetry *t, const tinker_error *err, const char *body, bool fatal)
 {
     if (!t)
@@ -245,6 +266,7 @@ bool telemetry_error(struct telemetry *t, const tinker_error *err, const char *b
         telemetry_is_user_error(err) ? is_user_failure(t, err, body) : make_unhandled_event(t, err);
     if (!e)
         return false;
+    /* Flush at once: there may be no later. */
     struct event *end = fatal && t->with_session ? make_session_end(t) : NULL;
     if (fatal)
         log_line(&t->session->log, LOG_INFO, "Exception logged for session ID: %s", t->session_id);
@@ -277,10 +299,13 @@ static void drop_events(struct telemetry *t, size_t n)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Loop thread.  Either everything was sent or the time for closing is over; what is left is
+ * dropped by telemetry_free(). */
 static void finish_close(struct telemetry *t)
 {
     struct loop *l = t->session->rt->loop;
     void (*closed)(void *arg) = t->closed;
+    /* Cancel first: no completion may come after closed(). */
     call_cancel(&t->call);
     loop_disarm(l, &t->timer);
     loop_disarm(l, &t->bound);
@@ -289,9 +314,11 @@ static void finish_close(struct telemetry *t)
     pthread_cond_broadcast(&t->idle);
     pthread_mutex_unlock(&t->lock);
     t->closed = NULL;
+    /* Last, because the owner may free t here. */
     closed(t->closed_arg);
 }
 
+/* A 2xx alone does not count: a captive portal answers 200 with a page of its own. */
 static bool is_accepted(struct call *c)
 {
     struct wire_telemetry_response res;
@@ -306,11 +333,14 @@ static bool is_accepted(struct call *c)
     return ok;
 }
 
+/* The batch leaves the queue only here, delivered or given up, so no event is lost between
+ * two attempts. */
 static void on_batch_sent(struct call *c)
 {
     struct telemetry *t = container_of(c, struct telemetry, call);
     int64_t max = t->session->cfg->telemetry_max_retries;
     bool ok = is_accepted(c);
+    /* max < 0: try for ever. */
     if (ok || (max >= 0 && ++t->failures > max)) {
         if (!ok) {
             log_line(&t->session->log, LOG_WARNING, "telemetry: %zu events given up: %s",
@@ -320,6 +350,7 @@ static void on_batch_sent(struct call *c)
         t->failures = 0;
         drop_events(t, t->n_sending);
         t->n_sending = 0;
+        /* The next batch at once: the queue may have filled meanwhile. */
         send_batch(t);
         return;
     }
@@ -328,6 +359,8 @@ static void on_batch_sent(struct call *c)
     loop_arm(t->session->rt->loop, &t->timer, RETRY_TELEMETRY_MS);
 }
 
+/* Copies the heads under the lock and encodes without it; events themselves stay, since only
+ * this thread removes them. */
 static bool encode_batch(struct telemetry *t)
 {
     struct wire_telemetry_event events[BATCH_MAX];
@@ -345,6 +378,7 @@ static bool encode_batch(struct telemetry *t)
                                                t->process_uuid };
     tinker_error err;
     buf_reset(&t->body);
+    /* Nothing to send is success, too. */
     if (n == 0 || wire_encode_json(&wire_telemetry_send_request, &req, &t->body, &err) == TINKER_OK)
         return true;
     log_line(&t->session->log, LOG_WARNING, "telemetry: %zu events cannot be sent: %s", n,
@@ -356,6 +390,7 @@ static bool encode_batch(struct telemetry *t)
 /* Send the head of the queue, or rest until the next flush. */
 static void send_batch(struct telemetry *t)
 {
+    /* One exchange at a time keeps the order of the events. */
     if (t->call.active)
         return;
     while (!encode_batch(t)) /* a batch that cannot be written is given up, the next may do */
@@ -373,6 +408,7 @@ static void send_batch(struct telemetry *t)
     c->spec = &spec;
     c->path = "api/v1/telemetry";
     c->empty_ok = true;
+    /* t->body must stay unchanged until on_batch_sent(). */
     c->body = t->body.data;
     c->body_len = t->body.len;
     c->done = on_batch_sent;
@@ -402,6 +438,7 @@ void telemetry_flush(struct telemetry *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* The caller's thread.  true: everything was delivered or given up in time. */
 bool telemetry_wait(struct telemetry *t, int64_t timeout_ms)
 {
     if (!t)
@@ -423,6 +460,7 @@ static void on_close_bound(struct timer *timer)
     finish_close(container_of(timer, struct telemetry, bound));
 }
 
+/* NULL when telemetry is turned off; every function here takes NULL. */
 struct telemetry *telemetry_new(struct session *h)
 {
     if (!h->cfg->telemetry)
@@ -437,6 +475,7 @@ struct telemetry *telemetry_new(struct session *h)
     if (h->session_id)
         snprintf(t->session_id, sizeof(t->session_id), "%s", h->session_id);
     else {
+        /* Without a session the events still need an id that groups them. */
         char uuid[37];
         rand_uuid(uuid);
         snprintf(t->session_id, sizeof(t->session_id), "sessionless-%s", uuid);
@@ -459,6 +498,7 @@ struct telemetry *telemetry_new(struct session *h)
     return t;
 }
 
+/* Loop thread.  closed() is called exactly once, at the latest after bound_ms. */
 void telemetry_close(struct telemetry *t, int64_t bound_ms, void (*closed)(void *arg), void *arg)
 {
     if (!t) {
@@ -470,6 +510,7 @@ void telemetry_close(struct telemetry *t, int64_t bound_ms, void (*closed)(void 
     struct event *e = t->with_session ? make_session_end(t) : NULL;
     if (e)
         enqueue_event(t, e, NULL, false);
+    /* Armed before sending, so that a server that does not answer cannot hold the end up. */
     loop_arm(t->session->rt->loop, &t->bound, bound_ms);
     if (!t->call.active)
         send_batch(t);

@@ -10,10 +10,13 @@
 #include "base/rand.h"
 
 enum { TRACE_DIGITS = 32, PARENT_DIGITS = 16, KEY_MAX = 256, VALUE_MAX = 256 };
+/* version "-" trace id "-" parent id "-" flags, as in 00-<32>-<16>-01: where the parts
+ * begin. */
 enum { AT_TRACE = 3, AT_PARENT = 36, AT_FLAGS = 53, LENGTH = 55 };
 
 /* ---- traceparent ------------------------------------------------------------------------------ */
 
+/* Lower case only: the specification calls upper case malformed. */
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -50,10 +53,13 @@ tinker_status tinker_trace_parse(const char *s, tinker_trace *out, tinker_error 
     size_t n = s ? strlen(s) : 0;
     if (n < LENGTH)
         return refuse_traceparent(err, "it is too short");
+    /* ff is reserved as invalid; any other version is accepted. */
     if (!is_hex(s, 2) || hex_byte(s) == 0xff)
         return refuse_traceparent(err, "its version is not 00 to fe");
     if (s[2] != '-' || s[AT_PARENT - 1] != '-' || s[AT_FLAGS - 1] != '-')
         return refuse_traceparent(err, "its parts are not where they belong");
+    /* Version 00 has exactly this length.  A later version may append parts, after a dash,
+     * which are ignored. */
     if (hex_byte(s) == 0 ? n > LENGTH : n > LENGTH && s[LENGTH] != '-')
         return refuse_traceparent(err, "something follows its flags");
     if (!is_id(s + AT_TRACE, TRACE_DIGITS))
@@ -63,12 +69,14 @@ tinker_status tinker_trace_parse(const char *s, tinker_trace *out, tinker_error 
                                   "its parent id is not 16 digits of lower-case hex, or all 0");
     if (!is_hex(s + AT_FLAGS, 2))
         return refuse_traceparent(err, "its flags are not two digits of lower-case hex");
+    /* Flags that are not known yet are kept here and cleared in tinker_trace_format(). */
     *out = (tinker_trace){ .flags = (unsigned)hex_byte(s + AT_FLAGS) };
     memcpy(out->trace_id, s + AT_TRACE, TRACE_DIGITS);
     memcpy(out->parent_id, s + AT_PARENT, PARENT_DIGITS);
     return TINKER_OK;
 }
 
+/* Always writes version 00, the one whose rules this code knows. */
 tinker_status tinker_trace_format(const tinker_trace *t, char out[TINKER_TRACEPARENT_SIZE],
                                   tinker_error *err)
 {
@@ -83,7 +91,8 @@ tinker_status tinker_trace_format(const tinker_trace *t, char out[TINKER_TRACEPA
     return TINKER_OK;
 }
 
-/* 2 * n random digits that are not all 0, with NUL. */
+/* An id of zeros means "none" to others, so draw again in the (unlikely) case.
+ * 2 * n random digits that are not all 0, with NUL. */
 static bool random_id(char *out, size_t n)
 {
     unsigned char raw[16], any = 0;
@@ -98,6 +107,8 @@ static bool random_id(char *out, size_t n)
     return true;
 }
 
+/* A child keeps the trace id and flags, and gets an own parent id; without a parent it
+ * begins a trace. */
 tinker_status tinker_trace_child(const tinker_trace *parent, tinker_trace *out, tinker_error *err)
 {
     tinker_trace t = { .flags = TINKER_TRACE_SAMPLED | TINKER_TRACE_RANDOM };
@@ -122,6 +133,8 @@ static bool is_lower(char c)
     return c >= 'a' && c <= 'z';
 }
 
+/* Key characters of the specification: a-z 0-9 _ - * /, beginning with a letter, or, for a
+ * tenant, with a digit. */
 static bool is_key_part(const char *s, size_t n, size_t max, bool digit_first)
 {
     if (n == 0 || n > max || !(is_lower(s[0]) || (digit_first && s[0] >= '0' && s[0] <= '9')))
@@ -139,6 +152,7 @@ static bool is_key(const char *s, size_t n)
     if (!at)
         return is_key_part(s, n, KEY_MAX, false);
     size_t tenant = (size_t)(at - s);
+    /* Limits of the specification: 241 characters for the tenant, 14 for the system. */
     return is_key_part(s, tenant, 241, true) && is_key_part(at + 1, n - tenant - 1, 14, false);
 }
 
@@ -162,12 +176,14 @@ static bool is_blank(char c)
 static int next_member(const char **at, struct member *m)
 {
     const char *p = *at;
+    /* Empty members are allowed by the specification and skipped. */
     while (is_blank(*p) || *p == ',')
         p++;
     size_t n = strcspn(p, ",");
     *at = p + n;
     if (n == 0)
         return 0;
+    /* Blanks around a member do not belong to it. */
     while (n > 0 && is_blank(p[n - 1]))
         n--;
     const char *equals = memchr(p, '=', n);
@@ -175,6 +191,7 @@ static int next_member(const char **at, struct member *m)
         return -1;
     size_t key = (size_t)(equals - p);
     *m = (struct member){ p, equals + 1, key, n - key - 1 };
+    /* Blanks around the equals sign are not allowed, which is_key() and is_value() see. */
     return is_key(m->key, m->n_key) && is_value(m->value, m->n_value) ? 1 : -1;
 }
 
@@ -190,11 +207,13 @@ static int read_members(const char *text, struct member v[TINKER_TRACESTATE_MEMB
     int n = 0, got;
     struct member m;
     while ((got = next_member(&text, &m)) > 0) {
+        /* 32 members at most; a longer list is malformed as a whole. */
         if (n == TINKER_TRACESTATE_MEMBERS) {
             err_set(err, TINKER_EINVAL, "a tracestate has more than %d members",
                     TINKER_TRACESTATE_MEMBERS);
             return -1;
         }
+        /* Keys are unique.  With at most 32 of them comparing all pairs is cheap. */
         for (int i = 0; i < n; i++)
             if (same_key(&v[i], m.key, m.n_key)) {
                 err_set(err, TINKER_EINVAL, "a tracestate has the key %.*s twice", (int)m.n_key,
@@ -214,6 +233,7 @@ int tinker_tracestate_count(const char *tracestate, tinker_error *err)
     return read_members(tracestate ? tracestate : "", v, err);
 }
 
+/* Like snprintf(): the length of the value, of which out may hold only a part. */
 int tinker_tracestate_get(const char *tracestate, const char *key, char *out, size_t n)
 {
     struct member v[TINKER_TRACESTATE_MEMBERS];
@@ -237,6 +257,8 @@ static bool append_member(char *out, size_t n, size_t *len, const struct member 
     return true;
 }
 
+/* The member that was changed last stands first; when the list gets too long, members at its
+ * end are dropped, as the specification asks. */
 tinker_status tinker_tracestate_put(const char *tracestate, const char *key, const char *value,
                                     char *out, size_t n, tinker_error *err)
 {

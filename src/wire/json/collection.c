@@ -18,6 +18,7 @@ struct growing {
 static void *growing_add(struct wire_reader *r, struct growing *g)
 {
     if (g->n == g->cap) {
+        /* Doubling; old copies stay in the arena, in sum no more than the last one. */
         size_t cap = g->cap ? g->cap * 2 : 4;
         /* The count comes from a peer. */
         if (cap > SIZE_MAX / g->size) {
@@ -57,6 +58,7 @@ static bool read_items(struct wire_reader *r, const struct wire_type *type, stru
     return r->status == TINKER_OK;
 }
 
+/* Every item is zeroed before it is read, so absent members are "not given". */
 bool wire_read_list(struct wire_reader *r, const struct wire_type *type, const void **out,
                     size_t *n)
 {
@@ -90,11 +92,14 @@ void wire_named_clear(struct wire_named *named)
     map_clear(&named->index);
 }
 
+/* The name is the first member of every struct that is kept by name. */
 static const char *name_at(const struct wire_named *named, size_t i)
 {
     return *(const char *const *)(named->v + i * named->size);
 }
 
+/* The slot for this key, new or cleared; NULL: failure.  Slots move when the array grows, so
+ * none may be kept. */
 void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const char *key, size_t n)
 {
     size_t at = 0;
@@ -116,6 +121,7 @@ void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const cha
         wire_read_fail(r, "a key holds a NUL character");
         return NULL;
     }
+    /* The same growth as for lists, by way of a local view. */
     struct growing g = { .v = named->v, .n = named->n, .cap = named->cap, .size = named->size };
     const char *name = arena_strndup(r->arena, key, n);
     void *slot = growing_add(r, &g);

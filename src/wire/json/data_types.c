@@ -43,6 +43,7 @@ static bool check_chunk(struct wire_reader *r, const void *value)
            wire_read_fail(r, "tokens: expected an array, got a number");
 }
 
+/* Text chunks only: the number of an old image chunk is never written. */
 static bool write_tokens(struct wire_writer *w, const char *key, const void *value)
 {
     const tinker_chunk *c = value;
@@ -106,6 +107,7 @@ const struct wire_type wire_model_input = { .name = "ModelInput", WIRE_TABLE(T, 
 
 /* ---- tensors --------------------------------------------------------------------- */
 
+/* The list is the arena's; a number beyond 32 bits is an error. */
 bool wire_read_int32s(struct wire_reader *r, const int32_t **out, size_t *n)
 {
     int32_t *v = NULL;
@@ -231,6 +233,7 @@ static void write_int64s(struct wire_writer *w, const char *key, const int64_t *
     json_put_array_int64(&w->json, v, n);
 }
 
+/* The upper half of a float32. */
 static float widen_bf16(uint16_t bits)
 {
     uint32_t wide = (uint32_t)bits << 16;
@@ -336,6 +339,7 @@ const struct wire_type wire_tensor_data = {
               ",\"sparse_col_indices\":" INTEGERS "},\"required\":[\"data\",\"dtype\"]}"
 };
 
+/* A tensor in the arena; null leaves *out as it is. */
 bool wire_read_new_tensor(struct wire_reader *r, const tinker_tensor **out)
 {
     if (json_peek(&r->json) == JSON_NULL)

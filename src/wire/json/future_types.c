@@ -14,7 +14,10 @@ const struct wire_type wire_future_retrieve_request = { .name = "FutureRetrieveR
                                                         WIRE_TABLE(T, future_retrieve) };
 #undef T
 
+/* The literal that tells this answer from a result. */
 static const char *const word_try_again[] = { "try_again", NULL };
+/* In the order of enum wire_queue_state, without its first; a newer word reads as absent
+ * (WIRE_OPEN). */
 static const char *const queue_states[] = { "active", "paused_capacity", "paused_rate_limit",
                                             NULL };
 
@@ -30,6 +33,7 @@ const struct wire_type wire_try_again_response = { .name = "TryAgainResponse",
                                                    WIRE_TABLE(T, try_again) };
 #undef T
 
+/* Words of newer servers read as absent. */
 static const char *const categories[] = { "unknown", "server", "user", NULL };
 
 /* Its response when the request was accepted and then failed, with status 200. */
@@ -59,6 +63,7 @@ const struct wire_type wire_complete_metadata_response = { .name = "CompleteMeta
 static const char *const event_kinds[] = { "SESSION_START", "SESSION_END", "UNHANDLED_EXCEPTION",
                                            "GENERIC_EVENT", NULL };
 static const char *const severities[] = { "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", NULL };
+/* Bits for .variants: which fields belong to which kind of event. */
 enum {
     IN_END = 1 << WIRE_EVENT_SESSION_END,
     IN_EXCEPTION = 1 << WIRE_EVENT_UNHANDLED_EXCEPTION,
@@ -109,6 +114,7 @@ const struct wire_type wire_telemetry_send_request = { .name = "TelemetrySendReq
 
 static const char *const word_accepted[] = { "accepted", NULL };
 
+/* The response to it: 2xx with another body does not count as accepted. */
 #define T struct wire_telemetry_response
 static const struct wire_field telemetry_response[] = {
     { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_accepted },

@@ -20,6 +20,7 @@ uint64_t wire_hash_bytes(uint64_t h, const void *p, size_t n)
     return hash_bytes(p ? p : "", p ? n : 0, h);
 }
 
+/* NULL differs from the empty text: no text has this length. */
 uint64_t wire_hash_text(uint64_t h, const char *s)
 {
     return s ? wire_hash_bytes(h, s, strlen(s)) : wire_hash_bytes(h, NULL, SIZE_MAX);
@@ -38,6 +39,7 @@ static uint64_t hash_double(uint64_t h, double v)
 /* Entries of objects are hashed alone, each from this seed, and then summed. */
 enum { ENTRY_SEED = 7 };
 
+/* A sum does not depend on the order, and members of an object have none. */
 static uint64_t hash_named_strings(uint64_t h, const struct wire_named_strings *v)
 {
     uint64_t sum = 0;
@@ -54,6 +56,7 @@ static uint64_t hash_numbers(uint64_t h, const tinker_named_number *v, size_t n)
     return hash_int(hash_int(h, (int64_t)n), (int64_t)sum);
 }
 
+/* Lists have an order, maps have not. */
 static uint64_t hash_items(uint64_t h, const struct wire_field *f, const char *v, size_t n)
 {
     uint64_t sum = 0;

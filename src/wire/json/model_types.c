@@ -4,6 +4,7 @@
 #define REQ WIRE_REQUIRED
 #define NUL WIRE_NULLABLE
 
+/* The "type" of each request and response: a constant of the reference's schema. */
 static const char *const word_create_model[] = { "create_model", NULL };
 static const char *const word_get_info[] = { "get_info", NULL };
 static const char *const word_unload_model[] = { "unload_model", NULL };
@@ -15,6 +16,7 @@ static const char *const word_save_sampler[] = { "save_weights_for_sampler", NUL
 
 /* ---- models ---------------------------------------------------------------------- */
 
+/* Inside CreateModelRequest: absent switches are on, as TINKER_LORA_INIT says. */
 #define T tinker_lora
 static const T lora_defaults = TINKER_LORA_INIT;
 static const struct wire_field lora_config[] = {
@@ -29,6 +31,8 @@ const struct wire_type wire_lora_config = { .name = "LoraConfig",
                                             .defaults = &lora_defaults };
 #undef T
 
+/* Only the name is read; further settings belong to optimizers that this version does not
+ * know. */
 #define T struct wire_optimizer_config
 static const struct wire_field optimizer_config[] = {
     { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
@@ -38,6 +42,7 @@ static const struct wire_type wire_optimizer_config = { .name = "OptimizerConfig
                                                         .ignores_unknown = true };
 #undef T
 
+/* POST /api/v1/create_model.  The number orders the models of a session. */
 #define T struct wire_create_model_request
 static const struct wire_field create_model_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
@@ -52,6 +57,7 @@ const struct wire_type wire_create_model_request = { .name = "CreateModelRequest
                                                      WIRE_TABLE(T, create_model_request) };
 #undef T
 
+/* The result of that request, fetched with a poll. */
 #define T struct wire_create_model_response
 static const struct wire_field create_model_response[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -61,6 +67,7 @@ const struct wire_type wire_create_model_response = { .name = "CreateModelRespon
                                                       WIRE_TABLE(T, create_model_response) };
 #undef T
 
+/* POST /api/v1/get_info */
 #define T struct wire_get_info_request
 static const struct wire_field get_info_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -70,6 +77,7 @@ const struct wire_type wire_get_info_request = { .name = "GetInfoRequest",
                                                  WIRE_TABLE(T, get_info_request) };
 #undef T
 
+/* Inside GetInfoResponse; all of it may be missing. */
 #define T struct wire_model_data
 static const struct wire_field model_data[] = {
     { WIRE_FIELD(T, arch, WIRE_STRING, NUL) },
@@ -80,6 +88,7 @@ static const struct wire_field model_data[] = {
 static const struct wire_type wire_model_data = { .name = "ModelData", WIRE_TABLE(T, model_data) };
 #undef T
 
+/* The response to it; type may be null or absent. */
 #define T struct wire_get_info_response
 static const struct wire_field get_info_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_get_info },
@@ -93,6 +102,7 @@ const struct wire_type wire_get_info_response = { .name = "GetInfoResponse",
                                                   WIRE_TABLE(T, get_info_response) };
 #undef T
 
+/* POST /api/v1/unload_model: frees the weights on the service. */
 #define T struct wire_unload_model_request
 static const struct wire_field unload_model_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -102,6 +112,7 @@ const struct wire_type wire_unload_model_request = { .name = "UnloadModelRequest
                                                      WIRE_TABLE(T, unload_model_request) };
 #undef T
 
+/* The result of that request. */
 #define T struct wire_unload_model_response
 static const struct wire_field unload_model_response[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -113,6 +124,7 @@ const struct wire_type wire_unload_model_response = { .name = "UnloadModelRespon
 
 /* ---- optimizer ------------------------------------------------------------------- */
 
+/* Inside OptimStepRequest; what is absent has the default of TINKER_ADAM_INIT. */
 #define T tinker_adam
 static const T adam_defaults = TINKER_ADAM_INIT;
 static const struct wire_field adam_params[] = {
@@ -128,6 +140,7 @@ const struct wire_type wire_adam_params = { .name = "AdamParams",
                                             .defaults = &adam_defaults };
 #undef T
 
+/* POST /api/v1/optim_step: seq_id orders it among the passes of the model. */
 #define T struct wire_optim_step_request
 static const T optim_step_defaults = { .adam_params = TINKER_ADAM_INIT };
 static const struct wire_field optim_step_request[] = {
@@ -141,6 +154,7 @@ const struct wire_type wire_optim_step_request = { .name = "OptimStepRequest",
                                                    .defaults = &optim_step_defaults };
 #undef T
 
+/* The result: metrics by name, or none. */
 #define T struct wire_optim_step_response
 static const struct wire_field optim_step_response[] = {
     { WIRE_FIELD(T, metrics, WIRE_NUMBERS, NUL) },
@@ -151,6 +165,8 @@ const struct wire_type wire_optim_step_response = { .name = "OptimStepResponse",
 
 /* ---- weights --------------------------------------------------------------------- */
 
+/* POST /api/v1/load_weights: into a model (model_id), or into a new one (session_id and what
+ * follows). */
 #define T struct wire_load_weights_request
 static const struct wire_field load_weights_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
@@ -169,6 +185,7 @@ const struct wire_type wire_load_weights_request = { .name = "LoadWeightsRequest
                                                      WIRE_TABLE(T, load_weights_request) };
 #undef T
 
+/* The result of that request; nothing in it is required. */
 #define T struct wire_load_weights_response
 static const struct wire_field load_weights_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
@@ -179,6 +196,8 @@ const struct wire_type wire_load_weights_response = { .name = "LoadWeightsRespon
                                                       WIRE_TABLE(T, load_weights_response) };
 #undef T
 
+/* POST /api/v1/save_weights: path and ttl_seconds (seconds until the checkpoint is deleted)
+ * are optional. */
 #define T struct wire_save_weights_request
 static const struct wire_field save_weights_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -193,6 +212,7 @@ const struct wire_type wire_save_weights_request = { .name = "SaveWeightsRequest
                                                      WIRE_TABLE(T, save_weights_request) };
 #undef T
 
+/* The result of that request: where the weights are. */
 #define T struct wire_save_weights_response
 static const struct wire_field save_weights_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
@@ -202,6 +222,8 @@ const struct wire_type wire_save_weights_response = { .name = "SaveWeightsRespon
                                                       WIRE_TABLE(T, save_weights_response) };
 #undef T
 
+/* Weights for sampling: with a path they are kept under that name, without one a sampling
+ * session gets them. */
 #define T struct wire_save_weights_for_sampler_request
 static const struct wire_field save_sampler_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -218,6 +240,7 @@ const struct wire_type wire_save_weights_for_sampler_request = {
 };
 #undef T
 
+/* The result of that request: a path or a session, whichever was asked for. */
 #define T struct wire_save_weights_for_sampler_response
 static const struct wire_field save_sampler_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
@@ -229,6 +252,8 @@ const struct wire_type wire_save_weights_for_sampler_response = {
 };
 #undef T
 
+/* Weights for use outside of the service; recipients are age keys that the files are
+ * encrypted for. */
 #define T struct wire_save_weights_external_request
 static const struct wire_field save_external_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
@@ -243,6 +268,7 @@ const struct wire_type wire_save_weights_external_request = {
 };
 #undef T
 
+/* The result of that request. */
 #define T struct wire_save_weights_external_response
 static const struct wire_field save_external_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
@@ -254,6 +280,7 @@ const struct wire_type wire_save_weights_external_response = {
 };
 #undef T
 
+/* A copy of a checkpoint; source_path is all that it must have. */
 #define T struct wire_copy_weights_request
 static const struct wire_field copy_weights_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
@@ -267,6 +294,7 @@ const struct wire_type wire_copy_weights_request = { .name = "CopyWeightsRequest
                                                      WIRE_TABLE(T, copy_weights_request) };
 #undef T
 
+/* The response to it: where the copy is. */
 #define T struct wire_copy_weights_response
 static const struct wire_field copy_weights_response[] = {
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
@@ -275,6 +303,7 @@ const struct wire_type wire_copy_weights_response = { .name = "CopyWeightsRespon
                                                       WIRE_TABLE(T, copy_weights_response) };
 #undef T
 
+/* What must be known about a checkpoint before a model is made from it. */
 #define T struct wire_weights_info_request
 static const struct wire_field weights_info_request[] = {
     { WIRE_FIELD(T, tinker_path, WIRE_STRING, REQ) },
@@ -283,6 +312,7 @@ const struct wire_type wire_weights_info_request = { .name = "WeightsInfoRequest
                                                      WIRE_TABLE(T, weights_info_request) };
 #undef T
 
+/* The response to it; lora_rank and the switches may be absent. */
 #define T struct wire_weights_info_response
 static const struct wire_field weights_info_response[] = {
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },

@@ -26,6 +26,7 @@ static bool fail_at_place(struct wire_reader *r, tinker_status status, const cha
     return false;
 }
 
+/* Always false, so that callers can return it. */
 bool wire_read_fail(struct wire_reader *r, const char *fmt, ...)
 {
     char text[256];
@@ -47,6 +48,7 @@ static tinker_status json_status(const struct json_reader *in)
     return strstr(json_error(in), "no memory for") ? TINKER_ENOMEM : TINKER_EINVAL;
 }
 
+/* Moves a failure of the JSON text itself to its place; true: none so far. */
 bool wire_read_ok(struct wire_reader *r)
 {
     if (r->status == TINKER_OK && r->json.failed)
@@ -54,6 +56,7 @@ bool wire_read_ok(struct wire_reader *r)
     return r->status == TINKER_OK;
 }
 
+/* For a text that is read with a reader of its own, such as the data of a tensor. */
 bool wire_read_failed(struct wire_reader *r, const char *what, const struct json_reader *in)
 {
     struct wire_place place = { .up = r->place, .name = what };
@@ -117,6 +120,7 @@ static bool read_enum_field(struct wire_reader *r, const struct wire_field *f, c
     return true;
 }
 
+/* at points into the struct by the offset in the table; the kind says which C type is there. */
 static bool read_field(struct wire_reader *r, const struct wire_field *f, char *value)
 {
     void *at = value + f->offset;
@@ -218,6 +222,7 @@ static bool in_variant(const struct wire_field *f, int variant)
     return f->variants == 0 || (variant >= 0 && (f->variants >> variant & 1));
 }
 
+/* The name of what is missing belongs into the place. */
 static bool fail_missing(struct wire_reader *r, const struct wire_field *f)
 {
     struct wire_place place = { .up = r->place, .name = f->name };
@@ -296,6 +301,7 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
         return false;
     json_begin_object(&r->json);
     while (json_next_key(&r->json, &key)) {
+        /* Tables are short, so a linear search beats a hash. */
         size_t i = 0;
         while (i < type->n_fields && !json_str_is(key, type->fields[i].name))
             i++;
@@ -319,6 +325,7 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
            (!type->check || type->check(r, value));
 }
 
+/* Also for nested values: type->read takes over where a table cannot say it. */
 bool wire_read_value(struct wire_reader *r, const struct wire_type *type, void *value)
 {
     assert(type->n_fields <= 64);
@@ -340,6 +347,7 @@ bool wire_read_named(struct wire_reader *r, const char *name, const struct wire_
 
 /* ---- public ---------------------------------------------------------------------- */
 
+/* Everything in value that is not scalar lives in the arena. */
 tinker_status wire_decode_json(const struct wire_type *type, const char *json, size_t n,
                                enum wire_mode mode, struct arena *arena, void *value,
                                tinker_error *err)
@@ -353,6 +361,7 @@ tinker_status wire_decode_json(const struct wire_type *type, const char *json, s
     return r.status;
 }
 
+/* The same mistake is EINVAL in a user's text and EPROTOCOL in a peer's. */
 tinker_status wire_as_answer(tinker_status status, tinker_error *err)
 {
     if (status != TINKER_EINVAL)

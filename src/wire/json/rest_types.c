@@ -18,6 +18,7 @@ _Static_assert(sizeof(tinker_checkpoint_kind) == sizeof(int) &&
                    sizeof(tinker_billing_kind) == sizeof(int),
                "enumerations are read as int");
 
+/* GET /api/v1/sessions */
 static const struct wire_field list_sessions[] = {
     { .name = "sessions", .kind = WIRE_STRINGS, .flags = REQ },
 };
@@ -56,6 +57,7 @@ const struct wire_type wire_project_request = { .name = "ProjectRequest",
                                                 WIRE_TABLE(T, project_request) };
 #undef T
 
+/* url comes with "ready", error with "failed". */
 static const char *const trace_states[] = { "pending", "ready", "failed", NULL };
 
 /* GET /api/v1/sessions/{id}/trace_export */
@@ -165,6 +167,7 @@ const struct wire_type wire_checkpoint_archive_url_response = { .name =
                                                                 WIRE_TABLE(T, archive_url) };
 #undef T
 
+/* The files of weights in external form, by name, and until when their addresses work. */
 #define T tinker_files
 static const struct wire_field external_urls[] = {
     { WIRE_MEMBER(T, "urls", files, WIRE_STRING_PAIRS, REQ), .aux = offsetof(T, n) },
@@ -177,6 +180,7 @@ const struct wire_type wire_external_weights_urls_response = { .name =
 
 /* ---- audit and identity ---------------------------------------------------------- */
 
+/* Inside the audit log; details are kept as JSON text, because each event has its own. */
 #define T tinker_audit_entry
 static const struct wire_field audit_log_entry[] = {
     { WIRE_MEMBER(T, "timestamp", time_us, WIRE_TIME_US, REQ) },
@@ -225,6 +229,7 @@ const struct wire_type wire_get_billing_usage_request = { .name = "GetBillingUsa
 /* In the order of tinker_billing_kind. */
 static const char *const billing_kinds[] = { "training",   "sampling_prefill", "sampling_sample",
                                              "checkpoint", "storage",          NULL };
+/* The three kinds that count tokens have the member token_count. */
 enum {
     IN_TOKENS =
         1 << TINKER_BILLING_TRAINING | 1 << TINKER_BILLING_PREFILL | 1 << TINKER_BILLING_SAMPLING
@@ -254,6 +259,7 @@ static const struct wire_type wire_billing_event_info = { .name = "BillingEventI
                                                           .tag = "type" };
 #undef T
 
+/* One bucket of usage; amounts that are not known are NaN. */
 #define T tinker_billing_event
 static const struct wire_field billing_usage_event[] = {
     { WIRE_MEMBER(T, "bucket_start", start_us, WIRE_TIME_US, REQ) },
@@ -278,6 +284,7 @@ static const struct wire_type wire_billing_usage_event = { .name = "BillingUsage
                                                            .defaults = &event_defaults };
 #undef T
 
+/* By session id in the response below. */
 #define T tinker_billing_session
 static const struct wire_field billing_usage_session[] = {
     { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, SHOW), .aux = offsetof(T, n_user_metadata) },
@@ -286,6 +293,7 @@ static const struct wire_type wire_billing_usage_session = { .name = "BillingUsa
                                                              WIRE_TABLE(T, billing_usage_session) };
 #undef T
 
+/* The response to it: events, and by id the sessions that they name. */
 #define T tinker_billing
 static const struct wire_field billing_usage_response[] = {
     { WIRE_MEMBER(T, "data", events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),

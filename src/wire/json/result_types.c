@@ -25,6 +25,7 @@ static bool read_floats(struct wire_reader *r, const float **out, size_t *n)
     return true;
 }
 
+/* Written by hand, since the lengths of the lists depend on each other. */
 static bool read_sequence(struct wire_reader *r, void *value)
 {
     tinker_sequence *seq = value;
@@ -103,6 +104,7 @@ static bool write_sequence(struct wire_writer *w, const void *value)
     return true;
 }
 
+/* Pieces of the JSON schema that are used more than once. */
 #define INTEGERS "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}"
 #define LOGPROBS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":[\"number\",\"null\"]}}"
 #define TOPK                                                                                       \
@@ -123,6 +125,7 @@ static const struct wire_type wire_sequence = { .name = "SampledSequence",
 
 /* ---- SampleResponse -------------------------------------------------------------- */
 
+/* {"tokens": tensor, "logprobs": tensor}, or null. */
 static bool read_alternatives(struct wire_reader *r, tinker_sample *out)
 {
     struct json_str key;
@@ -203,6 +206,7 @@ static bool read_sample(struct wire_reader *r, void *value)
     return true;
 }
 
+/* Members in the order of the reference; what was not asked for is left out. */
 static bool write_sample(struct wire_writer *w, const void *value)
 {
     const tinker_sample *s = value;
@@ -213,6 +217,7 @@ static bool write_sample(struct wire_writer *w, const void *value)
         struct wire_place list = { .up = w->place, .name = "sequences" };
         struct wire_place place = { .up = &list, .index = i };
         w->place = &place;
+        /* A failure is kept in w and found at the end. */
         write_sequence(w, &s->sequences[i]);
         w->place = list.up;
     }
@@ -304,6 +309,7 @@ static bool write_loss_output(struct wire_writer *w, const void *value)
     return ok;
 }
 
+/* One datum's output: an object whose keys are not fixed, which a table cannot say. */
 static const struct wire_type wire_loss_fn_output = {
     .name = "LossFnOutput",
     .size = sizeof(tinker_loss_output),
@@ -313,6 +319,8 @@ static const struct wire_type wire_loss_fn_output = {
               "\"additionalProperties\":" WIRE_TENSOR_SCHEMA "}"
 };
 
+/* The result of forward and forward_backward: one output per datum, in the order of the
+ * request. */
 #define T tinker_forward_backward
 static const struct wire_field forward_backward_output[] = {
     { .name = "loss_fn_output_type",

@@ -42,6 +42,7 @@ static bool read_stop(struct wire_reader *r, void *value)
     return wire_read_string(r, one);
 }
 
+/* A list is written always, also for one text. */
 static bool write_stop(struct wire_writer *w, const char *key, const void *value)
 {
     const tinker_sampling_params *p = value;
@@ -61,6 +62,7 @@ static bool write_stop(struct wire_writer *w, const char *key, const void *value
     return true;
 }
 
+/* Equal settings must hash equal, whichever way the list was written. */
 static uint64_t hash_stop(uint64_t h, const void *value)
 {
     const tinker_sampling_params *p = value;
@@ -93,6 +95,7 @@ const struct wire_type wire_sampling_params = { .name = "SamplingParams",
                                                 .ignores_unknown = true };
 #undef T
 
+/* A tensor behind a pointer, since most requests have none. */
 static bool read_targets(struct wire_reader *r, void *value)
 {
     struct wire_sample_request *q = value;
@@ -171,6 +174,7 @@ static const struct option {
 #undef OPTION
 };
 
+/* Plain numbers count as given. */
 static struct wire_opt_int option_value(const struct wire_sample_request *req,
                                         const struct option *o)
 {
@@ -179,6 +183,7 @@ static struct wire_opt_int option_value(const struct wire_sample_request *req,
                     : *(const struct wire_opt_int *)(const void *)at;
 }
 
+/* Client side: from the options of the API into the request. */
 tinker_status wire_sample_set_options(struct wire_sample_request *req,
                                       const tinker_sample_options *opts, tinker_error *err)
 {
@@ -203,6 +208,7 @@ tinker_status wire_sample_set_options(struct wire_sample_request *req,
     return TINKER_OK;
 }
 
+/* Server side: what a peer may have sent; the first mistake is named. */
 tinker_status wire_sample_check_options(const struct wire_sample_request *req, tinker_error *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
@@ -219,6 +225,7 @@ tinker_status wire_sample_check_options(const struct wire_sample_request *req, t
     return TINKER_OK;
 }
 
+/* The name of an option that asks about the prompt, for messages; NULL: none. */
 const char *wire_sample_prompt_option(const struct wire_sample_request *req)
 {
     if (req->prompt_logprobs.has && req->prompt_logprobs.value)

@@ -33,6 +33,7 @@ bool wire_expect(struct wire_reader *r, enum json_kind kind)
     return wire_read_fail(r, "expected %s, got %s", names[kind], found[got]);
 }
 
+/* The copy is the arena's. */
 bool wire_read_string(struct wire_reader *r, const char **out)
 {
     char *s = NULL;
@@ -94,6 +95,7 @@ static bool parse_int_text(const char *s, int64_t *out)
     return errno == 0;
 }
 
+/* json_int64() takes 3.0, too, but no fraction and nothing beyond 64 bits. */
 bool wire_read_int(struct wire_reader *r, int64_t *out)
 {
     enum json_kind kind = json_peek(&r->json);
@@ -142,6 +144,7 @@ static bool parse_double_text(char *s, bool any, double *out)
     return number_read(s, out);
 }
 
+/* any: metrics may be NaN or infinite, settings may not. */
 static bool read_double(struct wire_reader *r, bool any, double *out)
 {
     enum json_kind kind = json_peek(&r->json);
@@ -260,6 +263,7 @@ bool wire_read_seed(struct wire_reader *r, int64_t *out)
     return true;
 }
 
+/* Standard base64; the bytes are the arena's. */
 bool wire_read_bytes(struct wire_reader *r, const void **out, size_t *n)
 {
     struct json_str s;

@@ -27,6 +27,7 @@ static void collect_types(struct types *all, const struct wire_type *type)
             collect_types(all, type->fields[i].type);
 }
 
+/* Every type is defined once, under $defs, and referred to by its name. */
 static void put_ref(struct buf *out, const struct wire_type *type)
 {
     buf_printf(out, "{\"$ref\":\"#/$defs/%s\"}", type->name);
@@ -131,6 +132,7 @@ static void put_variants(struct buf *out, const struct wire_type *t)
     buf_putc(out, ']');
 }
 
+/* One definition: its fields, what is required, and what each variant adds. */
 static void put_type(struct buf *out, const struct wire_type *t)
 {
     buf_printf(out, "\n  \"%s\":", t->name);
@@ -162,6 +164,7 @@ static void put_type(struct buf *out, const struct wire_type *t)
     buf_putc(out, '}');
 }
 
+/* JSON Schema of every table, made from the same tables that read and write. */
 void wire_schema(struct buf *out)
 {
     struct types all = { .n = 0 };

@@ -6,6 +6,7 @@
 
 /* ---- configuration --------------------------------------------------------------- */
 
+/* For endpoints without a body. */
 const struct wire_type wire_empty = { .name = "Empty", .size = sizeof(struct wire_empty) };
 
 /* POST /api/v1/client/config, and POST /api/v1/client/dynamic_config */
@@ -17,6 +18,8 @@ const struct wire_type wire_client_config_request = { .name = "ClientConfigReque
                                                       WIRE_TABLE(T, client_config_request) };
 #undef T
 
+/* What holds when the service does not say: sizes in bytes, lengths in datums, times in
+ * seconds. */
 const struct wire_client_config_response wire_client_config_defaults = {
     .credential_default_source = "api_key",
     .sample_dispatch_bytes_semaphore_size = 10485760,
@@ -30,6 +33,7 @@ const struct wire_client_config_response wire_client_config_defaults = {
     .sample_max_concurrent_requests = 2000,
     .use_pyqwest_transport = true,
 };
+/* Names are the service's; those about semaphores are budgets, see client/io/budget.h. */
 #define T struct wire_client_config_response
 static const struct wire_field client_config_response[] = {
     { WIRE_FIELD(T, pjwt_auth_enabled, WIRE_BOOL, 0) },
@@ -55,7 +59,8 @@ const struct wire_type wire_client_config_response = { .name = "ClientConfigResp
                                                        .defaults = &wire_client_config_defaults };
 #undef T
 
-/* The part of the configuration that may change while a client runs. */
+/* The part of the configuration that may change while a client runs; it is asked for again
+ * after refresh_interval_sec seconds. */
 #define T struct wire_client_dynamic_config_response
 static const T dynamic_defaults = { .refresh_interval_sec = 300 };
 static const struct wire_field dynamic_config[] = {
@@ -89,6 +94,7 @@ const struct wire_type wire_create_session_request = { .name = "CreateSessionReq
                                                        WIRE_TABLE(T, create_session_request) };
 #undef T
 
+/* Messages are for the user to see; only session_id is needed. */
 #define T struct wire_create_session_response
 static const struct wire_field create_session_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_session },
@@ -111,6 +117,7 @@ const struct wire_type wire_session_heartbeat_request = { .name = "SessionHeartb
                                                           WIRE_TABLE(T, heartbeat_request) };
 #undef T
 
+/* Nothing but the constant: that it came is the news. */
 #define T struct wire_session_heartbeat_response
 static const struct wire_field heartbeat_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_heartbeat },
@@ -133,6 +140,7 @@ const struct wire_type wire_create_sampling_session_request = {
 };
 #undef T
 
+/* The id goes into every sample request. */
 #define T struct wire_create_sampling_session_response
 static const struct wire_field create_sampling_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_sampling },
@@ -154,6 +162,7 @@ const struct wire_type wire_join_sampling_session_request = {
 };
 #undef T
 
+/* client_counter keeps the numbers of copies apart. */
 #define T struct wire_join_sampling_session_response
 static const struct wire_field join_sampling_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_join_sampling },
@@ -186,6 +195,7 @@ const struct wire_type wire_auth_token_response = { .name = "AuthTokenResponse",
                                                     WIRE_TABLE(T, auth_token_response) };
 #undef T
 
+/* Inside the capabilities; -1 stands for "not told". */
 #define T tinker_supported_model
 static const struct wire_field supported_model[] = {
     { WIRE_MEMBER(T, "model_name", name, WIRE_STRING, NUL) },

@@ -9,6 +9,7 @@
 
 static const char *const finish_reasons[] = { "success", "errored", "interrupted", NULL };
 
+/* Inside FinishSessionRequest: an object that holds one of the words above. */
 #define T struct wire_finish_reason
 static const struct wire_field finish_reason[] = {
     { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = finish_reasons },
@@ -32,6 +33,7 @@ const struct wire_type wire_finish_session_request = { .name = "FinishSessionReq
 static const char *const owners[] = { "own", "accessible", "user", NULL };
 static const char *const statuses[] = { "active", "cancelled", "failed", "client_finished", NULL };
 
+/* Inside SessionSearchRequest: whose sessions; owner_urns go with "user". */
 #define T struct wire_search_owner
 static const T owner_defaults = { .type = "own" };
 static const struct wire_field search_owner[] = {
@@ -43,6 +45,7 @@ static const struct wire_type wire_search_owner = { .name = "SearchOwner",
                                                     .defaults = &owner_defaults };
 #undef T
 
+/* Inside SessionSearchRequest: one status, perhaps with the reasons that count. */
 #define T struct wire_session_status_query
 static const struct wire_field status_query[] = {
     { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = statuses },
@@ -52,6 +55,7 @@ static const struct wire_type wire_session_status_query = { .name = "SessionStat
                                                             WIRE_TABLE(T, status_query) };
 #undef T
 
+/* The last session of a page; the next page begins behind it. */
 #define T struct wire_session_search_cursor
 static const struct wire_field search_cursor[] = {
     { WIRE_FIELD(T, last_created_at, WIRE_TIME, REQ) },
@@ -63,6 +67,7 @@ static const struct wire_type wire_session_search_cursor = { .name = "SessionSea
 
 /* POST /api/v1/sessions/search */
 #define T struct wire_session_search_request
+/* 50 per page, and only the caller's own, unless the request says otherwise. */
 static const T search_defaults = { .owner = { .type = "own" }, .limit = 50 };
 static const struct wire_field search_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
@@ -80,6 +85,7 @@ const struct wire_type wire_session_search_request = { .name = "SessionSearchReq
                                                        .defaults = &search_defaults };
 #undef T
 
+/* Inside SessionStatus: which request ended the session. */
 #define T struct wire_status_reason
 static const struct wire_field status_reason[] = {
     { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
@@ -92,6 +98,7 @@ static const struct wire_type wire_status_reason = { .name = "SessionStatusReaso
                                                      WIRE_TABLE(T, status_reason) };
 #undef T
 
+/* Inside SessionSummary; a status of a newer service reads as absent (WIRE_OPEN). */
 #define T struct wire_session_status
 static const struct wire_field session_status[] = {
     { WIRE_FIELD(T, type, WIRE_WORD, REQ | WIRE_OPEN), .words = statuses },
@@ -104,6 +111,7 @@ static const struct wire_type wire_session_status = { .name = "SessionStatus",
                                                       WIRE_TABLE(T, session_status) };
 #undef T
 
+/* One session that was found; what is not known is written as null (SHOW). */
 #define T struct wire_session_summary
 static const struct wire_field session_summary[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
@@ -120,6 +128,7 @@ static const struct wire_type wire_session_summary = { .name = "SessionSummary",
                                                        WIRE_TABLE(T, session_summary) };
 #undef T
 
+/* The response to it; next_cursor null: this was the last page. */
 #define T struct wire_session_search_response
 static const struct wire_field search_response[] = {
     { WIRE_FIELD(T, sessions, WIRE_LIST, REQ), .aux = offsetof(T, n_sessions),
@@ -132,6 +141,7 @@ const struct wire_type wire_session_search_response = { .name = "SessionSearchRe
 
 /* ---- storage --------------------------------------------------------------------- */
 
+/* One row of the response below: what a user stores in a project. */
 #define T struct wire_checkpoint_usage
 static const struct wire_field checkpoint_usage[] = {
     { WIRE_FIELD(T, project_id, WIRE_STRING, SHOW) },

@@ -82,6 +82,7 @@ static const struct wire_type *const all[] = {
     &wire_telemetry_event,
 };
 
+/* NULL: behind the last one. */
 const struct wire_type *wire_type_at(size_t i)
 {
     return i < sizeof all / sizeof all[0] ? all[i] : NULL;

@@ -33,6 +33,7 @@ bool wire_write_nomem(struct wire_writer *w)
     return false;
 }
 
+/* JSON has neither NaN nor infinity; a peer would refuse the whole text. */
 bool wire_write_double(struct wire_writer *w, double v)
 {
     if (!isfinite(v))
@@ -102,6 +103,8 @@ static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, s
     struct wire_place place = { .up = w->place };
     json_put_begin_object(&w->json);
     w->place = &place;
+    /* All are written even after a failure: the text is thrown away, and the first failure
+     * is kept. */
     for (size_t i = 0; i < n; i++) {
         place.name = v[i].name;
         json_put_key(&w->json, v[i].name);
@@ -139,6 +142,8 @@ static bool write_list(struct wire_writer *w, const struct wire_field *f, const 
     return ok;
 }
 
+/* Is there a value to write?  How a struct says "not given" depends on the kind: NULL, -1,
+ * NaN, a flag beside it. */
 bool wire_is_given(const struct wire_field *f, const void *value)
 {
     const char *base = value;

@@ -21,11 +21,13 @@ size_t pb_varint_size(uint64_t v)
     return n;
 }
 
+/* Tag, length and n bytes.  One byte of tag, since all our field numbers are below 16. */
 size_t pb_len_size(size_t n)
 {
     return 1 + pb_varint_size(n) + n;
 }
 
+/* The caller has measured and reserved; there is no check of space here. */
 uint8_t *pb_put_varint(uint8_t *p, uint64_t v)
 {
     while (v >= 0x80) {
@@ -44,11 +46,13 @@ static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
     return p + 1;
 }
 
+/* For int32, int64, bool and enums alike: all are varints on the wire. */
 uint8_t *pb_put_int(uint8_t *p, unsigned field, uint64_t v)
 {
     return pb_put_varint(put_tag(p, field, PB_VARINT), v);
 }
 
+/* The head of a nested message, a text, bytes or a packed list: all have the same wire type. */
 uint8_t *pb_put_head(uint8_t *p, unsigned field, size_t n)
 {
     return pb_put_varint(put_tag(p, field, PB_LEN), n);
@@ -62,6 +66,7 @@ uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n)
     return p + n;
 }
 
+/* Wire type 1: eight bytes, lowest first. */
 uint8_t *pb_put_double(uint8_t *p, unsigned field, double v)
 {
     p = put_tag(p, field, PB_FIXED64);
@@ -77,6 +82,8 @@ struct pb_in pb_open(const void *p, size_t n)
     return (struct pb_in){ start, start + (p ? n : 0), false };
 }
 
+/* Sticky: after the first damage nothing more is read, and only the end of reading looks at
+ * it. */
 static bool mark_bad(struct pb_in *in)
 {
     in->bad = true;
@@ -99,6 +106,7 @@ bool pb_varint(struct pb_in *in, uint64_t *v)
     return mark_bad(in);
 }
 
+/* The low n bytes of *v; the host is little endian, like the wire. */
 static bool read_fixed(struct pb_in *in, size_t n, uint64_t *v)
 {
     if ((size_t)(in->end - in->p) < n)
@@ -135,6 +143,7 @@ static bool read_payload(struct pb_in *in, struct pb_field *f)
     return mark_bad(in);
 }
 
+/* The next field that is not inside a group.  false: the end, or damage (in->bad). */
 bool pb_next(struct pb_in *in, struct pb_field *f)
 {
     uint32_t open[DEPTH_MAX];
@@ -169,11 +178,14 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
     return depth == 0 ? false : mark_bad(in);
 }
 
+/* A field with the right number and another wire type is treated as unknown, as protobuf
+ * does. */
 bool pb_is(const struct pb_field *f, uint32_t number, enum pb_type type)
 {
     return f->number == number && f->type == type;
 }
 
+/* A pass over the heads only: payloads are stepped over. */
 size_t pb_count(const void *p, size_t n, uint32_t number, enum pb_type type)
 {
     struct pb_in in = pb_open(p, n);

@@ -12,10 +12,13 @@
 #include "wire/proto/proto_read.h"
 #include "wire/proto/proto_write.h"
 
+/* Field numbers of ForwardBackwardOutput, its records and batches in tinker_public.proto. */
 enum { OUTPUT_TYPE = 1, OUTPUT_RECORDS, OUTPUT_METRICS };
 enum { RECORD_TAG = 1, RECORD_FIELDS, RECORD_COUNT };
 enum { BATCH_DATA = 1, BATCH_OFFSETS, BATCH_DTYPE, BATCH_TRAILING };
+/* A map is sent as a repeated message of these two. */
 enum { MAP_KEY = 1, MAP_VALUE };
+/* More datums than any batch has, and few enough that their arrays fit into memory. */
 enum { DATUMS_MAX = 1 << 22 };
 
 /* ---- encoding: one named field of a run of datums -------------------------------- */
@@ -48,6 +51,7 @@ static size_t data_size(const struct run *run, size_t field)
     return size;
 }
 
+/* Must agree with put_batch() byte by byte; the assertion in the encoder compares the sums. */
 static size_t batch_size(const struct run *run, size_t field)
 {
     const int64_t *shape;
@@ -105,6 +109,7 @@ static struct run next_run(const tinker_forward_backward *v, size_t first)
     return run;
 }
 
+/* One entry of the map from names to batches. */
 static size_t field_size(const struct run *run, size_t field)
 {
     const char *name = run->outputs[run->first].tensors[field].name;
@@ -151,6 +156,7 @@ tinker_status wire_encode_forward_backward_output(const tinker_forward_backward 
         i = run.end;
     }
     size += proto_numbers_size(v->metrics, v->n_metrics);
+    /* One allocation for the whole message; afterwards nothing can fail. */
     if (!buf_reserve(out, size))
         return err_nomem(err, "forward_backward result");
     uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
@@ -190,6 +196,7 @@ struct batch {
     int64_t row; /* product of trailing */
 };
 
+/* All values here come from a peer: each is checked before it is used as an index. */
 static bool read_batch(struct wire_reader *r, const struct pb_field *field, struct batch *b)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -258,11 +265,13 @@ static bool slice_datum(struct wire_reader *r, const struct batch *b, size_t i, 
 
 /* ---- decoding: records ----------------------------------------------------------- */
 
+/* One record: its fields, and how many datums each of them must have. */
 struct record {
     const struct batch *fields;
     size_t n_fields, n_datums;
 };
 
+/* Names within a record are unique: the map's rule is that the last one counts. */
 static bool read_record(struct wire_reader *r, const struct pb_field *field, struct record *out)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -362,6 +371,8 @@ static bool spread_records(struct wire_reader *r, const struct record *records, 
 
 /* ---- decoding: the message ------------------------------------------------------- */
 
+/* Fields may come in any order, so records are collected first and spread when the message
+ * is through. */
 static bool read_output(struct wire_reader *r, struct pb_in *in, struct record *records,
                         size_t room, tinker_forward_backward *out, struct wire_named *metrics)
 {

@@ -12,6 +12,7 @@ struct wire_reader proto_reader(struct arena *arena, tinker_error *err)
     return (struct wire_reader){ .arena = arena, .mode = WIRE_LENIENT, .err = err };
 }
 
+/* Call it after each message: pb_next() gives false at the end and for damage alike. */
 bool proto_done(struct wire_reader *r, const struct pb_in *in)
 {
     if (in->bad)
@@ -31,6 +32,7 @@ static bool check_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
     return true;
 }
 
+/* An empty text comes as length 0, and is not NULL afterwards. */
 bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **out)
 {
     if (!check_text(r, f->bytes, f->n))
@@ -41,6 +43,8 @@ bool proto_text(struct wire_reader *r, const struct pb_field *f, const char **ou
     return copy != NULL || wire_read_nomem(r);
 }
 
+/* A bytes field that holds an array; it is copied because the arena aligns it and the
+ * message does not. */
 bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_t size,
                     const void **out, size_t *count)
 {
@@ -52,6 +56,7 @@ bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_
     return *out != NULL || wire_read_nomem(r);
 }
 
+/* Values of the enum DType of tinker_public.proto; 0: one that is not known. */
 size_t proto_itemsize(uint64_t dtype)
 {
     switch (dtype) {
@@ -91,6 +96,7 @@ bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, s
         }
         out->data = v;
     } else {
+        /* bfloat16 is the upper half of a float32, so a shift widens it. */
         uint32_t *v = arena_array(r->arena, out->n, sizeof *v); /* the bits of floats */
         for (size_t i = 0; v && i < out->n; i++) {
             uint16_t x;
@@ -137,6 +143,8 @@ bool proto_entry(struct wire_reader *r, const struct pb_field *f, enum pb_type v
     return proto_done(r, &in) && check_text(r, out->key.bytes, out->key.n);
 }
 
+/* An entry of map<string, double>: the value is eight bytes, wire type 1.  A name that comes
+ * twice takes the last value. */
 bool proto_number_entry(struct wire_reader *r, const struct pb_field *f, struct wire_named *named)
 {
     struct proto_entry e;

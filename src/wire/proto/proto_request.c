@@ -22,7 +22,10 @@ enum {
     REQUEST_CONFIG,
     REQUEST_FORWARD
 };
+/* A datum holds its chunks of input in order, and a map of named tensors for the loss. */
 enum { DATUM_INPUT = 1, DATUM_TENSORS };
+/* A chunk is a oneof of these three; IMAGE_DATA is the number of the bytes in the dmel arm,
+ * too. */
 enum { CHUNK_TEXT = 1, CHUNK_IMAGE, CHUNK_DMEL };
 enum { IMAGE_DATA = 1, IMAGE_FORMAT, IMAGE_EXPECTED };
 enum { MAP_KEY = 1, MAP_VALUE };
@@ -43,6 +46,8 @@ static size_t arm_size(const tinker_chunk *c)
     return size;
 }
 
+/* The sizes of the outer messages come first on the wire, hence arm_size() before anything
+ * is written. */
 static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
 {
     size_t arm = arm_size(c);
@@ -64,6 +69,7 @@ static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
 
 /* ---- encoding: datums and the request -------------------------------------------- */
 
+/* One entry of the map: key and value. */
 static size_t input_size(const tinker_named_tensor *t, bool shaped)
 {
     return pb_len_size(strlen(t->name)) + pb_len_size(proto_tensor_size(&t->tensor, shaped));
@@ -111,6 +117,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
         return status;
     /* Measure, in the order of writing below. */
     size_t size = pb_len_size(strlen(req->model_id)) + pb_len_size(strlen(req->loss.name));
+    /* 0 is the default of proto3, so it is not written. */
     if (req->seq_id.has && req->seq_id.value)
         size += 1 + pb_varint_size((uint64_t)req->seq_id.value);
     for (size_t i = 0; i < req->n_data; i++)
@@ -130,6 +137,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
     if (req->forward_only)
         p = pb_put_int(p, REQUEST_FORWARD, 1);
+    /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
     out->data[out->len] = '\0';
@@ -152,6 +160,7 @@ static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, 
             return false;
         else if (image && pb_is(&f, IMAGE_EXPECTED, PB_VARINT)) {
             c->has_expected_tokens = 1;
+            /* An int32 comes as a varint of up to ten bytes; the low 32 bits are the number. */
             c->expected_tokens = (int32_t)f.value;
         }
     }

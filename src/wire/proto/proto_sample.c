@@ -11,6 +11,7 @@
 #include "wire/proto/proto_tensor.h"
 #include "wire/proto/proto_write.h"
 
+/* Field numbers of SampleResponse and its parts in tinker_public.proto. */
 enum {
     SAMPLE_SEQUENCES = 1,
     SAMPLE_PROMPT,
@@ -32,6 +33,8 @@ struct topk {
     size_t rows, k;
 };
 
+/* The same message serves both; rows are positions of the prompt here, and tokens of a
+ * sequence below. */
 static struct topk prompt_topk(const tinker_sample *s)
 {
     return (struct topk){
@@ -58,6 +61,7 @@ static bool has_topk(struct topk t)
     return t.tokens && t.logprobs && t.k && t.rows;
 }
 
+/* Both matrices have the same size; two bytes are the tags of the two counts. */
 static size_t topk_size(struct topk t)
 {
     return 2 * pb_len_size(4 * t.rows * t.k) + 2 + pb_varint_size(t.k) + pb_varint_size(t.rows);
@@ -96,11 +100,13 @@ static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
     return has_topk(top) ? put_topk(p, SEQUENCE_TOPK, top) : p;
 }
 
+/* Both or neither: one without the other cannot be understood. */
 static bool has_alternatives(const tinker_sample *s)
 {
     return s->prompt_alt_tokens && s->prompt_alt_logprobs;
 }
 
+/* Tensors of results are written without a shape where they have none. */
 static size_t alternatives_size(const tinker_sample *s)
 {
     return pb_len_size(proto_tensor_size(s->prompt_alt_tokens, false)) +
@@ -112,6 +118,7 @@ static uint8_t *put_tensor(uint8_t *p, unsigned field, const tinker_tensor *t)
     return proto_put_tensor(pb_put_head(p, field, proto_tensor_size(t, false)), t, false);
 }
 
+/* Everything that a length could break is checked before the first byte is written. */
 tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
                                           tinker_error *err)
 {
@@ -153,6 +160,7 @@ tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *ou
         p = put_tensor(p, ALTERNATIVES_TOKENS, s->prompt_alt_tokens);
         p = put_tensor(p, ALTERNATIVES_LOGPROBS, s->prompt_alt_logprobs);
     }
+    /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
     out->data[out->len] = '\0';
@@ -245,6 +253,7 @@ static bool read_sequence(struct wire_reader *r, const struct pb_field *field, t
     return true;
 }
 
+/* What is collected until the message ends; the sum is checked then. */
 struct sample_in {
     tinker_sample *out;
     tinker_sequence *sequences;
@@ -260,6 +269,7 @@ static bool read_new_tensor(struct wire_reader *r, const struct pb_field *f,
     return t ? proto_read_tensor(r, f, t) : wire_read_nomem(r);
 }
 
+/* The two tensors of alternatives; of each the last one counts. */
 static bool read_alternatives(struct wire_reader *r, const struct pb_field *field,
                               tinker_sample *out)
 {
@@ -328,6 +338,7 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     proto_done(&r, &in);
     out->sequences = s.sequences;
     size_t rows = s.top.rows;
+    /* Compared only here, because the fields may come in any order. */
     if (r.status == TINKER_OK && rows && out->prompt_logprobs && rows != out->n_prompt)
         wire_read_fail(&r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt, rows);
     /* Without prompt_logprobs the matrix says how long the prompt was. */

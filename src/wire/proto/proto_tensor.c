@@ -4,6 +4,7 @@
 #include "wire/check.h"
 #include "wire/proto/proto_write.h"
 
+/* Field numbers of Tensor and of its sparse arm in tinker_public.proto. */
 enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
 enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };
 
@@ -68,6 +69,7 @@ static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64
     size_t n_crow = 0, n_col = 0;
     /* The last of each counts, as protobuf has it for repeated singular fields. */
     while (pb_next(&in, &f))
+        /* Numbers above CSR_COL are of a newer schema and skipped. */
         if (f.type == PB_LEN && f.number <= CSR_COL)
             part[f.number] = f;
     if (!proto_done(r, &in) ||
@@ -87,6 +89,8 @@ static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64
     return true;
 }
 
+/* dense and sparse are arms of a oneof: the last one counts.  Data are read after the loop,
+ * because dtype and shape may follow them. */
 bool proto_read_tensor(struct wire_reader *r, const struct pb_field *field, tinker_tensor *t)
 {
     struct pb_in in = pb_open(field->bytes, field->n);

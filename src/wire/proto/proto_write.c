@@ -8,6 +8,7 @@
 #include "wire/check.h"
 #include "wire/proto/proto_read.h"
 
+/* DType of tinker_public.proto; 0: cannot be sent. */
 uint64_t proto_dtype_of(tinker_dtype in)
 {
     /* Results may be bfloat16; requests are checked before and never are. */
@@ -55,6 +56,7 @@ uint8_t *proto_put_values(uint8_t *p, const tinker_tensor *t)
     return p + n;
 }
 
+/* Of the packed list, without tag and length.  A negative dimension would take ten bytes. */
 size_t proto_shape_size(const int64_t *shape, size_t ndim)
 {
     size_t size = 0;
@@ -63,8 +65,10 @@ size_t proto_shape_size(const int64_t *shape, size_t ndim)
     return size;
 }
 
+/* Packed: one length, then varints without tags. */
 uint8_t *proto_put_shape(uint8_t *p, unsigned field, const int64_t *shape, size_t ndim)
 {
+    /* proto3 leaves an empty repeated field out. */
     if (ndim == 0)
         return p;
     p = pb_put_head(p, field, proto_shape_size(shape, ndim));
@@ -79,6 +83,7 @@ static size_t number_size(const tinker_named_number *v)
     return pb_len_size(strlen(v->name)) + 9;
 }
 
+/* Of all entries of the map, with their tags and lengths. */
 size_t proto_numbers_size(const tinker_named_number *v, size_t n)
 {
     size_t size = 0;
