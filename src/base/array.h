@@ -8,6 +8,6 @@
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The struct of `type` whose `member` p points to. */
-#define container_of(p, type, member) ((type *)(void *)((char *)(p) - offsetof(type, member)))
+#define container_of(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 
 #endif
