@@ -27,6 +27,13 @@ void conn_limits_init(struct conn_limits *v, struct clock *clock, int64_t idle_m
     pthread_mutex_init(&v->lock, NULL);
 }
 
+void conn_limits_set_max(struct conn_limits *v, size_t max)
+{
+    pthread_mutex_lock(&v->lock);
+    v->max = max;
+    pthread_mutex_unlock(&v->lock);
+}
+
 void conn_limits_clear(struct conn_limits *v)
 {
     pthread_mutex_destroy(&v->lock);

@@ -35,6 +35,8 @@ struct conn_limits {
 enum { CONN_MIN_RATE = 4096, CONN_CROWDED_MS = 1000 };
 
 void conn_limits_init(struct conn_limits *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
+/* At most so many connections; 0: no limit.  The timer thread may be looking already. */
+void conn_limits_set_max(struct conn_limits *v, size_t max);
 void conn_limits_clear(struct conn_limits *v); /* no connection is left */
 
 /* A connection was accepted.  NULL: no memory; it then has no limits. */

@@ -570,7 +570,7 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         tls[0].option = MHD_OPTION_END; /* an empty list */
     l->handler = handler;
     l->state = state;
-    l->conns.max = listener_socket_limit(l->opts.max_connections);
+    conn_limits_set_max(&l->conns, listener_socket_limit(l->opts.max_connections));
     l->workers = pool_new(WORKER_THREADS, "requests");
     if (!l->workers)
         return err_nomem(err, "listener");
