@@ -68,7 +68,8 @@ def check(direction, how, name, cls):
         elif direction == "answer":
             written = {k: v for k, v in json.loads(ours).items() if k != "type"}
             cls.model_validate(written)  # the SDK reads it
-            if meaning(written) != meaning({k: v for k, v in body.items() if k != "type"}):
+            wanted = json.loads(wire.in_utc(wire.dumps({k: v for k, v in body.items() if k != "type"})))
+            if meaning(json.loads(wire.in_utc(wire.dumps(written)))) != meaning(wanted):
                 problems.append(f"{wire.dumps(body)} became {ours}")
         n += 1
         values += wire.leaves(body)

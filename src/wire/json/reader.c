@@ -186,7 +186,8 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
     case WIRE_STRING_PAIRS: {
         struct wire_named_strings pairs = { 0 };
         bool ok = wire_read_named_strings(r, &pairs);
-        *(const tinker_named_string **)at = pairs.v;
+        static const tinker_named_string none[1]; /* an empty object is given, too */
+        *(const tinker_named_string **)at = ok && !pairs.v ? none : pairs.v;
         *(size_t *)(value + f->aux) = pairs.n;
         return ok;
     }
