@@ -284,6 +284,13 @@ def in_utc(text):
     return re.sub(r'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)"', r'"\1Z"', text)
 
 
+def in_utc_model(cls, model):
+    try:
+        return cls.model_validate_json(in_utc(model.model_dump_json()))
+    except (ValueError, TypeError):
+        return model  # odd values that the SDK holds but does not read again
+
+
 def check_answer(name, cls):
     problems, values, n = [], 0, 0
     for model in cases(cls):
@@ -376,7 +383,9 @@ def check_odd(direction, kinds):
                 n += 1
                 if on_purpose(name, path, odd):
                     purposely += 1
-                elif ok != accepted or (ok and not same(cls, ours, model)):
+                elif direction == "answer" and type(odd) is int and odd == -1 and ok == accepted:
+                    purposely += 1  # -1 says "unknown" in the structs that answers are read into
+                elif ok != accepted or (ok and not same(cls, in_utc(ours), in_utc_model(cls, model))):
                     problems.append(f"{name} {path} {odd!r}: ours {ours}; SDK {model}")
     table.append((f"odd values in a {direction}", direction, n, n))
     print(f"# differences {purposely} of {n} odd values in a {direction} are judged differently on purpose")
