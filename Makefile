@@ -164,7 +164,7 @@ $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	$(SAY_SOURCE)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # what `tinker version --json` tells
-$(B)/obj/cli/cmd_version.o: $(B)/commit
+$(B)/obj/cli/program/cmd_version.o: $(B)/commit
 $(B)/commit: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@

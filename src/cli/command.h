@@ -1,6 +1,6 @@
 /* command.h - the commands of the program and what they share.
  *
- * A command is one file cmd_<noun>_<verb>.c with one entry in the table of main.c.
+ * A command is one file cmd_<noun>_<verb>.c with one row in commands.c.
  * Its run function gets argv with argv[0] = the full command name ("checkpoint
  * list") and returns the exit status.  Rules: stdout is data, stderr is talk;
  * --json wherever there is a result; exit codes from the list below only.
@@ -49,8 +49,10 @@ struct globals {
 };
 extern struct globals globals;
 
-/* All commands in alphabetical order. */
-const struct command *command_table(size_t *n);
+/* All commands in alphabetical order: commands.c. */
+enum { COMMANDS_MAX = 128 };
+extern const struct command commands[];
+extern const size_t n_commands;
 
 int cmd_checkpoint_delete(int argc, char **argv);
 int cmd_checkpoint_download(int argc, char **argv);

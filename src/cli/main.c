@@ -11,40 +11,8 @@
 
 #include "base/array.h"
 #include "cli/command.h"
-#include "cli/opt.h"
-#include "cli/out.h"
-
-/* Alphabetical: help prints it in this order. */
-static const struct command table[] = {
-    { "checkpoint delete", "Permanently delete checkpoints", cmd_checkpoint_delete, false },
-    { "checkpoint download", "Fetch a checkpoint and unpack it", cmd_checkpoint_download, true },
-    { "checkpoint info", "Show one checkpoint", cmd_checkpoint_info, true },
-    { "checkpoint list", "List checkpoints", cmd_checkpoint_list, true },
-    { "checkpoint publish", "Make a checkpoint public", cmd_checkpoint_publish, false },
-    { "checkpoint set-ttl", "Set or remove the expiration of a checkpoint", cmd_checkpoint_set_ttl,
-      false },
-    { "checkpoint unpublish", "Make a checkpoint private again", cmd_checkpoint_unpublish, false },
-    { "completion", "Print a script for the completion of a shell", cmd_completion, false },
-    { "detokenize", "Turn token ids into text", cmd_detokenize, false },
-    { "render", "Show a conversation as tokens", cmd_render, false },
-    { "run info", "Show one training run", cmd_run_info, true },
-    { "run list", "List training runs", cmd_run_list, true },
-    { "sample", "Continue a prompt", cmd_sample, false },
-    { "serve", "Run the local Tinker server", cmd_serve, false },
-    { "serve logs", "Print the log of a server in the background", cmd_serve_logs, false },
-    { "serve status", "Show the local server", cmd_serve_status, false },
-    { "serve stop", "Stop the local server", cmd_serve_stop, false },
-    { "session info", "Show the training runs and samplers of a session", cmd_session_info, true },
-    { "session list", "List sessions", cmd_session_list, true },
-    { "tokenize", "Turn text into token ids", cmd_tokenize, false },
-    { "version", "Show version information", cmd_version, false },
-};
-
-const struct command *command_table(size_t *n)
-{
-    *n = ARRAY_LEN(table);
-    return table;
-}
+#include "cli/args/opt.h"
+#include "cli/output/out.h"
 
 /* `tinker help exit-codes`; the man page and scripts rely on these numbers. */
 static const struct {
@@ -72,11 +40,11 @@ static void list_commands(FILE *f, const char *group)
     if (!n)
         fprintf(f, "Fine-tune and sample language models through the Tinker API.\n\n");
     fprintf(f, "Commands:\n");
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        const char *name = table[i].name;
+    for (size_t i = 0; i < n_commands; i++) {
+        const char *name = commands[i].name;
         if (n && (strncmp(name, group, n) != 0 || name[n] != ' '))
             continue;
-        fprintf(f, "  %-24s  %s\n", n ? name + n + 1 : name, table[i].summary);
+        fprintf(f, "  %-24s  %s\n", n ? name + n + 1 : name, commands[i].summary);
     }
     if (n)
         fprintf(f, "\nTry 'tinker %s COMMAND -h' for help on one.\n", group);
@@ -105,11 +73,11 @@ static const struct command *find_command(int argc, char **argv, int *words)
 {
     const struct command *best = NULL;
     *words = 0;
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        int n = match_words(table[i].name, argc, argv);
+    for (size_t i = 0; i < n_commands; i++) {
+        int n = match_words(commands[i].name, argc, argv);
         if (n > *words) {
             *words = n;
-            best = &table[i];
+            best = &commands[i];
         }
     }
     return best;
@@ -119,8 +87,8 @@ static const struct command *find_command(int argc, char **argv, int *words)
 static bool is_group(const char *word)
 {
     size_t n = strlen(word);
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (n && strncmp(table[i].name, word, n) == 0 && table[i].name[n] == ' ')
+    for (size_t i = 0; i < n_commands; i++)
+        if (n && strncmp(commands[i].name, word, n) == 0 && commands[i].name[n] == ' ')
             return true;
     return false;
 }
@@ -128,11 +96,11 @@ static bool is_group(const char *word)
 /* group is "" for the program itself. The closest name within the group is suggested. */
 static int fail_unknown_command(const char *group, const char *word)
 {
-    const char *names[ARRAY_LEN(table)];
+    const char *names[COMMANDS_MAX];
     size_t count = 0, n = strlen(group);
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (!n || (strncmp(table[i].name, group, n) == 0 && table[i].name[n] == ' '))
-            names[count++] = table[i].name + n + (n > 0);
+    for (size_t i = 0; i < n_commands; i++)
+        if (!n || (strncmp(commands[i].name, group, n) == 0 && commands[i].name[n] == ' '))
+            names[count++] = commands[i].name + n + (n > 0);
     const char *close = opt_closest(word, names, count);
     const struct opt_spec spec = opt_group(group);
     return close ? opt_usage_error(&spec, "No such command '%s'. Did you mean '%s'?", word, close)

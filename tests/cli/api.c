@@ -1,5 +1,5 @@
 /* What is printed of the body of an error. */
-#include "cli/api.c"
+#include "cli/service/api.c"
 #include "support/tap.h"
 
 static void check(const char *text, const char *want)

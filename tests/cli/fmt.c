@@ -2,7 +2,7 @@
 #include <string.h>
 #include <tinker/rest.h>
 #include "cli/command.h"
-#include "cli/fmt.h"
+#include "cli/output/fmt.h"
 #include "support/tap.h"
 
 static const int64_t NOW = 1762346096000000; /* 2025-11-05T12:34:56Z */

@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "cli/opt.h"
+#include "cli/args/opt.h"
 #include "support/tap.h"
 
 static int64_t limit, span, size, count;

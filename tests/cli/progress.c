@@ -1,5 +1,5 @@
 /* The line of a progress bar: never longer than the terminal, on which it is drawn over itself. */
-#include "cli/progress.c"
+#include "cli/output/progress.c"
 #include "support/tap.h"
 
 static void check(size_t columns, int64_t done, int64_t total, const char *want)

@@ -1,6 +1,6 @@
 /* Tables: as wide as need be in a pipe, and within the columns of a terminal. */
 #include <stdlib.h>
-#include "cli/table.h"
+#include "cli/output/table.h"
 #include "support/tap.h"
 
 static const char *const columns[] = { "Run ID", "Base Model", "Path" };

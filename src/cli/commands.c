@@ -1,0 +1,55 @@
+/* commands.c - every command of the program, one row each. */
+#include "base/array.h"
+#include "cli/command.h"
+
+/* Alphabetical: help prints it in this order. */
+const struct command commands[] = {
+    { .name = "checkpoint delete",
+      .summary = "Permanently delete checkpoints",
+      .run = cmd_checkpoint_delete },
+    { .name = "checkpoint download",
+      .summary = "Fetch a checkpoint and unpack it",
+      .run = cmd_checkpoint_download,
+      .rows = true },
+    { .name = "checkpoint info",
+      .summary = "Show one checkpoint",
+      .run = cmd_checkpoint_info,
+      .rows = true },
+    { .name = "checkpoint list",
+      .summary = "List checkpoints",
+      .run = cmd_checkpoint_list,
+      .rows = true },
+    { .name = "checkpoint publish",
+      .summary = "Make a checkpoint public",
+      .run = cmd_checkpoint_publish },
+    { .name = "checkpoint set-ttl",
+      .summary = "Set or remove the expiration of a checkpoint",
+      .run = cmd_checkpoint_set_ttl },
+    { .name = "checkpoint unpublish",
+      .summary = "Make a checkpoint private again",
+      .run = cmd_checkpoint_unpublish },
+    { .name = "completion",
+      .summary = "Print a script for the completion of a shell",
+      .run = cmd_completion },
+    { .name = "detokenize", .summary = "Turn token ids into text", .run = cmd_detokenize },
+    { .name = "render", .summary = "Show a conversation as tokens", .run = cmd_render },
+    { .name = "run info", .summary = "Show one training run", .run = cmd_run_info, .rows = true },
+    { .name = "run list", .summary = "List training runs", .run = cmd_run_list, .rows = true },
+    { .name = "sample", .summary = "Continue a prompt", .run = cmd_sample },
+    { .name = "serve", .summary = "Run the local Tinker server", .run = cmd_serve },
+    { .name = "serve logs",
+      .summary = "Print the log of a server in the background",
+      .run = cmd_serve_logs },
+    { .name = "serve status", .summary = "Show the local server", .run = cmd_serve_status },
+    { .name = "serve stop", .summary = "Stop the local server", .run = cmd_serve_stop },
+    { .name = "session info",
+      .summary = "Show the training runs and samplers of a session",
+      .run = cmd_session_info,
+      .rows = true },
+    { .name = "session list", .summary = "List sessions", .run = cmd_session_list, .rows = true },
+    { .name = "tokenize", .summary = "Turn text into token ids", .run = cmd_tokenize },
+    { .name = "version", .summary = "Show version information", .run = cmd_version },
+};
+
+const size_t n_commands = ARRAY_LEN(commands);
+_Static_assert(ARRAY_LEN(commands) <= COMMANDS_MAX, "raise COMMANDS_MAX");

@@ -1,0 +1,402 @@
+/* cmd_checkpoint_download.c - `tinker checkpoint download`: the archive, unpacked.
+ *
+ * The archive is fetched into a hidden file beside the target and unpacked in a hidden
+ * directory, from where it takes the target's name when it is complete; an old target goes only
+ * then.  Whatever ends the program, short of kill -9, leaves neither of the two behind. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/array.h"
+#include "base/os.h"
+#include "cli/service/api.h"
+#include "cli/command.h"
+#include "cli/output/fmt.h"
+#include "cli/args/opt.h"
+#include "cli/output/out.h"
+#include "cli/output/progress.h"
+#include "cli/output/rows.h"
+
+enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE - 64 };
+
+static const char disk_hint[] = "Is there room on the disk, and may you write there?";
+
+/* The options as given. */
+struct request {
+    const char *path, *output;
+    bool force, keep_archive, no_extract;
+};
+
+/* Where everything goes. `fresh` and `old` are inside the hidden directory `work`, on the same
+ * file system as the target, so that rename() is atomic. */
+struct places {
+    char target[PATH_SIZE], archive[PATH_SIZE];
+    char work[PATH_SIZE], fresh[PATH_SIZE], old[PATH_SIZE]; /* the latter two in the first */
+};
+
+/* The prefix for names in dir: "models/" for "./models//", "" for ".". false: it is too long. */
+static bool normalize_folder(const char *dir, char out[FOLDER_SIZE])
+{
+    size_t n = 0, part;
+    if (*dir == '/')
+        out[n++] = '/';
+    for (dir += strspn(dir, "/"); *dir; dir += part + strspn(dir + part, "/")) {
+        part = strcspn(dir, "/");
+        if (part == 1 && *dir == '.')
+            continue;
+        if (part + 2 > FOLDER_SIZE - n)
+            return false;
+        memcpy(out + n, dir, part);
+        n += part;
+        out[n++] = '/';
+    }
+    out[n] = 0;
+    return true;
+}
+
+/* The archive is only a means unless the user asked to keep it: then it is a hidden file. */
+static bool hides_archive(const struct request *r)
+{
+    return !r->keep_archive && !r->no_extract;
+}
+
+/* tinker://run/weights/final is kept in run_weights_final, as the official program names it.
+ * The process id keeps two downloads of one checkpoint apart. */
+static bool name_paths(const struct request *r, struct places *p)
+{
+    char folder[FOLDER_SIZE], name[NAME_SIZE];
+    if (!normalize_folder(r->output ? r->output : "", folder) ||
+        (size_t)snprintf(name, sizeof(name), "%s", r->path + strlen("tinker://")) >= sizeof(name))
+        return false;
+    for (char *s = name; *s; s++)
+        *s = *s == '/' ? '_' : *s;
+    bool hidden = hides_archive(r);
+    snprintf(p->target, PATH_SIZE, "%s%s", folder, name);
+    snprintf(p->archive, PATH_SIZE, "%s%s%s.tar", folder, hidden ? "." : "", name);
+    snprintf(p->work, PATH_SIZE, "%s.%s.%ld", folder, name, (long)getpid());
+    snprintf(p->fresh, PATH_SIZE, "%s.%s.%ld/new", folder, name, (long)getpid());
+    snprintf(p->old, PATH_SIZE, "%s.%s.%ld/old", folder, name, (long)getpid());
+    return true;
+}
+
+/* lstat(): a dangling link is in the way, too. */
+static bool path_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* Called by the library's thread. 0: go on. */
+static int on_progress(int64_t done, int64_t total, void *state)
+{
+    progress_at(state, done, total);
+    return 0;
+}
+
+/* Fetch the archive into p->archive. The library resumes, retries and checks; here is the bar
+ * and the exit code: 9 for the local disk, else as for any request. */
+static int fetch_archive(struct api *a, const struct request *r, const struct places *p)
+{
+    tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
+    static struct progress bar; /* the library's thread may be about to tell it something */
+    tinker_error err;
+    int status = EXIT_OK;
+    progress_start(&bar, "Downloading archive");
+    o.force = 1; /* a hidden file that was left behind, or one that was looked for before */
+    o.progress = on_progress;
+    o.progress_state = &bar;
+    tinker_future *f = tinker_rest_download_checkpoint(a->rest, r->path, p->archive, &o, &err);
+    bool ok = f && api_await_download(f, &err) == TINKER_OK;
+    progress_end(&bar);
+    if (!ok && err.status == TINKER_ESTATE) /* of the file system */
+        status = out_fail(EXIT_IO, disk_hint, "Failed to save checkpoint: %s", err.message);
+    else if (!ok)
+        status = api_fail(&err, f);
+    tinker_future_free(f);
+    return status;
+}
+
+/* ---- unpacking ----------------------------------------------------------------------------- */
+
+enum { FINISHED = SIGUSR1 }; /* what the thread that unpacks tells the one that waits */
+
+struct unpacking {
+    const struct places *p;
+    pthread_t waiter;
+    tinker_status status;
+    tinker_error err;
+};
+
+/* Sends FINISHED to the waiting thread instead of setting a flag, because that thread sleeps in
+ * sigwait(). */
+static void *run_unpack_thread(void *arg)
+{
+    struct unpacking *u = arg;
+    u->status = tinker_archive_extract(u->p->archive, u->p->fresh, &u->err);
+    pthread_kill(u->waiter, FINISHED);
+    return NULL;
+}
+
+/* A thread in the middle of tinker_archive_extract() cannot be canceled safely. With a file
+ * size limit of 0 its next write fails with EFBIG (main() ignores SIGXFSZ), so it comes back on
+ * its own. */
+static void stop_unpacking(pthread_t thread)
+{
+    struct rlimit limit = { 0 };
+    bool known = getrlimit(RLIMIT_FSIZE, &limit) == 0;
+    struct rlimit none = limit;
+    none.rlim_cur = 0;
+    if (known)
+        setrlimit(RLIMIT_FSIZE, &none);
+    pthread_join(thread, NULL);
+    if (known)
+        setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* Unpack in a thread while this one waits for signals, which the library does not do. Returns
+ * the signal that came before the end, or 0. Without a thread it unpacks here and signals end
+ * it late. */
+static int extract_archive(struct unpacking *u)
+{
+    static const struct timespec now = { 0 };
+    sigset_t set = api_stopping_signals(), finished, old;
+    pthread_t thread;
+    int number;
+    sigemptyset(&finished);
+    sigaddset(&finished, FINISHED);
+    sigaddset(&set, FINISHED);
+    pthread_sigmask(SIG_BLOCK, &set, &old);
+    u->waiter = pthread_self();
+    bool apart = pthread_create(&thread, NULL, run_unpack_thread, u) == 0;
+    if (!apart)
+        run_unpack_thread(u);
+    while (sigwait(&set, &number) != 0)
+        continue;
+    if (apart && number != FINISHED)
+        stop_unpacking(thread);
+    else if (apart)
+        pthread_join(thread, NULL);
+    /* If a stop signal came first, FINISHED may be pending still: take it off. */
+    sigtimedwait(&finished, NULL, &now); /* it has told so since */
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return number == FINISHED ? 0 : number;
+}
+
+/* Swap in two renames: target to old, fresh to target. If the second fails the first is undone,
+ * so the user never ends up with neither. false: errno says why. */
+static bool move_into_place(const struct places *p)
+{
+    bool replace = path_exists(p->target);
+    if (replace && rename(p->target, p->old) != 0)
+        return false;
+    if (rename(p->fresh, p->target) == 0)
+        return true;
+    int why = errno;
+    if (replace)
+        rename(p->old, p->target);
+    errno = why;
+    return false;
+}
+
+/* The old target is removed only after the new one is in place. On failure the hidden directory
+ * is removed, but an old target inside it is not. */
+static int unpack_archive(const struct places *p)
+{
+    struct unpacking u = { .p = p };
+    int status = EXIT_OK;
+    if (mkdir(p->work, 0700) != 0)
+        return out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
+    int number = extract_archive(&u);
+    if (number) {
+        os_remove_tree(p->work, NULL);
+        out_say("Interrupted.");
+        return 128 + number;
+    }
+    if (u.status != TINKER_OK)
+        status =
+            out_fail(EXIT_IO,
+                     u.status == TINKER_ESTATE ? disk_hint
+                                               : "Download it again; the archive may be damaged.",
+                     "Failed to extract archive: %s", u.err.message);
+    else if (!move_into_place(p))
+        status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
+    os_remove_tree(p->fresh, NULL);
+    if (status == EXIT_OK)
+        os_remove_tree(p->old, NULL);
+    rmdir(p->work);
+    return status;
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+/* A table of three properties, or the JSON object with checkpoint_path, destination and
+ * file_size_bytes. */
+static int print_download_report(const struct request *r, const char *where, int64_t size)
+{
+    struct listing l;
+    char text[FMT_TEXT], title[PATH_SIZE];
+    listing_init(&l, rows_properties, 2);
+    rows_property(&l, "Checkpoint Path", r->path);
+    rows_property(&l, "Archive Size", fmt_size(size, text));
+    rows_property(&l, r->no_extract ? "Saved to" : "Extracted to", where);
+    struct json_writer *w = listing_object(&l);
+    json_put_begin_object(w);
+    json_put_key(w, "checkpoint_path");
+    json_put_string(w, r->path);
+    json_put_key(w, "destination");
+    json_put_string(w, where);
+    json_put_key(w, "file_size_bytes");
+    json_put_int64(w, size);
+    json_put_end_object(w);
+    listing_object_end(&l);
+    snprintf(title, sizeof(title), "Checkpoint Download: %s", r->path);
+    return listing_print_one(&l, title);
+}
+
+/* An archive of a complete checkpoint has a file checkpoint_complete. */
+static void warn_if_incomplete(const char *dir)
+{
+    char marker[PATH_SIZE + 32];
+    snprintf(marker, sizeof(marker), "%s/checkpoint_complete", dir);
+    if (!path_exists(marker))
+        out_say("warning: the archive has no checkpoint_complete, so it may not be whole");
+}
+
+/* Fetch, then unpack. Signals are blocked here except inside waits, where they end what is
+ * under way and nothing is left behind. */
+static int download_checkpoint(struct api *a, const struct request *r, const struct places *p,
+                               int64_t *size)
+{
+    struct stat st = { 0 };
+    int status = fetch_archive(a, r, p);
+    if (status != EXIT_OK)
+        return status;
+    /* The size for the report; unpacking may delete the archive. */
+    stat(p->archive, &st);
+    *size = (int64_t)st.st_size;
+    if (r->no_extract)
+        return EXIT_OK;
+    status = unpack_archive(p);
+    if (!r->keep_archive)
+        unlink(p->archive);
+    return status;
+}
+
+/* api_close() comes before the signals are allowed again: it waits for the library's threads,
+ * which remove partial files. */
+static int download_and_close(struct api *a, const struct request *r, const struct places *p,
+                              int64_t *size)
+{
+    sigset_t set = api_stopping_signals(), old;
+    sigprocmask(SIG_BLOCK, &set, &old);
+    int status = download_checkpoint(a, r, p, size);
+    api_close(a); /* the library removes what it has begun, and nothing new comes */
+    if (status != EXIT_OK && hides_archive(r))
+        unlink(p->archive);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
+/* Refuse before the download, not after gigabytes of it. --force replaces what is there. */
+static bool check_target_free(const struct request *r, const struct places *p, int *status)
+{
+    bool archive = (r->keep_archive || r->no_extract) && path_exists(p->archive);
+    bool target = !r->no_extract && path_exists(p->target);
+    if (r->force || (!archive && !target))
+        return true;
+    *status = out_fail(EXIT_IO, "Use --force to replace it.", "Target %s already exists: %s",
+                       target ? "directory" : "file", target ? p->target : p->archive);
+    return false;
+}
+
+/* dir without its last name: "a/b" for "a/b/c/". */
+static void cut_last_name(char *dir)
+{
+    size_t n = strlen(dir);
+    while (n > 0 && dir[n - 1] == '/')
+        n--;
+    while (n > 0 && dir[n - 1] != '/')
+        n--;
+    while (n > 0 && dir[n - 1] == '/')
+        n--;
+    dir[n] = 0;
+}
+
+/* Create the folder like mkdir -p. *before is the length of the part of the path that existed
+ * before, for remove_output_folder(). */
+static bool make_output_folder(const char *dir, size_t *before, tinker_error *err)
+{
+    char part[PATH_SIZE];
+    snprintf(part, sizeof(part), "%s", dir);
+    while (*part && !path_exists(part))
+        cut_last_name(part);
+    *before = strlen(part);
+    return os_make_dirs(dir, err) == TINKER_OK;
+}
+
+/* After a failure, remove the folders that were created and are still empty. */
+static void remove_output_folder(const char *dir, size_t before)
+{
+    char part[PATH_SIZE];
+    snprintf(part, sizeof(part), "%s", dir);
+    while (strlen(part) > before && rmdir(part) == 0)
+        cut_last_name(part);
+}
+
+/* Exit codes: 9 for anything on the local disk, a target that exists included; 128 + signal
+ * when interrupted; else as for any request. */
+int cmd_checkpoint_download(int argc, char **argv)
+{
+    struct request r = { 0 };
+    const struct opt opts[] = {
+        { "output", 'o', OPT_STRING, "DIR", "folder to put it in (default: this one)", &r.output,
+          NULL },
+        { "force", 0, OPT_FLAG, NULL, "replace what is there already", &r.force, NULL },
+        { "keep-archive", 0, OPT_FLAG, NULL, "keep the tar file too", &r.keep_archive, NULL },
+        { "no-extract", 0, OPT_FLAG, NULL, "only the tar file", &r.no_extract, NULL },
+    };
+    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &r.path, false, NULL } };
+    const struct opt_spec spec = {
+        "checkpoint download",
+        "Fetch a checkpoint and unpack it.",
+        opts,
+        ARRAY_LEN(opts),
+        args,
+        1,
+        "tinker checkpoint download tinker://RUN_ID/sampler_weights/final -o models"
+    };
+    tinker_checkpoint_path parts;
+    struct places p;
+    struct api a;
+    tinker_error err;
+    int64_t size = 0;
+    size_t before = 0;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
+        return status;
+    if (!name_paths(&r, &p))
+        return out_fail(EXIT_USAGE, NULL, "the path is too long");
+    if (!check_target_free(&r, &p, &status))
+        return status;
+    /* Without -o everything goes into the current directory, which exists. */
+    bool folder = r.output && *r.output;
+    if (folder && !make_output_folder(r.output, &before, &err))
+        return out_fail(EXIT_IO, NULL, "%s", err.message);
+    if (api_open(&a, &status))
+        status = download_and_close(&a, &r, &p, &size);
+    if (status != EXIT_OK) {
+        if (folder)
+            remove_output_folder(r.output, before);
+        return status;
+    }
+    if (r.no_extract)
+        return print_download_report(&r, p.archive, size);
+    warn_if_incomplete(p.target);
+    return print_download_report(&r, p.target, size);
+}

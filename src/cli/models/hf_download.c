@@ -1,0 +1,542 @@
+/* hf_download.c - see hf_download.h.
+ *
+ * The cache is laid out as the Hub's own tools do it: blobs/ETAG holds a file's bytes,
+ * snapshots/COMMIT/NAME is a link to it, refs/main names the commit and is written last, so
+ * a model is there as a whole or not at all.  A file on its way is
+ * blobs/COMMIT.NAME.incomplete; whoever holds download.lock may write to it.
+ *
+ * The only file of the program that knows http/.  Thread: the caller's, which runs the loop. */
+#include "cli/models/hf_download.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/sha1.h"
+#include "base/sha256.h"
+#include "cli/models/model_dir.h"
+#include "cli/output/out.h"
+#include "cli/output/progress.h"
+#include "http/http.h"
+#include "json/json.h"
+
+enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
+
+/* The model that is being fetched, and how the Hub is reached. */
+struct hub {
+    const char *id, *endpoint;
+    char folder[MODEL_FOLDER_MAX];
+    char commit[72];
+    char authorization[4096]; /* "": no token */
+};
+
+/* ---- one exchange ---------------------------------------------------------------------- */
+
+/* One GET. The request is the first member, so its callbacks can cast back to it. */
+struct fetch {
+    struct http_request r; /* first member */
+    struct loop_task begin;
+    struct loop *loop;
+    struct http_pool *pool;
+    int fd; /* -1: the answer stays in memory */
+    int64_t offset, got;
+    bool begun;
+    int error; /* of writing */
+    struct progress bar;
+};
+
+/* Success or failure: the loop of this one request ends. */
+static void on_done(struct http_request *r)
+{
+    loop_stop(((struct fetch *)r)->loop);
+}
+
+/* Requests are started on the loop's own thread. */
+static void on_begin(struct loop_task *t)
+{
+    struct fetch *f = container_of(t, struct fetch, begin);
+    http_start(f->pool, &f->r);
+}
+
+/* write() may take less than it was given. */
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* The first bytes tell whether the server resumes where we stopped (it sends Content-Range) or
+ * starts again: then the file is cut to nothing first. false aborts the request. */
+static bool on_data(struct http_request *r, const void *p, size_t n)
+{
+    struct fetch *f = (struct fetch *)r;
+    char range[128];
+    if (!f->begun) {
+        f->begun = true;
+        if (!http_response_header(&r->resp, "Content-Range", range, sizeof(range)))
+            f->offset = 0;
+        if (ftruncate(f->fd, f->offset) != 0 || lseek(f->fd, f->offset, SEEK_SET) < 0)
+            f->error = errno;
+    }
+    if (!f->error && !write_all(f->fd, p, n))
+        f->error = errno ? errno : EIO;
+    f->got += (int64_t)n;
+    progress_at(&f->bar, f->offset + f->got, r->resp.length > 0 ? f->offset + r->resp.length : 0);
+    return !f->error;
+}
+
+/* Run f->r on a loop of its own until it is over: the program has no other loop. */
+static tinker_status run_request(struct fetch *f, tinker_error *err)
+{
+    /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */
+    bool tls = strncmp(f->r.url, "https:", 6) == 0;
+    const char *none = getenv("no_proxy"), *proxy = getenv(tls ? "https_proxy" : "http_proxy");
+    if ((!proxy || !*proxy) && tls)
+        proxy = getenv("HTTPS_PROXY");
+    const struct http_pool_options opts = { .per_client = 1,
+                                            .proxy = proxy && *proxy ? proxy : NULL,
+                                            .no_proxy = none ? none : getenv("NO_PROXY") };
+    tinker_status status = http_global_init(err);
+    f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
+    f->pool = f->loop ? http_pool_new(f->loop, &opts, err) : NULL;
+    if (f->pool) {
+        f->begin.run = on_begin;
+        loop_post(f->loop, &f->begin);
+        loop_run(f->loop);
+        http_pool_free(f->pool);
+    } else {
+        status = err->status;
+    }
+    loop_free(f->loop);
+    return status;
+}
+
+/* GET url. fd -1: the body goes to f->r.resp.body, at most LIST_MAX bytes; else to the file
+ * from offset on. `ours`: the host may see the token. Redirects of our host for files are not
+ * followed here, because the token must not go along. */
+static tinker_status get_url(const struct hub *h, const char *url, bool ours, int fd,
+                             int64_t offset, struct fetch *f, tinker_error *err)
+{
+    char range[64];
+    struct http_header headers[2];
+    memset(f, 0, sizeof(*f));
+    f->fd = fd;
+    f->offset = offset;
+    f->r = (struct http_request){ .method = "GET",
+                                  .url = url,
+                                  .headers = headers,
+                                  .timeouts = { 30000, 10000, 60000, 60000 },
+                                  .follow = !ours || fd < 0,
+                                  .max_response = fd < 0 ? LIST_MAX : SIZE_MAX,
+                                  .done = on_done,
+                                  .on_data = fd < 0 ? NULL : on_data };
+    if (ours && h->authorization[0])
+        headers[f->r.n_headers++] = (struct http_header){ "Authorization", h->authorization, true };
+    if (offset > 0) {
+        snprintf(range, sizeof(range), "bytes=%lld-", (long long)offset);
+        headers[f->r.n_headers++] = (struct http_header){ "Range", range, false };
+    }
+    if (fd >= 0)
+        progress_start(&f->bar, "download");
+    tinker_status status = run_request(f, err);
+    if (fd >= 0)
+        progress_end(&f->bar);
+    f->r.headers = NULL;
+    if (status != TINKER_OK)
+        return status;
+    if (f->error)
+        return err_set(err, TINKER_ESTATE, "cannot write to the cache: %s", strerror(f->error));
+    if (f->r.resp.failure != HTTP_OK)
+        return err_set(err,
+                       f->r.resp.failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
+                       "%s: %s", h->endpoint, f->r.resp.reason);
+    return TINKER_OK;
+}
+
+/* 401, 403 and 404 look alike from outside: the Hub hides gated and private models. */
+static tinker_status fail_refused(const struct hub *h, const char *what, int http,
+                                  tinker_error *err)
+{
+    if (http == 401 || http == 403 || http == 404)
+        return err_set(err, TINKER_EINVAL,
+                       "%s of %s: %s answers %d; check the id, and HF_TOKEN if it is gated", what,
+                       h->id, h->endpoint, http);
+    return err_set(err, TINKER_ECONNECT, "%s of %s: %s answers %d", what, h->id, h->endpoint, http);
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+/* Exactly n lowercase hex digits? */
+static bool is_hex(const char *s, size_t n)
+{
+    return strlen(s) == n && strspn(s, "0123456789abcdef") == n;
+}
+
+/* For files in large file storage, X-Linked-Etag is the SHA-256 of the content and ETag
+ * something else. "" if the server sends neither. */
+static void copy_etag(const struct http_response *resp, char etag[128])
+{
+    if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
+        !http_response_header(resp, "ETag", etag, 128))
+        etag[0] = 0;
+    /* An ETag is quoted, and W/"..." when it is weak (RFC 9110, 8.8.3); keep only the value. */
+    char *from = strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
+    from += *from == '"';
+    size_t n = strcspn(from, "\"");
+    memmove(etag, from, n);
+    etag[n] = 0;
+}
+
+/* Feed a whole file into a hash. */
+static tinker_status hash_file(struct sha_blocks *h, const char *path, tinker_error *err)
+{
+    unsigned char piece[1 << 16];
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return err_errno(err, "open", path);
+    for (size_t n; (n = fread(piece, 1, sizeof(piece), f)) > 0;)
+        sha_blocks_update(h, piece, n);
+    tinker_status status = ferror(f) ? err_errno(err, "read", path) : TINKER_OK;
+    fclose(f);
+    return status;
+}
+
+/* Lowercase hex, as in ETags. */
+static tinker_status hash_file_sha256(const char *path, char hex[65], tinker_error *err)
+{
+    uint8_t digest[32];
+    struct sha256 h;
+    sha256_init(&h);
+    tinker_status status = hash_file(&h.b, path, err);
+    sha256_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return status;
+}
+
+/* The SHA-1 of `head` and the file behind it. */
+static tinker_status hash_file_sha1(const char *path, const char *head, size_t n, char hex[41],
+                                    tinker_error *err)
+{
+    uint8_t digest[20];
+    struct sha1 h;
+    sha1_init(&h);
+    sha1_update(&h, head, n);
+    tinker_status status = hash_file(&h.b, path, err);
+    sha1_final(&h, digest);
+    hex_encode(digest, sizeof(digest), hex);
+    return status;
+}
+
+/* 40 digits are the id that git gives to the file, SHA-1 of "blob SIZE\0" and the content, or
+ * its plain SHA-1 at mirrors that do not use git. */
+static tinker_status check_sha1(const char *path, const char *etag, bool *same, tinker_error *err)
+{
+    char head[32], hex[41];
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_errno(err, "read", path);
+    int n = snprintf(head, sizeof(head), "blob %lld", (long long)st.st_size);
+    tinker_status status = hash_file_sha1(path, head, (size_t)n + 1, hex, err); /* with its NUL */
+    *same = strcmp(etag, hex) == 0;
+    if (status == TINKER_OK && !*same) {
+        status = hash_file_sha1(path, "", 0, hex, err);
+        *same = strcmp(etag, hex) == 0;
+    }
+    return status;
+}
+
+/* Is the file what its ETag says? An ETag of another form cannot be checked: *same is true
+ * then. key: the name of its blob, as the Hub's own tools choose it. */
+static tinker_status check_file(const char *path, const char *etag, bool *same, char key[65],
+                                tinker_error *err)
+{
+    *same = true;
+    if (is_hex(etag, 40)) {
+        memcpy(key, etag, 41); /* with its NUL */
+        return check_sha1(path, etag, same, err);
+    }
+    tinker_status status = hash_file_sha256(path, key, err);
+    if (is_hex(etag, 64))
+        *same = strcmp(etag, key) == 0;
+    return status;
+}
+
+/* Append to fd what is missing of a file; etag says what the whole must be. 206 is the rest,
+ * 200 the whole file again. */
+static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, char etag[128],
+                                 tinker_error *err)
+{
+    char url[2048], *location = NULL;
+    struct stat st;
+    struct fetch f;
+    if (fstat(fd, &st) != 0)
+        return err_errno(err, "read", name);
+    snprintf(url, sizeof(url), "%s/%s/resolve/%s/%s", h->endpoint, h->id, h->commit, name);
+    tinker_status status = get_url(h, url, true, fd, st.st_size, &f, err);
+    int http = f.r.resp.status;
+    if (status == TINKER_OK)
+        copy_etag(&f.r.resp, etag);
+    if (status == TINKER_OK && http >= 301 && http <= 308)
+        location = http_response_location(&f.r.resp);
+    http_request_clear(&f.r);
+    if (location) { /* large files are elsewhere, where our token has no business */
+        if (location[0] == '/')
+            snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
+        status = get_url(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
+        http = f.r.resp.status;
+        http_request_clear(&f.r);
+        free(location);
+    }
+    /* 416: there is nothing after what we have. */
+    if (status == TINKER_OK && http != 200 && http != 206 && !(http == 416 && st.st_size))
+        status = fail_refused(h, name, http, err);
+    return status;
+}
+
+/* Verify the finished part file, give it its blob name and link it into the snapshot. A damaged
+ * one is deleted, so that the next attempt starts again. */
+static tinker_status check_and_link(const struct hub *h, const char *name, const char *part,
+                                    const char *etag, tinker_error *err)
+{
+    char key[65], blob[PATH], target[PATH], link[PATH];
+    bool same;
+    tinker_status status = check_file(part, etag, &same, key, err);
+    if (status != TINKER_OK)
+        return status;
+    if (!same) {
+        /* Resuming a damaged file would never repair it. */
+        unlink(part);
+        return err_set(err, TINKER_EPROTOCOL, "%s of %s arrived damaged: its %s is wrong", name,
+                       h->id, is_hex(etag, 40) ? "SHA-1" : "SHA-256");
+    }
+    snprintf(blob, sizeof(blob), "%s/blobs/%s", h->folder, key);
+    snprintf(target, sizeof(target), "../../blobs/%s", key);
+    snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
+    if (rename(part, blob) != 0 || (symlink(target, link) != 0 && errno != EEXIST))
+        return err_errno(err, "write", link);
+    return TINKER_OK;
+}
+
+/* Fetch one file unless its link is there. Only network failures are retried; each retry
+ * resumes. */
+static tinker_status fetch_file(const struct hub *h, const char *name, tinker_error *err)
+{
+    char part[PATH], link[PATH], etag[128] = "";
+    struct timespec pause = { 1, 0 };
+    tinker_status status = TINKER_ECONNECT;
+    snprintf(link, sizeof(link), "%s/snapshots/%s/%s", h->folder, h->commit, name);
+    snprintf(part, sizeof(part), "%s/blobs/%s.%s.incomplete", h->folder, h->commit, name);
+    /* The link is made after the check of the bytes, so what it leads to is good. */
+    if (access(link, R_OK) == 0)
+        return TINKER_OK;
+    out_say("tinker serve: fetching %s of %s", name, h->id);
+    for (int i = 0; i < TRIES && status != TINKER_OK; i++) {
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return err_errno(err, "create", part);
+        if (i)
+            nanosleep(&pause, NULL);
+        status = fetch_bytes(h, name, fd, etag, err);
+        close(fd);
+        if (status != TINKER_ECONNECT && status != TINKER_ETIMEDOUT && status != TINKER_OK)
+            break;
+    }
+    return status == TINKER_OK ? check_and_link(h, name, part, etag, err) : status;
+}
+
+/* ---- the list of files -------------------------------------------------------------------------- */
+
+/* Suffix test. */
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* Weights, configuration and tokenizer. Names come from the network: only plain names, so none
+ * can leave the folder. consolidated*: the same weights in another layout. */
+static bool is_wanted(const char *name)
+{
+    static const char *const ends[] = { ".safetensors", ".json", ".txt", ".jinja", ".model" };
+    if (name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX_LEN ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
+            strlen(name) ||
+        strncmp(name, "consolidated", 12) == 0)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
+/* What the Hub says about a revision; the texts are in an arena. */
+struct file_list {
+    const char *commit;
+    const char **names;
+    size_t n, max;
+};
+
+/* One entry {"rfilename": NAME, ...} of the list. Entries beyond the maximum are ignored. */
+static void read_sibling(struct json_reader *r, struct file_list *l)
+{
+    struct json_str key;
+    char *name = NULL;
+    json_begin_object(r);
+    while (json_next_key(r, &key))
+        if (!json_str_is(key, "rfilename") || !json_cstring(r, &name))
+            json_skip(r);
+    if (name && is_wanted(name) && l->n < l->max)
+        l->names[l->n++] = name;
+}
+
+/* {"sha": COMMIT, "siblings": [...]}. The commit becomes a folder name, so it must be hex. */
+static bool read_file_list(const char *text, size_t n, struct arena *arena, struct file_list *l)
+{
+    struct json_reader r;
+    struct json_str key;
+    char *commit = NULL;
+    l->max = 4096;
+    l->names = arena_array(arena, l->max, sizeof(*l->names));
+    if (!l->names)
+        return false;
+    json_reader_init(&r, text, n, arena);
+    json_begin_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (json_str_is(key, "sha")) {
+            json_cstring(&r, &commit);
+        } else if (json_str_is(key, "siblings")) {
+            json_begin_array(&r);
+            while (json_next_item(&r))
+                read_sibling(&r, l);
+        } else {
+            json_skip(&r);
+        }
+    }
+    l->commit = commit;
+    return json_end(&r) && commit && strlen(commit) < 72 &&
+           strspn(commit, "0123456789abcdef") == strlen(commit) && *commit;
+}
+
+/* blobs, refs and snapshots/COMMIT, as the Hub's own tools lay them out. */
+static tinker_status make_folders(const struct hub *h, tinker_error *err)
+{
+    char path[PATH];
+    tinker_status status = TINKER_OK;
+    const char *const names[] = { "blobs", "refs", "snapshots" };
+    for (size_t i = 0; status == TINKER_OK && i < 3; i++) {
+        snprintf(path, sizeof(path), i == 2 ? "%s/%s/%s" : "%s/%s", h->folder, names[i], h->commit);
+        status = os_make_dirs(path, err);
+    }
+    return status;
+}
+
+/* flock() is interrupted by signals. */
+static bool lock_file(int fd, int how)
+{
+    int status;
+    do
+        status = flock(fd, how);
+    while (status != 0 && errno == EINTR);
+    return status == 0;
+}
+
+/* One process at a time fetches a model; others wait, then find its files, or resume what it
+ * left. The kernel releases the lock with the descriptor, however the process ends. */
+static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
+{
+    char path[PATH];
+    snprintf(path, sizeof(path), "%s/download.lock", h->folder);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0)
+        return err_errno(err, "create", path);
+    if (lock_file(*fd, LOCK_EX | LOCK_NB))
+        return TINKER_OK;
+    if (errno == EWOULDBLOCK) {
+        out_say("tinker serve: waiting for another process that is fetching %s", h->id);
+        if (lock_file(*fd, LOCK_EX))
+            return TINKER_OK;
+    }
+    err_errno(err, "lock", path);
+    close(*fd);
+    return err->status;
+}
+
+/* refs/main is written last: a reader sees the whole model or none. */
+static tinker_status fetch_model_files(struct hub *h, const struct file_list *l, tinker_error *err)
+{
+    char path[PATH];
+    int lock;
+    bool weights = false;
+    for (size_t i = 0; i < l->n; i++)
+        weights = weights || ends_with(l->names[i], ".safetensors");
+    if (!weights)
+        return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
+    snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
+    tinker_status status = make_folders(h, err);
+    if (status == TINKER_OK)
+        status = lock_model(h, &lock, err);
+    if (status != TINKER_OK)
+        return status;
+    for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
+        status = fetch_file(h, l->names[i], err);
+    snprintf(path, sizeof(path), "%s/refs/main", h->folder);
+    if (status == TINKER_OK)
+        status = os_write_file(path, h->commit, strlen(h->commit), err);
+    close(lock);
+    return status;
+}
+
+/* HF_ENDPOINT selects a mirror, HF_TOKEN is sent only to it. The list of files names the
+ * commit, and all files are fetched from that commit, so that a push in between does no harm. */
+tinker_status hf_download_model(const char *id, tinker_error *err)
+{
+    const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
+    char url[2048];
+    struct hub h = { .id = id,
+                     .endpoint = endpoint && *endpoint ? endpoint : "https://huggingface.co" };
+    struct fetch f;
+    struct arena arena;
+    struct file_list l = { 0 };
+    model_dir_folder(id, h.folder);
+    if (token && *token) {
+        /* The log never shows the token, whatever else fails. */
+        log_secret(token);
+        if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
+            return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");
+        snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
+    }
+    snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
+    tinker_status status = get_url(&h, url, true, -1, 0, &f, err);
+    arena_init(&arena, (size_t)256 << 20);
+    if (status == TINKER_OK && f.r.resp.status != 200)
+        status = fail_refused(&h, "the list of files", f.r.resp.status, err);
+    if (status == TINKER_OK && !read_file_list(f.r.resp.body.data ? f.r.resp.body.data : "",
+                                               f.r.resp.body.len, &arena, &l))
+        status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
+                         h.endpoint, id);
+    http_request_clear(&f.r);
+    if (status == TINKER_OK)
+        status = fetch_model_files(&h, &l, err);
+    arena_clear(&arena);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* model_dir.c - see model_dir.h. */
+#include "cli/models/model_dir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/os.h"
+
+/* A directory is a model if it has a readable config.json. */
+static bool has_config(const char *dir)
+{
+    char path[MODEL_DIR_MAX + 16];
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    return access(path, R_OK) == 0;
+}
+
+/* Directory of this program without the final slash. /proc/self/exe is the real file, also when
+ * it was started through a link or $PATH. */
+static bool find_program_dir(char *out, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    if (n <= 0)
+        return false;
+    out[n] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = 0;
+    return slash != NULL;
+}
+
+/* The bundled model is looked for relative to the program, so an installed tree can be moved. */
+bool model_dir_bundled(char out[MODEL_DIR_MAX])
+{
+    /* Installed; in a build directory of the source tree; in the source tree itself. */
+    static const char *const places[] = { "/../share/tinker/models/tiny", "/../../models/tiny",
+                                          "/../models/tiny", "/models/tiny" };
+    char dir[MODEL_DIR_MAX / 2];
+    if (find_program_dir(dir, sizeof(dir)))
+        for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+            snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
+            if (has_config(out))
+                return true;
+        }
+    snprintf(out, MODEL_DIR_MAX, "models/tiny");
+    return has_config(out);
+}
+
+/* The variables in the order of the Hub's own tools, each with what they append to it. */
+static void find_cache_root(char *out, size_t size)
+{
+    static const char *const places[][2] = { { "HF_HUB_CACHE", "" },
+                                             { "HUGGINGFACE_HUB_CACHE", "" },
+                                             { "HF_HOME", "/hub" },
+                                             { "XDG_CACHE_HOME", "/huggingface/hub" },
+                                             { "HOME", "/.cache/huggingface/hub" } };
+    snprintf(out, size, "%s", places[4][1]);
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        const char *value = getenv(places[i][0]);
+        if (!value || !*value)
+            continue;
+        snprintf(out, size, "%s%s", value, places[i][1]);
+        return;
+    }
+}
+
+/* "owner/name" in the characters the Hub allows. The id becomes part of paths: no "..", no
+ * second slash, no leading dot. */
+bool model_dir_is_id(const char *id)
+{
+    const char *slash = strchr(id, '/');
+    return slash && slash > id && slash[1] && !strchr(slash + 1, '/') && !strstr(id, "..") &&
+           id[0] != '.' && strlen(id) <= 200 &&
+           strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
+               strlen(id);
+}
+
+/* "Qwen/Qwen3-0.6B" is the folder models--Qwen--Qwen3-0.6B; refs/main names its snapshot. */
+void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX])
+{
+    char root[MODEL_DIR_MAX / 4];
+    const char *slash = strchr(id, '/');
+    find_cache_root(root, sizeof(root));
+    snprintf(out, MODEL_FOLDER_MAX, "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
+}
+
+/* Only a model with a finished download has refs/main. */
+bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
+{
+    char folder[MODEL_FOLDER_MAX], *revision;
+    size_t n;
+    if (!model_dir_is_id(id))
+        return false;
+    model_dir_folder(id, folder);
+    snprintf(out, MODEL_DIR_MAX, "%s/refs/main", folder);
+    if (os_read_file(out, 256, &revision, &n, NULL) != TINKER_OK)
+        return false;
+    revision[strcspn(revision, "\r\n /")] = 0;
+    snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
+    free(revision);
+    return has_config(out);
+}

@@ -1,0 +1,142 @@
+/* text_model.c - see text_model.h. */
+#include "cli/text/text_model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/os.h"
+#include "cli/models/model_dir.h"
+#include "cli/output/out.h"
+
+enum { MAX_INPUT = 1 << 30 };
+
+/* tinker/tiny is bundled with the program; other names are looked up by the library. */
+tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
+{
+    char dir[MODEL_DIR_MAX];
+    if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
+        model = dir;
+    return tinker_tokenizer_load(model, NULL, err);
+}
+
+/* Exit code 5 if there is no tokenizer, 8 if there is a broken one. */
+int text_model_fail(const tinker_error *err, const char *hint)
+{
+    return err->status == TINKER_ESTATE ? out_fail(EXIT_NOT_FOUND, hint, "%s", err->message)
+                                        : out_fail(EXIT_DATA, NULL, "%s", err->message);
+}
+
+int text_model_fail_data(const tinker_error *err)
+{
+    return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
+                    err->message);
+}
+
+void text_model_warn(const char *line, void *state)
+{
+    (void)state;
+    out_say("warning: %s", line);
+}
+
+tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
+{
+    tinker_error err;
+    tinker_tokenizer *t = text_model_find(model, &err);
+    if (!t)
+        *status = text_model_fail(&err, hint);
+    return t;
+}
+
+/* A terminal can deliver more after Ctrl-D: the first end of file counts. */
+static bool read_stdin(struct buf *out)
+{
+    char part[65536];
+    while (!feof(stdin) && !ferror(stdin))
+        buf_append(out, part, fread(part, 1, sizeof(part), stdin));
+    return !ferror(stdin) && buf_ok(out);
+}
+
+/* Files and standard input up to 1 GiB. The caller frees *text. */
+bool text_model_read(const char *path, char **text, size_t *n, int *status)
+{
+    tinker_error err;
+    if (strcmp(path, "-") != 0) {
+        if (os_read_file(path, MAX_INPUT, text, n, &err) == TINKER_OK)
+            return true;
+        *status = out_fail(EXIT_IO, NULL, "%s", err.message);
+        return false;
+    }
+    struct buf b;
+    buf_init(&b, MAX_INPUT);
+    /* A program that waits silently for input looks hung. */
+    if (isatty(STDIN_FILENO))
+        out_say("Reading from the terminal; Ctrl-D ends the input.");
+    if (read_stdin(&b) && (b.data || buf_reserve(&b, 1))) {
+        *text = buf_detach(&b, n);
+        return true;
+    }
+    /* b.failed: the limit of the buffer was reached. */
+    *status = out_fail(EXIT_IO, NULL, "standard input: %s",
+                       b.failed ? "more than 1 GB" : strerror(errno));
+    buf_clear(&b);
+    return false;
+}
+
+/* Bytes up to the next separator. Brackets, braces and colons separate, so JSON needs no parser. */
+static size_t measure_word(const char *s, size_t n)
+{
+    size_t len = 0;
+    while (len < n && !(s[len] && strchr(" \t\r\n,[]{}:", s[len])))
+        len++;
+    return len;
+}
+
+/* The id that s[0..n) spells, or -1. No sign, no blank, at most INT32_MAX. */
+static int64_t read_id(const char *s, size_t n)
+{
+    int64_t id = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return -1;
+        id = id * 10 + (s[i] - '0');
+        if (id > INT32_MAX)
+            return -1;
+    }
+    return id;
+}
+
+/* "tokens" with its quotes is skipped, so {"tokens": [1, 2]} reads as 1 2. */
+int text_model_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
+{
+    static const char key[] = "\"tokens\"";
+    size_t word;
+    for (size_t i = 0; i < n; i += word ? word : 1) {
+        word = measure_word(s + i, n - i);
+        if (word == 0 || (word == strlen(key) && memcmp(s + i, key, word) == 0))
+            continue;
+        int64_t id = read_id(s + i, word);
+        if (id < 0)
+            return out_fail(EXIT_DATA, NULL, "%s: '%.*s' at byte %zu is not a token id", where,
+                            (int)(word < 20 ? word : 20), s + i, i);
+        int32_t value = (int32_t)id;
+        tinker_error err;
+        if (tinker_tokens_append(out, &value, 1, &err) != TINKER_OK)
+            return out_fail(EXIT_FAILED, NULL, "%s", err.message);
+    }
+    return EXIT_OK;
+}
+
+/* Brackets that do not close mean that the text was cut off, maybe in the middle of a number. */
+int text_model_all_ids(const char *where, const char *s, size_t n, tinker_tokens *out)
+{
+    size_t open = 0;
+    for (size_t i = 0; i < n; i++) {
+        open += s[i] == '[' || s[i] == '{';
+        open -= open > 0 && (s[i] == ']' || s[i] == '}');
+    }
+    if (open > 0)
+        return out_fail(EXIT_DATA, NULL, "%s: ends before all brackets are closed", where);
+    return text_model_ids(where, s, n, out);
+}
