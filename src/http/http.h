@@ -20,7 +20,7 @@ enum http_failure {
     HTTP_FAIL_CONNECT, /* DNS, TCP, a broken handshake, reset, cut short, no HTTP, an edge proxy's empty 400 */
     HTTP_FAIL_TLS,      /* a refused certificate, or no TLS at all: another attempt is no better */
     HTTP_FAIL_TIMEOUT,  /* one of the phases took too long */
-    HTTP_FAIL_PROTOCOL, /* not decodable, too large, too many redirects */
+    HTTP_FAIL_PROTOCOL, /* too large, too many redirects */
     HTTP_FAIL_INVALID,  /* the URL cannot be used */
     HTTP_FAIL_NOMEM,
     HTTP_FAIL_SINK /* on_data said stop */

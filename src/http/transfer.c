@@ -648,7 +648,8 @@ void transfer_end(struct http_request *r)
 }
 
 /* What the retry layers need to know of curl's hundred codes.  The default is the retryable
- * one: most are the network's. */
+ * one: most are the network's, and a compressed body that cannot be decoded may have been damaged
+ * on its way. */
 static enum http_failure classify_failure(CURLcode code)
 {
     switch (code) {
@@ -661,8 +662,6 @@ static enum http_failure classify_failure(CURLcode code)
         return HTTP_FAIL_INVALID;
     case CURLE_OUT_OF_MEMORY:
         return HTTP_FAIL_NOMEM;
-    case CURLE_BAD_CONTENT_ENCODING:
-        return HTTP_FAIL_PROTOCOL;
     default:
         return HTTP_FAIL_CONNECT;
     }

@@ -1,5 +1,6 @@
 /* Helpers that need no service: unpacking a checkpoint (R-147), its path (R-143), trying again
  * (R-061, R-063). */
+#include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <tinker/rest.h>
@@ -52,6 +53,17 @@ static void put(struct buf *b, const char *name, char type, const char *data, si
     buf_append(b, h, 512);
     buf_append(b, data, n);
     buf_append(b, zeros, (512 - n % 512) % 512);
+}
+
+/* Entries of the test's folder that an extraction works in and should have removed. */
+static int count_leftovers(void)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strstr(e->d_name, ".part") != NULL;
+    closedir(d);
+    return n;
 }
 
 static tinker_status extract(struct buf *b, const char *target, tinker_error *err)
@@ -177,6 +189,7 @@ static void test_gzip(void)
         gz.data[i] ^= 0x55;
     }
     CHECK(access(in("gz7"), F_OK) != 0);
+    CHECK_INT(count_leftovers(), 0);
     buf_clear(&tar);
     buf_clear(&gz);
 }
@@ -196,6 +209,7 @@ static void test_bombs(void)
     CHECK_INT(extract_file(&gz, "bomb", &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "more than") != NULL);
     CHECK(access(in("bomb"), F_OK) != 0);
+    CHECK_INT(count_leftovers(), 0); /* what had been written until then is gone, too */
     buf_clear(&tar);
     free(zeros);
     small_tar(&tar);
@@ -246,6 +260,7 @@ static void test_refuses(void)
             TAP_FAIL("%s: %s", evil[i].name, err.message);
         CHECK(access(in("evil"), F_OK) != 0); /* not even the first entry stays */
         CHECK(access(in("escape"), F_OK) != 0);
+        CHECK_INT(count_leftovers(), 0);
     }
     struct buf b;
     tinker_error err;
@@ -259,6 +274,7 @@ static void test_refuses(void)
     for (size_t n = 1; n < 522; n += 40) {
         CHECK_INT(os_write_file(in("cut.tar"), b.data, n, NULL), TINKER_OK);
         CHECK_INT(tinker_archive_extract(in("cut.tar"), in("cut"), &err), TINKER_EINVAL);
+        CHECK_INT(count_leftovers(), 0);
     }
     b.data[130] ^= 1;
     CHECK_INT(extract(&b, "sum", &err), TINKER_EINVAL);

@@ -188,7 +188,8 @@ static void answer(void *state, const struct fake_request *r, struct fake_reply 
 static void clear_environment(void)
 {
     static const char *const prefixes[] = { "TINKER_",     "TINKEX_",   "CLOUDFLARE_", "http_proxy",
-                                            "https_proxy", "all_proxy", "HTTPS_PROXY" };
+                                            "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY",
+                                            "no_proxy",    "NO_PROXY" };
     for (size_t i = 0; environ && environ[i];) {
         char name[128];
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(environ[i], "="), environ[i]);

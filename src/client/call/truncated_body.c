@@ -31,9 +31,13 @@ static bool is_whole_protobuf(const struct buf *body)
 bool truncated_body_is_cut(const struct http_response *resp, bool empty_ok)
 {
     const struct buf *body = &resp->body;
-    char type[128] = "";
-    /* With a length or chunks curl notices a cut by itself. */
-    if (!resp->until_close || resp->status < 200 || resp->status > 299)
+    char type[128] = "", encoding[32] = "";
+    if (resp->status < 200 || resp->status > 299)
+        return false;
+    /* With a length or chunks curl notices a cut by itself.  Not so in what was compressed: of a
+     * gzip or zstd stream without its end curl hands on what it got, and says nothing. */
+    http_response_header(resp, "content-encoding", encoding, sizeof(encoding));
+    if (!resp->until_close && !encoding[0])
         return false;
     http_response_header(resp, "content-type", type, sizeof(type));
     for (char *p = type; *p; p++)
