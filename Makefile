@@ -75,10 +75,10 @@ LIBS_unicode = $(shell pkg-config --libs libutf8proc)
 LIBS_jinja = $(LIBS_unicode) -lm
 LIBS_tokenizer = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
 LIBS_chat = $(LIBS_tokenizer)
-LIBS_recipe = $(LIBS_tokenizer)
+LIBS_recipe := -lm
 
 # ---- the rooms, and which of ours each may link: the layering rule once more -------------------
-ROOMS := base json wire http unicode tokenizer jinja chat recipe autodiff regularizer engine client server cli
+ROOMS := base json wire http unicode tokenizer jinja chat autodiff regularizer engine client recipe server cli
 TEXT := chat jinja tokenizer unicode
 LINK_base := base
 LINK_json := json base
@@ -88,13 +88,13 @@ LINK_unicode := unicode base
 LINK_tokenizer := tokenizer unicode json base
 LINK_jinja := jinja unicode json base
 LINK_chat := $(TEXT) json base
-LINK_recipe := recipe $(TEXT) json base
 LINK_autodiff := autodiff base
 LINK_regularizer := regularizer autodiff base
 LINK_engine := engine json base
-LINK_client := client recipe regularizer autodiff $(TEXT) http wire json base
+LINK_client := client regularizer autodiff $(TEXT) http wire json base
+LINK_recipe := recipe $(LINK_client)
 LINK_server := server $(TEXT) wire engine json base
-LINK_cli := cli server engine client recipe regularizer autodiff $(TEXT) http wire json base
+LINK_cli := cli server engine recipe client regularizer autodiff $(TEXT) http wire json base
 
 # A room's sources lie in its folder and one or two levels below it.
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
@@ -105,7 +105,7 @@ libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_cli
        $(if $(filter client,$(LINK_$(1))),$(LIBS_client))
 
 # ---- what is built ------------------------------------------------------------------------------
-LIB_OBJS = $(foreach r,$(LINK_client),$(OBJ_$(r)))
+LIB_OBJS = $(foreach r,$(LINK_recipe),$(OBJ_$(r)))
 ENGINE_OBJS = $(foreach r,$(LINK_engine),$(OBJ_$(r)))
 TARGETS := $(B)/libtinker.a $(B)/libtinker.so $(B)/libtinker-engine.a $(B)/tinker $(B)/tinker.pc $(B)/tinker-engine.pc
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
