@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <tinker/chat.h>
+#include <tinker/extra/template.h>
 
 static const char messages[] =
     "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"H\xc3\xa9 "

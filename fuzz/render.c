@@ -3,6 +3,7 @@
  * The first byte chooses the renderer.  The rest is fed as a response, whole and as a stream, and
  * once more as JSON messages.  Weights must match tokens, no chunk may be empty. */
 #include <stdlib.h>
+#include <tinker/extra/renderer.h>
 #include "../tests/chat/render_fixture.h"
 
 static void demand(bool condition)

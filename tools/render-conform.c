@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/renderer.h>
+#include <tinker/extra/template.h>
 #include "json/json.h"
 #include "chat/chat.h"
 

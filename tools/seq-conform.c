@@ -10,6 +10,7 @@
 #include <string.h>
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/account.h>
 #include "base/buf.h"
 #include "seq-data.h"
 

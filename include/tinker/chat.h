@@ -2,8 +2,9 @@
  *
  * A renderer knows one chat format.  It builds generation prompts and supervised
  * examples with one weight per token, names the stop sequences, and parses what a
- * model sampled into a message with thinking and tool calls.  A chat template
- * runs a model's own Jinja template instead, for models without a renderer.
+ * model sampled into a message with thinking and tool calls.  For models without a
+ * renderer, <tinker/extra/template.h> runs the model's own Jinja template; formats of
+ * your own are in <tinker/extra/renderer.h>.
  *
  *     tinker_renderer *r = tinker_renderer_new("qwen3", tokenizer, NULL, &err);
  *     tinker_message ask = { .role = "user", .content = "What is 2 + 2?" };
@@ -19,7 +20,7 @@
  * Strings are UTF-8.  A length of 0 beside a text means "up to the NUL".  Results own all
  * they refer to and go away with one free.  Functions that take a tinker_text append to it
  * and leave it as it was when they fail; clear it with tinker_text_clear().  Nothing here
- * uses the network, and only tinker_template_open() reads files, so no other call blocks. */
+ * uses the network or reads files, so no call blocks. */
 #ifndef TINKER_CHAT_H
 #define TINKER_CHAT_H
 
@@ -174,11 +175,6 @@ TINKER_API tinker_renderer *tinker_renderer_new(const char *name, const tinker_t
 TINKER_API void tinker_renderer_free(tinker_renderer *r);
 /* The name it was made with; borrowed. */
 TINKER_API const char *tinker_renderer_name(const tinker_renderer *r);
-/* Whether the prompt of each turn extends the one before, so that one example can train
- * several turns. */
-TINKER_API int tinker_renderer_has_extension(const tinker_renderer *r);
-/* Whether its prompt tells the model not to reason. */
-TINKER_API int tinker_renderer_disables_thinking(const tinker_renderer *r);
 
 /* Stop sequences: token ids or strings, one of the two; the other is NULL.  Borrowed from the
  * renderer. */
@@ -193,51 +189,12 @@ TINKER_API tinker_stop_sequences tinker_renderer_stop(const tinker_renderer *r);
  * n_stop.  The lists are borrowed: use the parameters while the renderer lives. */
 TINKER_API void tinker_renderer_set_stop(const tinker_renderer *r, tinker_sampling_params *params);
 
-/* Names of all built-in renderers, in a fixed order; NULL past the end.  Static. */
-TINKER_API const char *tinker_renderer_name_at(size_t i);
-/* The i-th renderer recommended for a model, best first; NULL past the end or when the
- * model is unknown.  A ":checkpoint" suffix of the name is ignored.  Static. */
-TINKER_API const char *tinker_renderer_recommended(const char *model, size_t i);
 /* The renderer to use for a model: the recommended one, else what the control tokens of its
  * tokenizer (may be NULL) indicate, "role_colon" when nothing does.  Never NULL.  Static. */
 TINKER_API const char *tinker_renderer_for(const char *model, const tinker_tokenizer *tokenizer);
 /* 1 when `name` suits `model` or nothing is known of the model; else 0, with a sentence for the
  * user appended to *warning (may be NULL; unchanged when memory runs out). */
 TINKER_API int tinker_renderer_suits(const char *model, const char *name, tinker_text *warning);
-
-/* A chat format of your own: append one message to the three texts with
- * tinker_text_append().  `header` comes before what is trained; `body` is what somebody
- * wrote, `tail` ends it.  Control tokens count as such in header and tail, and in the body
- * unless safe_content.  A prompt is the header of an empty message.  All arguments are
- * borrowed for the call.  Called in the thread that renders, for the same message always with
- * the same result; is_last: no other message was given after it.  A status other than
- * TINKER_OK fails the rendering with the message in *err. */
-typedef tinker_status tinker_render_message_fn(const tinker_message *message, int is_last,
-                                               tinker_text *header, tinker_text *body,
-                                               tinker_text *tail, tinker_error *err, void *state);
-
-typedef struct tinker_format_options {
-    size_t size; /* set by TINKER_FORMAT_OPTIONS_INIT */
-    tinker_render_message_fn *render;
-    void *state;
-    const char *stop; /* control token that ends a message, and a sampled answer */
-    const char *bos;  /* control token before the first message; NULL: none */
-    int extends;      /* the prompt of each turn extends the one before */
-} tinker_format_options;
-#define TINKER_FORMAT_OPTIONS_INIT                               \
-    {                                                            \
-        sizeof(tinker_format_options), NULL, NULL, NULL, NULL, 0 \
-    }
-
-/* Make the format known to tinker_renderer_new() by a name, before any other of that name.
- * Copies the texts; state must live as long as a renderer may use it.  Any thread may call it.
- * TINKER_EINVAL when name, render or stop is missing, TINKER_ENOMEM. */
-TINKER_API tinker_status tinker_renderer_register(const char *name,
-                                                  const tinker_format_options *format,
-                                                  tinker_error *err);
-/* Forget a registered format.  1: it was registered, 0: it was not.  Renderers that were made
- * keep it. */
-TINKER_API int tinker_renderer_unregister(const char *name);
 
 /* One token sequence.  weights (NULL in prompts) has one entry per token of the input.
  * Thread safety: plain data. */
@@ -347,52 +304,6 @@ TINKER_API tinker_status tinker_parse_stream_feed(tinker_parse_stream *s, int32_
 TINKER_API tinker_status tinker_parse_stream_finish(tinker_parse_stream *s,
                                                     const tinker_delta **deltas, size_t *n,
                                                     tinker_parsed **out, tinker_error *err);
-
-/* ---- chat templates -------------------------------------------------------------------------- */
-
-/* A compiled Jinja chat template.
- * Thread safety: any thread, any time. */
-typedef struct tinker_template tinker_template;
-
-typedef struct tinker_template_options {
-    size_t size; /* set by TINKER_TEMPLATE_OPTIONS_INIT */
-    int add_generation_prompt;
-    int arguments_as_text; /* tool-call arguments as JSON text, not as a mapping (DeepSeek) */
-    const char *bos_token, *eos_token; /* NULL: undefined in the template */
-    const char *variables;             /* JSON object of further variables; NULL: none */
-    int64_t now;                       /* seconds since 1970 for strftime_now; 0: the clock */
-    size_t max_memory;                 /* bytes; 0: 64 MiB */
-    uint64_t max_steps;                /* evaluation steps; 0: 10 million */
-} tinker_template_options;
-#define TINKER_TEMPLATE_OPTIONS_INIT                                     \
-    {                                                                    \
-        sizeof(tinker_template_options), 0, 0, NULL, NULL, NULL, 0, 0, 0 \
-    }
-
-/* Compile source[0..n), of at most 4 MiB, which is not needed after the call.  Free the template
- * with tinker_template_free().  NULL with *err set: TINKER_EINVAL says "line N: ..." when the
- * source does not parse, TINKER_ENOMEM. */
-TINKER_API tinker_template *tinker_template_new(const char *source, size_t n, tinker_error *err);
-/* The chat_template of a model directory: chat_template.jinja, or the entry in
- * tokenizer_config.json (the one called "default" of a list).  Blocks on files.  Ownership and
- * errors as above; a file that cannot be read or has no template is an error, too. */
-TINKER_API tinker_template *tinker_template_open(const char *model_dir, tinker_error *err);
-/* NULL is allowed.  No other call on the object may be in progress. */
-TINKER_API void tinker_template_free(tinker_template *t);
-
-/* Append the text of the conversation to *out.  opts NULL: all defaults.  TINKER_EINVAL for an
- * error in or raised by the template, or over max_steps; TINKER_ENOMEM over max_memory. */
-TINKER_API tinker_status tinker_template_render(const tinker_template *t,
-                                                const tinker_message *messages, size_t n,
-                                                const tinker_tool *tools, size_t n_tools,
-                                                const tinker_template_options *opts,
-                                                tinker_text *out, tinker_error *err);
-/* The same with messages and tools (NULL: none) as JSON arrays, NUL-terminated, handed to the
- * template as they are. */
-TINKER_API tinker_status tinker_template_render_json(const tinker_template *t, const char *messages,
-                                                     const char *tools,
-                                                     const tinker_template_options *opts,
-                                                     tinker_text *out, tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -219,7 +219,7 @@ TINKER_API void tinker_text_clear(tinker_text *t);
 /* Value of the metric called `name` in metrics[0..n).  A missing metric is NaN, never a number. */
 TINKER_API double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name);
 
-/* ---- building inputs and tensors --------------------------------------------------------------- */
+/* ---- building inputs ------------------------------------------------------------------------- */
 
 /* A model input that grows.  Thread safety: one thread at a time. */
 typedef struct tinker_input tinker_input;
@@ -259,33 +259,6 @@ TINKER_API tinker_status tinker_model_input_length(const tinker_model_input *inp
  * room for all.  TINKER_EINVAL: it has other chunks. */
 TINKER_API tinker_status tinker_model_input_tokens(const tinker_model_input *input, int32_t *out,
                                                    size_t cap, size_t *n, tinker_error *err);
-
-/* Halves to float32, without loss: IEEE binary16, and bfloat16.  in and out may not overlap. */
-TINKER_API void tinker_widen_float16(const uint16_t *in, size_t n, float *out);
-TINKER_API void tinker_widen_bfloat16(const uint16_t *in, size_t n, float *out);
-/* A matrix as compressed sparse rows, without the elements that are `pad` (0, say, or -1 in
- * target_prompt_logprobs of tinker_sample_options); and back, with pad in all places that are not
- * listed.  What is not a matrix, or would not get smaller, stays dense.  A new tensor of the same
- * type, with memory of its own, for tinker_tensor_free().  NULL with *err set: TINKER_EINVAL,
- * TINKER_ENOMEM. */
-TINKER_API tinker_tensor *tinker_tensor_to_sparse(const tinker_tensor *t, int64_t pad,
-                                                  tinker_error *err);
-TINKER_API tinker_tensor *tinker_tensor_to_dense(const tinker_tensor *t, int64_t pad,
-                                                 tinker_error *err);
-TINKER_API void tinker_tensor_free(tinker_tensor *t);
-/* Does every value of the tensor go to the service as it is?  0: a float64 would be rounded, or
- * something would be refused. */
-TINKER_API int tinker_tensor_is_exact(const tinker_tensor *t);
-
-/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
- * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
-/* "float32", "int64", …; the wire knows these two, and "bfloat16" in results. */
-TINKER_API const char *tinker_dtype_name(tinker_dtype value);
-TINKER_API tinker_status tinker_dtype_parse(const char *text, tinker_dtype *out, tinker_error *err);
-/* "stop", "length". */
-TINKER_API const char *tinker_stop_reason_name(tinker_stop_reason value);
-TINKER_API tinker_status tinker_stop_reason_parse(const char *text, tinker_stop_reason *out,
-                                                  tinker_error *err);
 
 #ifdef __cplusplus
 }

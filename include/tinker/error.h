@@ -61,10 +61,6 @@ TINKER_API int tinker_error_is_user(const tinker_error *err);
 /* Name of a status, for example "TINKER_EINVAL".  Borrowed, static, never NULL. */
 TINKER_API const char *tinker_status_name(tinker_status status);
 
-/* TINKER_CATEGORY_…: "unknown", "server", "user". */
-TINKER_API const char *tinker_category_name(int value);
-TINKER_API tinker_status tinker_category_parse(const char *text, int *out, tinker_error *err);
-
 #ifdef __cplusplus
 }
 #endif

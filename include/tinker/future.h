@@ -9,7 +9,7 @@
  * Which thread runs your code (other headers refer to this as "the callback thread"):
  *
  *   - In the thread that calls: callbacks of tinker_queue_dispatch(), of tinker_retry(), of
- *     tinker_breaker_call(), of tinker_map_run(), of loops such as a recipe's, message renderers
+ *     tinker_breaker_call(), of tinker_parallel_run(), of loops such as a recipe's, message renderers
  *     and tokenizer loaders; and custom losses of the blocking forms.
  *   - On the callback thread, one for all services of the process: the log callback, queue
  *     observers, hooks, on_response, on_piece, stream events, progress of downloads, recovery

@@ -393,12 +393,8 @@ TINKER_API const tinker_capabilities *tinker_future_capabilities(const tinker_fu
 /* Is it there and healthy?  No result but success. */
 TINKER_API tinker_future *tinker_service_check_health(tinker_service *s, tinker_error *err);
 
-/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
- * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
-/* "owned", "accessible". */
-TINKER_API const char *tinker_scope_name(tinker_scope value);
-TINKER_API tinker_status tinker_scope_parse(const char *text, tinker_scope *out, tinker_error *err);
-/* "training", "sampler", "external". */
+/* "training", "sampler", "external": borrowed, static, NULL for an invalid value.  Parsing accepts
+ * any case; TINKER_EINVAL for an unknown name, which leaves *out unchanged. */
 TINKER_API const char *tinker_checkpoint_kind_name(tinker_checkpoint_kind value);
 TINKER_API tinker_status tinker_checkpoint_kind_parse(const char *text, tinker_checkpoint_kind *out,
                                                       tinker_error *err);

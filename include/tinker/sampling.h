@@ -111,11 +111,7 @@ TINKER_API tinker_future *tinker_sampler_compute_logprobs(tinker_sampler *s,
                                                           const tinker_model_input *prompt,
                                                           tinker_error *err);
 
-/* ---- while it is made ------------------------------------------------------------------- */
-
-/* A sample whose tokens arrive one by one.  Only `tinker serve` offers it; the hosted service
- * does not.  Thread safety: one thread at a time. */
-typedef struct tinker_stream tinker_stream;
+/* ---- token by token --------------------------------------------------------------------- */
 
 typedef enum tinker_stream_kind {
     TINKER_STREAM_TOKEN = 0,
@@ -129,56 +125,25 @@ typedef struct tinker_stream_event {
     int32_t token;                  /* TOKEN */
     float logprob;                  /* TOKEN; NaN: none */
     tinker_stop_reason stop_reason; /* FINISHED */
-    /* TOKEN: the likeliest in its place, if topk_sample_logprobs asked for them.  Borrowed until
-     * the next call of tinker_stream_next(), or until the callback returns. */
+    /* TOKEN: the likeliest tokens at this position, if topk_sample_logprobs asked for them.
+     * Borrowed until the callback returns, or until the next tinker_stream_next(). */
     const int32_t *topk_tokens;
     const float *topk_logprobs;
     size_t topk;
 } tinker_stream_event;
 
-/* Sample as tinker_sampler_sample() does, with the same tokens for the same seed, under the same
- * limits.  Tried again as a sample is (see tinker_retry_options) until the first event has come.
- * From then on that goes only for samples with a seed or temperature 0, of which the events that
- * were told already are left out; of others a failure is final, because another attempt would make
- * other tokens than those that were read.  NULL with *err set: TINKER_ESTATE, without any request, when the service
- * does not offer streams (stream_sample of tinker_capabilities); TINKER_EINVAL, also for what
- * is told of the prompt, which no stream carries; TINKER_ENOMEM. */
-TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_model_input *prompt,
-                                                const tinker_sampling_params *params,
-                                                const tinker_sample_options *opts,
-                                                tinker_error *err);
-/* The next event into *out.  TINKER_OK; TINKER_ETIMEDOUT when there is none within timeout_ms
- * (-1: for ever; 0: just look); else why the stream broke, after the events that came before.
- * After TINKER_STREAM_END it says so again.  Blocks. */
-TINKER_API tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms,
-                                            tinker_stream_event *out, tinker_error *err);
-/* Readable while tinker_stream_next() would not wait; for poll loops.  Spurious wake-ups may
- * happen.  Owned by the stream: do not close or read it.  -1 with *err set: TINKER_ESTATE. */
-TINKER_API int tinker_stream_fd(tinker_stream *st, tinker_error *err);
-/* The request of the stream, complete when it has ended: for tinker_future_done(),
- * tinker_future_response(), tinker_future_error_body(), tinker_future_request_id().  It has no
- * result but success.  Borrowed until tinker_stream_free(). */
-TINKER_API const tinker_future *tinker_stream_future(const tinker_stream *st);
-/* End the stream: after the events that came before, tinker_stream_next() says TINKER_ECANCELED.
- * Does not block.  Any thread, also while another waits for the next event. */
-TINKER_API void tinker_stream_cancel(tinker_stream *st);
-/* End the stream with TINKER_ETIMEDOUT when it is not complete within timeout_ms from now; -1
- * removes the deadline.  Any thread. */
-TINKER_API void tinker_stream_set_deadline(tinker_stream *st, int64_t timeout_ms);
-/* Ends the stream if it has not ended; the service stops sampling.  No other call on the object
- * may be in progress. */
-TINKER_API void tinker_stream_free(tinker_stream *st);
-
-/* Called for every token, and for every sequence that is complete (never TINKER_STREAM_END), on a
- * library thread that does nothing else, one call at a time and in order; it may submit but not
- * wait.  Not 0: end the sample.  Not after tinker_future_free() has returned. */
+/* Called for every token and every complete sequence (never with TINKER_STREAM_END), on the
+ * callback thread (see future.h), in order; it may submit but not wait.  A value other than 0 ends
+ * the sample.  Not called after tinker_future_free() has returned. */
 typedef int tinker_stream_event_fn(const tinker_stream_event *event, void *state);
 
-/* tinker_sampler_stream() with a callback and with a result: the future completes when the last
- * event was told, and tinker_future_sample() has all tokens.  Where the service does not offer
- * streams, or opts ask for logprobs or tokens at positions of the prompt, which no stream
- * carries, it is an ordinary sample that is told when it is complete, sequence by sequence.  Ended by the callback the future
- * is TINKER_ECANCELED.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+/* Sample as tinker_sampler_sample() does, with the same tokens for the same seed, and report each
+ * token as it arrives.  The future completes after the last event, and tinker_future_sample() has
+ * all tokens.  Streams are a feature of `tinker serve`; with the hosted service, and when opts ask
+ * for logprobs or tokens of the prompt, which no stream carries, all events are reported when the
+ * sample is complete, sequence by sequence.  If the callback ends the sample, the future fails
+ * with TINKER_ECANCELED.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM.
+ * <tinker/extra/stream.h> has a form without a callback. */
 TINKER_API tinker_future *tinker_sampler_sample_stream(tinker_sampler *s,
                                                        const tinker_model_input *prompt,
                                                        const tinker_sampling_params *params,

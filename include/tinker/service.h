@@ -203,21 +203,6 @@ TINKER_API int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout
  * be in progress. */
 TINKER_API void tinker_service_free(tinker_service *s);
 
-/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
- * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
-/* "active", "paused_capacity", "paused_rate_limit", "unknown". */
-TINKER_API const char *tinker_queue_state_name(tinker_queue_state value);
-TINKER_API tinker_status tinker_queue_state_parse(const char *text, tinker_queue_state *out,
-                                                  tinker_error *err);
-/* "debug", "info", "warning", "error", "critical". */
-TINKER_API const char *tinker_severity_name(tinker_severity value);
-TINKER_API tinker_status tinker_severity_parse(const char *text, tinker_severity *out,
-                                               tinker_error *err);
-/* "debug", "info", "warning", "error"; reads "warn" too. */
-TINKER_API const char *tinker_log_level_name(tinker_log_level value);
-TINKER_API tinker_status tinker_log_level_parse(const char *text, tinker_log_level *out,
-                                                tinker_error *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -26,15 +26,31 @@
  *     training.h     train one LoRA model
  *     sampling.h     sample from a base model or from saved weights
  *     rest.h         what the service keeps: runs, checkpoints, sessions
- *     account.h      identity, usage, audit
  *     tokenizer.h    text to tokens and back
  *     chat.h         conversations to prompts and back
  *     custom_loss.h  losses of your own
  *     recipe.h       datasets and training rows
  *
- * What fewer programs need is in <tinker/extra/>: autodiff.h, regularizer.h, http.h, events.h,
- * metrics.h, breaker.h, parallel.h, recovery.h, trace.h.  The local engine, a library of its own,
- * is <tinker/engine.h>.  Each has a man page: tinker_future(3), tinker_http(3) and so on.
+ * What fewer programs need is in <tinker/extra/>:
+ *
+ *     account.h      identity, usage and cost, audit log
+ *     autodiff.h     the tape under custom losses
+ *     breaker.h      circuit breakers
+ *     events.h       hooks on every request
+ *     http.h         per-call options, raw calls, transports, multipart
+ *     metrics.h      counters and histograms
+ *     names.h        names of enum values
+ *     parallel.h     many calls at once
+ *     recovery.h     continue training after the service lost a model
+ *     regularizer.h  composed losses
+ *     renderer.h     chat formats of your own
+ *     stream.h       samples token by token, without a callback
+ *     template.h     Jinja chat templates
+ *     tensor.h       half precision, sparse matrices
+ *     trace.h        W3C trace context
+ *
+ * The local engine, a library of its own, is <tinker/engine.h>.  Each header has a man page:
+ * tinker_future(3), tinker_http(3) and so on.
  *
  * One I/O thread per process does all network work, whatever the number of services and requests.
  * No function prints, exits, aborts or installs a signal handler.
@@ -42,7 +58,6 @@
 #ifndef TINKER_TINKER_H
 #define TINKER_TINKER_H
 
-#include <tinker/account.h>
 #include <tinker/chat.h>
 #include <tinker/custom_loss.h>
 #include <tinker/data.h>

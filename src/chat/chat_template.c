@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <tinker/extra/template.h>
 #include "base/err.h"
 #include "base/os.h"
 #include "jinja/jinja.h"

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/renderer.h>
 #include "base/err.h"
 
 /* Bytes of one rendering, token ids and images included; beyond is TINKER_ENOMEM. */

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/renderer.h>
 #include "base/err.h"
 #include "chat/render_parse.h"
 

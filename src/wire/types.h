@@ -1,9 +1,9 @@
 /* types.h - the requests and answers of the Tinker API as plain structs.
  *
  * One struct per JSON type of the protocol, with the protocol's field names.  Where a public
- * struct of <tinker/data.h>, <tinker/rest.h> or <tinker/account.h> holds the same values it is
- * the wire struct: its table in *_types.c says which member a key belongs to.  A NULL string, `has` 0, a
- * NULL sub-struct pointer or a json_str with s NULL means null or absent.
+ * struct of <tinker/data.h>, <tinker/rest.h> or <tinker/extra/account.h> holds the same values it
+ * is the wire struct: its table in *_types.c says which member a key belongs to.  A NULL string,
+ * `has` 0, a NULL sub-struct pointer or a json_str with s NULL means null or absent.
  * `type` literals have no member: the codec writes and checks them.
  *
  * The structs only refer to memory.  After decoding, everything lives in the arena
@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <tinker/account.h>
 #include <tinker/data.h>
 #include <tinker/rest.h>
+#include <tinker/extra/account.h>
 #include "json/json.h"
 
 /* ---- parts ----------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* jinja.c - chat templates: what they print, what they refuse, what they may cost. */
 #include <tinker/chat.h>
+#include <tinker/extra/template.h>
 #include "base/buf.h"
 #include "support/tap.h"
 

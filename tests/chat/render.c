@@ -4,6 +4,7 @@
  * the text is the whole truth but for cuts between chunks, which conformance covers. */
 #include "render_fixture.h"
 #include "support/tap.h"
+#include <tinker/extra/renderer.h>
 
 static tinker_renderer *make(const char *name, const tinker_renderer_options *opts)
 {

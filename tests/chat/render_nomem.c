@@ -2,6 +2,7 @@
 #include "render_fixture.h"
 #include "support/failmalloc.h"
 #include "support/tap.h"
+#include <tinker/extra/template.h>
 
 static const char chat[] = "[{\"role\":\"user\",\"content\":\"q <|im_end|> "
                            "q\"},{\"role\":\"assistant\",\"content\":[{\"type\":"

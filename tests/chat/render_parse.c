@@ -1,6 +1,7 @@
 /* render_parse.c - responses taken apart, whole and while they arrive. */
 #include "render_fixture.h"
 #include "support/tap.h"
+#include <tinker/extra/renderer.h>
 
 static tinker_tokens encode(const char *text)
 {

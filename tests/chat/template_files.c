@@ -2,6 +2,7 @@
 #include <tinker/chat.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/template.h>
 #include "base/os.h"
 #include "support/tap.h"
 

@@ -3,7 +3,7 @@
 #include <strings.h>
 #include <time.h>
 #include <unistd.h>
-#include <tinker/account.h>
+#include <tinker/extra/account.h>
 #include "base/base64.h"
 #include "client/session/credential_cmd.h"
 #include "client/session/jwt.h"

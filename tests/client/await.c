@@ -2,9 +2,9 @@
  * is awaited at once, ask the same and give the same. */
 #include <sched.h>
 #include <stdatomic.h>
-#include <tinker/account.h>
 #include <tinker/custom_loss.h>
 #include <tinker/extra/http.h>
+#include <tinker/extra/account.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <tinker/extra/events.h>
 #include <tinker/extra/http.h>
+#include <tinker/extra/stream.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

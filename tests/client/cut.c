@@ -4,6 +4,7 @@
  * operation ends well, with its own result, and nothing is executed twice. */
 #include <sys/stat.h>
 #include <unistd.h>
+#include <tinker/extra/stream.h>
 #include "client/session/session.h"
 #include "client/training/training_client.h"
 #include "support/fake_faulty.h"

@@ -1,6 +1,7 @@
 /* What those are told who do not wait any longer: why the last attempt failed. */
 #include <unistd.h>
 #include <tinker/extra/http.h>
+#include <tinker/extra/stream.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

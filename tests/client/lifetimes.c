@@ -8,6 +8,7 @@
 #include <tinker/extra/recovery.h>
 #include <tinker/extra/http.h>
 #include <unistd.h>
+#include <tinker/extra/stream.h>
 #include "client/future/operation.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"

@@ -5,6 +5,7 @@
 #include <tinker/extra/http.h>
 #include <tinker/extra/metrics.h>
 #include <unistd.h>
+#include <tinker/extra/template.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

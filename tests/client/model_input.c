@@ -2,6 +2,9 @@
 #include <tinker/tinker.h>
 #include <tinker/extra/breaker.h>
 #include <tinker/extra/events.h>
+#include <tinker/extra/account.h>
+#include <tinker/extra/names.h>
+#include <tinker/extra/tensor.h>
 #include "support/tap.h"
 
 static void test_appending(void)

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <tinker/extra/http.h>
-#include <tinker/account.h>
+#include <tinker/extra/account.h>
 #include "base/os.h"
 #include "client/io/runtime.h"
 #include "support/fake_tinker.h"

@@ -1,5 +1,6 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
+#include <tinker/extra/stream.h>
 #include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"

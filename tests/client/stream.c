@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <tinker/extra/http.h>
 #include <tinker/extra/metrics.h>
+#include <tinker/extra/stream.h>
 #include "support/fake_tinker.h"
 #include "support/tap.h"
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/stream.h>
 
 enum { N = 12, STEPS_MAX = 64, TIMEOUT_MS = 60000 };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/account.h>
 
 enum { MINUTE_MS = 60000 };
 static int failed;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/stream.h>
 
 enum { SAMPLES = 3, TOKENS = 24, RIVALS = 4 };
 

@@ -9,6 +9,7 @@
 
 #include <tinker/rest.h>
 #include <tinker/tinker.h>
+#include <tinker/extra/stream.h>
 #include "base/clock.h"
 #include "support/fake_server.h"
 

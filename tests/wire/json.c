@@ -6,6 +6,7 @@
 #include "support/wire_vectors.h"
 #include "wire/check.h"
 #include "wire/wire.h"
+#include <tinker/extra/account.h>
 
 static struct arena arena;
 static tinker_error err;

@@ -77,11 +77,6 @@ typedef struct tinker_breakers {
 TINKER_API tinker_breakers *tinker_breaker_list(tinker_error *err);
 TINKER_API void tinker_breakers_free(tinker_breakers *b);
 
-/* "closed", "open", "half_open". */
-TINKER_API const char *tinker_breaker_state_name(tinker_breaker_state value);
-TINKER_API tinker_status tinker_breaker_state_parse(const char *text, tinker_breaker_state *out,
-                                                    tinker_error *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/chat.h>
+#include <tinker/extra/template.h>
 #include "base/array.h"
 #include "cli/command.h"
 #include "cli/args/opt.h"

@@ -3,7 +3,6 @@
  * The first entry of a value is its name; further ones are only read (aliases).  A value
  * without an entry has no name: NULL, so that nobody mistakes "unknown" for a state of the
  * service that is called so. */
-#include <tinker/account.h>
 #include <tinker/data.h>
 #include <tinker/error.h>
 #include <tinker/rest.h>
@@ -13,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <tinker/extra/account.h>
+#include <tinker/extra/names.h>
 #include "base/err.h"
 
 struct name {

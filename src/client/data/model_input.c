@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/tensor.h>
 #include "base/arena.h"
 #include "base/err.h"
 #include "wire/check.h"

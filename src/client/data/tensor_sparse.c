@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/data.h>
+#include <tinker/extra/tensor.h>
 #include "base/err.h"
 #include "wire/check.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tinker/account.h>
+#include <tinker/extra/account.h>
 #include "base/err.h"
 #include "client/session/jwt.h"
 #include "client/rest/rest.h"

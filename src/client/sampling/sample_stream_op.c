@@ -3,6 +3,7 @@
  * The operation waits for another, its source, and for the callback; it is complete when both are.
  * Runs on the loop thread, except submitting. */
 #include <stdlib.h>
+#include <tinker/extra/stream.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "client/future/operation.h"

@@ -4,6 +4,7 @@
 
 #include "client/future/future.h"
 #include "client/sampling/stream_list.h"
+#include <tinker/extra/stream.h>
 
 struct tinker_stream {
     tinker_future *future;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tinker/extra/stream.h>
 #include "base/array.h"
 #include "base/err.h"
 #include "client/call/retry_policy.h"

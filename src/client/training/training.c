@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/data.h>
+#include <tinker/extra/tensor.h>
 #include "base/err.h"
 #include "client/training/merge.h"
 #include "client/sampling/sampling_client.h"

@@ -1,7 +1,7 @@
 /* rest_types.c - runs, checkpoints, sessions, billing and audit, as tables. */
 #include <math.h>
-#include <tinker/account.h>
 #include <tinker/rest.h>
+#include <tinker/extra/account.h>
 #include "wire/json/describe.h"
 
 #define REQ  WIRE_REQUIRED

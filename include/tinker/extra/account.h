@@ -1,8 +1,8 @@
-/* account.h - who one is, what was used and what it costs, what happened.
+/* account.h - the identity behind a credential, usage and its cost, the audit log.
  *
  * Calls of a tinker_rest handle; see rest.h for how their results are borrowed. */
-#ifndef TINKER_ACCOUNT_H
-#define TINKER_ACCOUNT_H
+#ifndef TINKER_EXTRA_ACCOUNT_H
+#define TINKER_EXTRA_ACCOUNT_H
 
 #include <tinker/rest.h>
 
@@ -15,8 +15,8 @@ typedef struct tinker_identity {
     const char *email;   /* NULL: none */
     const char *org_urn; /* of the organization, NULL: the token does not say */
 } tinker_identity;
-/* Who the credential says one is; nothing is sent beyond what getting a token needs.
- * Fails with TINKER_ESTATE for a plain API key. */
+/* The identity that the credential carries.  Sends nothing beyond what it takes to get a token.
+ * The future fails with TINKER_ESTATE for a plain API key.  Result: tinker_future_identity(). */
 TINKER_API tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err);
 TINKER_API const tinker_identity *tinker_future_identity(const tinker_future *f);
 
@@ -52,14 +52,14 @@ typedef struct tinker_billing {
     const void *events; /* see tinker_billing_event_at() */
     size_t n_sessions;
     const void *sessions;      /* see tinker_billing_session_at() */
-    int64_t invoiced_until_us; /* costs from then on are of the price list, not of invoices */
+    int64_t invoiced_until_us; /* later costs are estimates from the price list */
 } tinker_billing;
-/* Item i, borrowed as the result is; NULL: there are not so many. */
+/* Item i, borrowed as the result is; NULL past the end. */
 TINKER_API const tinker_billing_event *tinker_billing_event_at(const tinker_billing *list,
                                                                size_t i);
 TINKER_API const tinker_billing_session *tinker_billing_session_at(const tinker_billing *list,
                                                                    size_t i);
-/* Usage from start to end (not included): RFC 3339 texts or dates, whole UTC hours, at most
+/* Usage from start to end (exclusive): RFC 3339 texts or dates, whole UTC hours, at most
  * 14 days.  Result: tinker_future_billing(). */
 TINKER_API tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start,
                                                         const char *end, tinker_error *err);
@@ -76,11 +76,11 @@ typedef struct tinker_storage {
     const void *items;         /* one per project and user, see tinker_storage_share_at() */
     double gigabyte_month_usd; /* today's price, NaN: unknown */
 } tinker_storage;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_storage_share *tinker_storage_share_at(const tinker_storage *list,
                                                                size_t i);
-/* What checkpoints take now, of all projects or of one (NULL: all); it may be hours old.  Result:
- * tinker_future_storage(). */
+/* Storage that checkpoints use now, in one project or (NULL) in all; the figures may be hours old.
+ * Result: tinker_future_storage(). */
 TINKER_API tinker_future *tinker_rest_get_storage_usage(tinker_rest *r, const char *project_id,
                                                         tinker_error *err);
 TINKER_API const tinker_storage *tinker_future_storage(const tinker_future *f);
@@ -89,26 +89,20 @@ typedef struct tinker_audit_entry {
     int64_t time_us;
     const char *event;
     const char *model_id, *path, *purpose; /* NULL: none */
-    const char *details;                   /* a JSON object: who, about what; NULL: none */
+    const char *details;                   /* a JSON object: actor, target; NULL: none */
 } tinker_audit_entry;
 
 typedef struct tinker_audit {
     size_t n;
     const void *items; /* see tinker_audit_entry_at() */
 } tinker_audit;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_audit_entry *tinker_audit_entry_at(const tinker_audit *list, size_t i);
-/* Events of a day "YYYY-MM-DD" (NULL: today); checkpoints_only: only those about them. */
+/* The events of one day, "YYYY-MM-DD" (NULL: today); checkpoints_only leaves out all others.
+ * Result: tinker_future_audit(). */
 TINKER_API tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day,
                                                     int checkpoints_only, tinker_error *err);
 TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
-
-/* Names of these values, lower case as the service spells them: borrowed, static, NULL for an
- * invalid value.  Parsing takes any case; TINKER_EINVAL: no such name, and *out is left alone. */
-/* "training", "sampling_prefill", "sampling_sample", "checkpoint", "storage". */
-TINKER_API const char *tinker_billing_kind_name(tinker_billing_kind value);
-TINKER_API tinker_status tinker_billing_kind_parse(const char *text, tinker_billing_kind *out,
-                                                   tinker_error *err);
 
 #ifdef __cplusplus
 }
