@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "http/sse.h"
 
 enum { LIMIT = 256 };

@@ -1,13 +1,15 @@
-/* number.c - see number.h.
+/* number.c - see number.h; also the lookup of a named number, which every library of ours exports.
  *
  * The C library reads and writes numbers by the locale of the thread, so that is changed for the
  * moment of the call; without memory for a locale the program's own stays in force. */
 #include "base/number.h"
+#include <tinker/data.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static locale_t plain; /* never freed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -46,4 +48,13 @@ bool number_read(const char *s, double *out)
     restore_locale(old);
     /* All of the text, and something finite: "1e999" and "nan" are refused. */
     return end != s && *end == '\0' && isfinite(*out);
+}
+
+double tinker_metric(const tinker_named_number *metrics, size_t n, const char *name)
+{
+    /* A handful of metrics: a search from the front beats any index. */
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(metrics[i].name, name) == 0)
+            return metrics[i].value;
+    return NAN;
 }

@@ -1,4 +1,4 @@
-/* os.h - what differs between operating systems; os_linux.c is the only such file. */
+/* os.h - what differs between operating systems; os/linux.c implements it, os/<system>.c would. */
 #ifndef BASE_OS_H
 #define BASE_OS_H
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/err.h"
 #include "base/os.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
 

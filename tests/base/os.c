@@ -1,5 +1,5 @@
 /* os.c - files, folders, events and what the machine says of itself. */
-#include "base/os_linux.c"
+#include "base/os/linux.c"
 #include <dirent.h>
 #include <poll.h>
 #include <sys/stat.h>

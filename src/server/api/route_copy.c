@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "server/api/routes.h"
 
 enum { TTL_MAX = 10 * 366 * 86400 }; /* seconds in ten years */

@@ -12,7 +12,7 @@
 
 #include "base/array.h"
 #include "base/err.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "server/api/openai.h"
 #include "server/work/submit.h"
 #include "wire/path.h"

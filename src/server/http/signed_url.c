@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "wire/path.h"
 
 /* The signature covers what may be fetched and until when; neither can be changed. */

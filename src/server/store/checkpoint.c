@@ -18,7 +18,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "base/tar.h"
 #include "wire/path.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/err.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "tokenizer/load/tok_json.h"
 
 enum { MAX_FILE = 512 << 20 }; /* bytes */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "tokenizer/load/tok_open.h"
 
 /* One file for each place: a changed source replaces it instead of adding another. */

@@ -1,4 +1,4 @@
-/* os_linux.c - what differs between operating systems: the machine, events, files.
+/* linux.c - what differs between operating systems: the machine, events, files.
  *
  * A port to another system writes this file again.  Every descriptor is opened
  * close-on-exec; interrupted calls are repeated.  Thread-safe. */
