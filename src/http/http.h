@@ -46,6 +46,7 @@ struct http_response {
     bool until_close; /* the body ended with the connection: a cut would look the same */
     int sends; /* how often it went out: more than once when curl repeated it by itself, as it does
                   when a kept connection dies before a byte of the response has come */
+    bool refused; /* a failure to connect: the host is up, and nobody listens on the port */
     char reason[HTTP_REASON_MAX]; /* of a failure; never holds a URL's query or a header */
 };
 

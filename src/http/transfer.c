@@ -675,6 +675,7 @@ static void fail_to_connect(struct http_request *r)
     curl_easy_getinfo(r->easy, CURLINFO_OS_ERRNO, &number);
     if (number != 0 && strerror_r((int)number, why, sizeof(why)) != 0)
         why[0] = '\0';
+    r->resp.refused = number == ECONNREFUSED;
     transfer_fail(r, HTTP_FAIL_CONNECT, "%s%s%s", curl_easy_strerror(CURLE_COULDNT_CONNECT),
                   why[0] ? ": " : "", why);
 }

@@ -1,9 +1,12 @@
 /* Credentials: keys, commands, tokens that are exchanged and renewed. */
+#include <netinet/in.h>
 #include <stdatomic.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <tinker/extra/account.h>
+#include <tinker/sampling.h>
 #include "base/base64.h"
 #include "client/session/credential_cmd.h"
 #include "client/session/jwt.h"
@@ -52,7 +55,7 @@ static void test_keys_are_checked(void) /* R-020 */
     tinker_error err;
     world_options(&w, &o);
     unsetenv("TINKER_API_KEY");
-    o.base_url = "http://127.0.0.1:1";
+    o.base_url = "http://192.0.2.1"; /* nothing is sent; on loopback any key would do */
     o.api_key = NULL;
     CHECK(tinker_service_new(&o, &err) == NULL);
     CHECK_INT(err.status, TINKER_EINVAL);
@@ -71,6 +74,54 @@ static void test_keys_are_checked(void) /* R-020 */
     CHECK(s != NULL);
     tinker_service_free(s);
     unsetenv("TINKER_API_KEY");
+}
+
+static void test_loopback_takes_any_key(void)
+{
+    static const char *const urls[] = { "http://127.0.0.1:1", "http://localhost",
+                                        "http://[::1]:8000/tinker" };
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    tinker_error err;
+    unsetenv("TINKER_API_KEY");
+    for (size_t i = 0; i < 3; i++) {
+        o.base_url = urls[i];
+        o.api_key = i ? "sk-of-another-server" : NULL;
+        tinker_service *s = tinker_service_new(&o, &err);
+        CHECK(s != NULL);
+        tinker_service_free(s);
+    }
+    o.base_url = "http://127.0.0.1.example.com"; /* not this machine, whatever it begins with */
+    CHECK(tinker_service_new(&o, &err) == NULL);
+    o.base_url = "http://localhost.example.com";
+    CHECK(tinker_service_new(&o, &err) == NULL);
+}
+
+/* A closed port of this machine: no retries, and the message says what to do. */
+static void test_nobody_on_loopback_is_final(void)
+{
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    tinker_error err;
+    char url[64];
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t n = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* bound but not listening: refuses */
+    CHECK(bind(fd, (struct sockaddr *)&a, n) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&a, &n) == 0);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d", (int)ntohs(a.sin_port));
+    o.base_url = url;
+    tinker_service *s = tinker_service_new(&o, &err);
+    tinker_rest *r = tinker_service_create_rest(s, &err);
+    tinker_future *f = tinker_rest_list_sessions(r, NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
+    CHECK_INT(err.retryable, 0);
+    CHECK(strstr(err.message, "is the server running? tinker serve") != NULL);
+    tinker_future_free(f);
+    f = tinker_service_request_sampler(s, "tiny", NULL, &err);
+    CHECK_INT(tinker_future_wait(f, 20000, &err), TINKER_ECONNECT);
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    tinker_service_free(s);
+    close(fd);
 }
 
 /* A world that authenticates with a command which counts its runs in a file. */
@@ -588,6 +639,8 @@ static void test_secrets_stay_secret(void) /* R-010 R-169 */
 int main(void)
 {
     RUN(test_keys_are_checked);
+    RUN(test_loopback_takes_any_key);
+    RUN(test_nobody_on_loopback_is_final);
     RUN(test_commands);
     RUN(test_line_break_in_a_credential);
     RUN(test_choice_of_credentials);

@@ -433,19 +433,32 @@ static void describe_failure(struct call *c)
             err_set(&c->err, TINKER_ECONNECT, "%s: %s", c->session->cfg->base_url, resp->reason);
             break;
         }
+        if (resp->refused) {
+            err_set(&c->err, TINKER_ECONNECT, "%s: %s; is the server running? tinker serve",
+                    c->session->cfg->base_url, resp->reason);
+            break;
+        }
         err_set(&c->err, resp->failure == HTTP_FAIL_NOMEM ? TINKER_ENOMEM : TINKER_EPROTOCOL, "%s",
                 resp->reason);
     }
 }
 
-/* Statuses are judged later: 3xx that arrive here were not followed, and are failures like 4xx. */
-static enum call_outcome classify_outcome(const struct http_response *resp)
+/* A server on this machine that was never there: waiting for it hides a wrong port or a server that
+ * was not started.  One that has answered before may be restarting and is waited for. */
+static bool is_nobody_there(const struct call *c)
 {
+    return c->http.resp.refused && c->session->cfg->loopback && !c->session->reached;
+}
+
+/* Statuses are judged later: 3xx that arrive here were not followed, and are failures like 4xx. */
+static enum call_outcome classify_outcome(const struct call *c)
+{
+    const struct http_response *resp = &c->http.resp;
     switch (resp->failure) {
     case HTTP_OK:
         return resp->status >= 200 && resp->status < 300 ? CALL_OK : CALL_STATUS;
     case HTTP_FAIL_CONNECT:
-        return CALL_CONNECT;
+        return is_nobody_there(c) ? CALL_BAD : CALL_CONNECT;
     case HTTP_FAIL_TIMEOUT:
         return CALL_TIMEOUT;
     case HTTP_FAIL_NOMEM:
@@ -584,7 +597,8 @@ static void on_http(struct http_request *r)
         return;
     }
     refuse_truncated_body(c, &r->resp);
-    c->outcome = classify_outcome(&r->resp);
+    c->session->reached = c->session->reached || r->resp.failure == HTTP_OK;
+    c->outcome = classify_outcome(c);
     c->maybe_done = c->maybe_done || response_was_lost(c);
     if (c->op)
         response_record(c);

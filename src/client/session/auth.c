@@ -51,9 +51,10 @@ static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AU
 static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
                                              NULL,         CALL_DEFAULT, false,     false };
 
-bool auth_key_valid(const char *key)
+bool auth_key_valid(const struct config *cfg, const char *key)
 {
-    return key && (strncmp(key, "tml-", 4) == 0 || strncmp(key, "eyJ", 3) == 0);
+    return key && ((cfg->loopback && !cfg->credential_cmd) || strncmp(key, "tml-", 4) == 0 ||
+                   strncmp(key, "eyJ", 3) == 0);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
@@ -123,7 +124,7 @@ static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
         err_set(&err, TINKER_EINVAL,
                 "this organization requires dynamic credentials: set TINKER_CREDENTIAL_CMD");
         w->ready(w, NULL, &err);
-    } else if (!insist && auth_key_valid(key))
+    } else if (!insist && auth_key_valid(cfg, key))
         w->ready(w, key, NULL);
     else if (cfg->credential_cmd)
         start_credential_job(a, w);
@@ -312,7 +313,7 @@ void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *e
     tinker_error err;
     a->use_jwt = h->server.pjwt_auth_enabled;
     if (!a->use_jwt) {
-        bool ok = auth_key_valid(h->cfg->api_key);
+        bool ok = auth_key_valid(h->cfg, h->cfg->api_key);
         if (!ok)
             set_missing_key(h->cfg, &err);
         ready(arg, ok ? NULL : &err);

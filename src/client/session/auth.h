@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <tinker/error.h>
 
+struct config;
 struct session;
 struct auth;
 struct credential_job;
@@ -44,6 +45,7 @@ void auth_forget(struct auth_wait *w); /* stop waiting */
 /* The JWT in use, NULL when none is. */
 const char *auth_jwt(const struct auth *a);
 
-bool auth_key_valid(const char *key); /* tml-… or eyJ… */
+/* tml-… or eyJ…; on loopback anything */
+bool auth_key_valid(const struct config *cfg, const char *key);
 
 #endif

@@ -63,6 +63,14 @@ static const char *basic_value(struct config *c, const char *user, size_t n, boo
     return text;
 }
 
+/* localhost, 127.x.x.x or [::1], with or without a port. */
+static bool is_loopback(const char *host)
+{
+    size_t n = strcspn(host, host[0] == '[' ? "]" : ":/");
+    return (n == 9 && strncasecmp(host, "localhost", n) == 0) || strncmp(host, "[::1]", 5) == 0 ||
+           (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n);
+}
+
 /* User and password of the address become a header, so that no message shows them. */
 static tinker_status set_url(struct config *c, const tinker_service_options *o, tinker_error *err)
 {
@@ -88,13 +96,16 @@ static tinker_status set_url(struct config *c, const tinker_service_options *o, 
     if (host > user && !c->url_auth)
         return err_set(err, TINKER_EINVAL, "user and password of the base URL are too long");
     size_t n = strlen(url);
+    c->loopback = is_loopback(host);
     c->base_url = arena_printf(&c->arena, "%.*s%s%s", (int)(user - url), url, host,
                                url[n - 1] == '/' ? "" : "/");
     return TINKER_OK;
 }
 
 /* A key or a command must be there, and look right, before anything is sent: a service answers a
- * malformed key with an error that says less.  The file of stored keys is the last resort. */
+ * malformed key with an error that says less.  The file of stored keys is the last resort.  A
+ * server on this machine gets any key, and a made-up one when there is none: its own keys may look
+ * otherwise, and `tinker serve` usually has none. */
 static tinker_status set_credentials(struct config *c, const tinker_service_options *o,
                                      tinker_error *err)
 {
@@ -104,13 +115,15 @@ static tinker_status set_credentials(struct config *c, const tinker_service_opti
         tinker_status s = credentials_file_key(&c->arena, &c->api_key, err);
         if (s != TINKER_OK)
             return s;
+        if (!c->api_key && c->loopback)
+            c->api_key = arena_strdup(&c->arena, "tml-local");
     }
     log_secret(c->api_key);
     const tinker_named_string header = { "X-API-Key", c->api_key };
     if (c->api_key && call_options_check_header(&header, NULL) != TINKER_OK)
         return err_set(err, TINKER_EINVAL,
                        "the API key has a line break or another control character in it");
-    if (auth_key_valid(c->api_key) || c->credential_cmd)
+    if (auth_key_valid(c, c->api_key) || c->credential_cmd)
         return TINKER_OK;
     if (!c->api_key)
         return err_set(err, TINKER_EINVAL,

@@ -20,6 +20,7 @@
 struct config {
     struct arena arena;   /* all strings below */
     const char *base_url; /* ends with a slash; no user, no password */
+    bool loopback;        /* its host is this machine */
     const char *url_auth; /* these, as the value of a header; NULL: none */
     const char *api_key;  /* NULL: none given */
     const char *credential_cmd;

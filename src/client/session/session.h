@@ -61,6 +61,7 @@ struct session {
     bool with_session;        /* any */
     enum session_state state;
     bool closed, is_shadow;
+    bool reached;     /* the service has answered a request */
     char *last_error; /* the lock of future.h: why the last exchange failed, NULL: it did not */
     struct session_waits waiting, told; /* told: one after the other, what came of the start */
     struct http_pool *pools[POOL_COUNT];
