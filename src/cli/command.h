@@ -41,10 +41,15 @@ struct globals {
     const char *format;      /* "table" unless told */
     const char *base_url;    /* NULL: environment, then default */
     const char *api_key;     /* NULL: environment */
+    const char *api_key_file;
+    const char *profile;     /* of the configuration file */
     const char *time_format; /* "relative", "rfc3339", "unix" */
+    const char *log_file;    /* of the library; NULL: stderr */
+    const char *trace;       /* timeline of the requests, for Perfetto */
     bool quiet, yes, no_color, no_progress, compat_exit;
     int64_t verbose;
     int64_t timeout; /* seconds, -1: the command's own */
+    int64_t retries; /* of one HTTP request, -1: the library's own */
     bool rows;       /* of the command that runs */
 };
 extern struct globals globals;
@@ -62,6 +67,11 @@ int cmd_checkpoint_publish(int argc, char **argv);
 int cmd_checkpoint_set_ttl(int argc, char **argv);
 int cmd_checkpoint_unpublish(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+int cmd_config_get(int argc, char **argv);
+int cmd_config_list(int argc, char **argv);
+int cmd_config_path(int argc, char **argv);
+int cmd_config_set(int argc, char **argv);
+int cmd_config_unset(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_run_info(int argc, char **argv);

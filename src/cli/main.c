@@ -32,25 +32,99 @@ static const struct {
     { EXIT_INTERRUPTED, "interrupted (143: terminated) after a clean stop" },
 };
 
-/* Print the commands below `group` ("" for all of them). */
+/* What the first page of help shows, in the order in which a newcomer needs it.  A group stands for
+ * its commands, which `tinker GROUP` lists. */
+static const struct {
+    const char *title, *names;
+} sections[] = {
+    { .title = "Start here", .names = "models chat train eval serve doctor" },
+    { .title = "Text and tokens", .names = "sample logprobs tokenize detokenize render" },
+    { .title = "What you made", .names = "run checkpoint session weights" },
+    { .title = "The service", .names = "auth whoami model billing cost audit api bench" },
+    { .title = "The program", .names = "config completion version" },
+};
+
+/* Is the word the first of a command with several words? */
+static bool is_group(const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i < n_commands; i++)
+        if (n && strncmp(commands[i].name, word, n) == 0 && commands[i].name[n] == ' ')
+            return true;
+    return false;
+}
+
+static const struct command *find_exact(const char *name)
+{
+    for (size_t i = 0; i < n_commands; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* "list, info, ...": the second words of a group, wrapped to 80 columns. */
+static void list_members(FILE *f, const char *group)
+{
+    enum { INDENT = 15, WIDTH = 79 };
+    size_t n = strlen(group), column = INDENT;
+    bool first = true;
+    for (size_t i = 0; i < n_commands; i++) {
+        const char *name = commands[i].name;
+        if (strncmp(name, group, n) != 0 || name[n] != ' ')
+            continue;
+        size_t len = strlen(name + n + 1) + 2;
+        if (!first && column + len > WIDTH) {
+            fprintf(f, ",\n%*s%s", INDENT, "", name + n + 1);
+            column = INDENT + len;
+        } else {
+            fprintf(f, "%s%s", first ? "" : ", ", name + n + 1);
+            column += len;
+        }
+        first = false;
+    }
+    fputc('\n', f);
+}
+
+/* One line of the first page; nothing for a command that this program does not have. */
+static void list_topic(FILE *f, const char *word)
+{
+    const struct command *c = find_exact(word);
+    if (c)
+        fprintf(f, "  %-12s %s\n", word, c->summary);
+    if (!is_group(word))
+        return;
+    fprintf(f, "  %-12s ", c ? "" : word);
+    list_members(f, word);
+}
+
+static void list_sections(FILE *f)
+{
+    char names[128];
+    fprintf(f, "Usage: tinker [OPTIONS] COMMAND [ARGS]...\n\n"
+               "Fine-tune and sample language models through the Tinker API: on this machine,\n"
+               "on a server of your own, or on the hosted service.\n");
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        fprintf(f, "\n%s:\n", sections[i].title);
+        snprintf(names, sizeof(names), "%s", sections[i].names);
+        for (char *rest = names, *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
+            list_topic(f, word);
+    }
+    fprintf(f, "\nTry 'tinker COMMAND -h' for help on one, 'tinker help options' for the options\n"
+               "of all commands, 'tinker help commands' for a list, 'tinker help exit-codes'.\n");
+}
+
+/* Print the commands below `group` ("": all of them), one per line. */
 static void list_commands(FILE *f, const char *group)
 {
     size_t n = strlen(group);
-    fprintf(f, "Usage: tinker%s%s [OPTIONS] COMMAND [ARGS]...\n\n", n ? " " : "", group);
-    if (!n)
-        fprintf(f, "Fine-tune and sample language models through the Tinker API.\n\n");
-    fprintf(f, "Commands:\n");
+    fprintf(f, "Usage: tinker%s%s [OPTIONS] COMMAND [ARGS]...\n\nCommands:\n", n ? " " : "", group);
     for (size_t i = 0; i < n_commands; i++) {
         const char *name = commands[i].name;
         if (n && (strncmp(name, group, n) != 0 || name[n] != ' '))
             continue;
-        fprintf(f, "  %-24s  %s\n", n ? name + n + 1 : name, commands[i].summary);
+        fprintf(f, "  %-22s  %s\n", n ? name + n + 1 : name, commands[i].summary);
     }
-    if (n)
-        fprintf(f, "\nTry 'tinker %s COMMAND -h' for help on one.\n", group);
-    else
-        fprintf(f, "\nTry 'tinker COMMAND -h' for help on one, 'tinker help exit-codes' for exit "
-                   "codes.\n");
+    fprintf(f, "\nTry 'tinker%s%s COMMAND -h' for help on one.\n", n ? " " : "", group);
 }
 
 /* How many words of argv match the command name? 0 unless all words of the name do. */
@@ -83,16 +157,6 @@ static const struct command *find_command(int argc, char **argv, int *words)
     return best;
 }
 
-/* Is the word the first of a command with several words? */
-static bool is_group(const char *word)
-{
-    size_t n = strlen(word);
-    for (size_t i = 0; i < n_commands; i++)
-        if (n && strncmp(commands[i].name, word, n) == 0 && commands[i].name[n] == ' ')
-            return true;
-    return false;
-}
-
 /* group is "" for the program itself. The closest name within the group is suggested. */
 static int fail_unknown_command(const char *group, const char *word)
 {
@@ -112,7 +176,15 @@ static int run_help(int argc, char **argv)
 {
     int words;
     if (argc < 1) {
+        list_sections(stdout);
+        return EXIT_OK;
+    }
+    if (strcmp(argv[0], "commands") == 0) {
         list_commands(stdout, "");
+        return EXIT_OK;
+    }
+    if (strcmp(argv[0], "options") == 0) {
+        opt_print_globals();
         return EXIT_OK;
     }
     if (strcmp(argv[0], "exit-codes") == 0) {
@@ -168,7 +240,7 @@ static int dispatch_command(int argc, char **argv)
 {
     int words;
     if (argc < 1) {
-        list_commands(stderr, "");
+        list_sections(stderr);
         return EXIT_USAGE;
     }
     if (wants_help(argv[0]) || strcmp(argv[0], "help") == 0)
@@ -233,7 +305,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "sampling-helper") == 0)
         return run_sampling_helper();
     /* A write beyond the file size limit then fails with EFBIG, an ordinary error. */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its writer */
+    signal(SIGXFSZ, SIG_IGN);
     hide_keys(argc, argv);
     if (!opt_parse_globals("", argc, argv, &next, &status))
         return status;

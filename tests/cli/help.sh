@@ -20,10 +20,16 @@ section() { awk -v head="$1" '$0 == head { on = 1; next } /^$/ { on = 0 } on'; }
 
 $tinker --help >top 2>err
 tap "tinker --help" $? err
-section Commands: <top | sed -E 's/^  (([a-z-]+ )+) .*/\1/; s/ $//' >commands
+! grep -nE '.{81}' top >wrong; tap "it fits 80 columns" $? wrong
+$tinker help commands >all 2>err
+section Commands: <all | sed -E 's/^  (([a-z-]+ )+) .*/\1/; s/ $//' >commands
 [ "$(wc -l <commands)" -ge 20 ] && sort -c commands
-tap "it lists the commands in alphabetical order" $? commands
-$tinker version --help | section 'Global options:' | names >globals
+tap "tinker help commands lists them in alphabetical order" $? commands
+sed 's/ .*//' commands | sort -u | while read -r word; do
+    grep -qE "^  $word( |$)" top || echo "$word"
+done >wrong
+! grep -q . wrong; tap "the first page has all of them, or their group" $? wrong
+$tinker help options | names >globals
 [ "$(wc -l <globals)" -ge 12 ]
 tap "there are global options" $? globals
 
@@ -33,6 +39,7 @@ while read -r command; do
     page=$(page_of "$command")
     $tinker $command --help >help 2>err </dev/null || echo "$command --help: exit status $?" >>wrong
     head -n 1 help | grep -q "^Usage: tinker $command \[OPTIONS\]" || echo "$command: $(head -n 1 help)" >>wrong
+    grep -nE '.{81}' help | sed "s|^|$command: wide: |" >>wrong
     section Example: <help | grep -q "^  tinker ${command%% *}" || echo "$command: no example" >>wrong
     section Options: <help | names >options
     sed "s|^|$page |" options >>helped

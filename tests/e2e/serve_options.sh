@@ -31,7 +31,7 @@ sample() { # sample NAME: tokens at temperature 0
 }
 
 # ---- as it is by default
-serve_start --model "tinker/tiny=$model" --preload
+serve_start --model "tinker/tiny=$model"
 tap "the server starts" $?
 new_model
 grep -q '"step:max":1' "$work/step" && grep -q '"elementwise_loss":{' "$work/pass"

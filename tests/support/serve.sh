@@ -5,6 +5,10 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD_DIR=${BUILD_DIR:-$root/build/release}
 case $BUILD_DIR in /*) ;; *) BUILD_DIR=$root/$BUILD_DIR ;; esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/tinker-test.XXXXXX") || exit 1
+# What a test keeps is its own: no server, run or setting of whoever runs it is found.
+XDG_DATA_HOME=$work/xdg-data
+XDG_CONFIG_HOME=$work/xdg-config
+export XDG_DATA_HOME XDG_CONFIG_HOME
 tap_n=0
 tap_bad=0
 server=

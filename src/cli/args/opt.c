@@ -16,32 +16,93 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
-struct globals globals = { .format = "table", .time_format = "relative", .timeout = -1 };
+struct globals globals = {
+    .format = "table", .time_format = "relative", .timeout = -1, .retries = -1
+};
 
 /* jsonl, csv and tsv only for commands whose result is rows: see check_globals(). */
 static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
 static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
 
 static const struct opt global_opts[] = {
-    { "format", 'f', OPT_CHOICE, "FORMAT", "table, json; listings also jsonl, csv, tsv",
-      &globals.format, formats },
-    { "json", 0, OPT_FLAG, NULL, "the same as --format json", &globals.json, NULL },
-    { "base-url", 0, OPT_STRING, "URL", "server (default: TINKER_BASE_URL)", &globals.base_url,
-      NULL },
-    { "api-key", 0, OPT_STRING, "KEY", "credential; TINKER_API_KEY is a safer place",
-      &globals.api_key, NULL },
-    { "timeout", 0, OPT_DURATION, "TIME", "give up after this long: 90, 15m, 2h", &globals.timeout,
-      NULL },
-    { "time-format", 0, OPT_CHOICE, "FORM", "relative, rfc3339 or unix", &globals.time_format,
-      time_formats },
-    { "quiet", 'q', OPT_FLAG, NULL, "print only errors on stderr", &globals.quiet, NULL },
-    { "verbose", 'v', OPT_COUNT, NULL, "print more on stderr; repeat for more", &globals.verbose,
-      NULL },
-    { "yes", 'y', OPT_FLAG, NULL, "answer every question with yes", &globals.yes, NULL },
-    { "no-color", 0, OPT_FLAG, NULL, "plain text only", &globals.no_color, NULL },
-    { "no-progress", 0, OPT_FLAG, NULL, "no progress bars", &globals.no_progress, NULL },
-    { "compat-exit", 0, OPT_FLAG, NULL, "exit 1 where the reference does, instead of 3 to 9",
-      &globals.compat_exit, NULL },
+    { .name = "format",
+      .letter = 'f',
+      .kind = OPT_CHOICE,
+      .value = "FORMAT",
+      .help = "table, json; listings also jsonl, csv, tsv",
+      .out = &globals.format,
+      .choices = formats },
+    { .name = "json", .kind = OPT_FLAG, .help = "the same as --format json", .out = &globals.json },
+    { .name = "base-url",
+      .kind = OPT_STRING,
+      .value = "URL",
+      .help = "server, or local (default: TINKER_BASE_URL)",
+      .out = &globals.base_url },
+    { .name = "api-key",
+      .kind = OPT_STRING,
+      .value = "KEY",
+      .help = "credential; TINKER_API_KEY is a safer place",
+      .out = &globals.api_key },
+    { .name = "api-key-file",
+      .kind = OPT_STRING,
+      .value = "FILE",
+      .help = "read the credential from this file",
+      .out = &globals.api_key_file },
+    { .name = "profile",
+      .kind = OPT_STRING,
+      .value = "NAME",
+      .help = "settings of the configuration file",
+      .out = &globals.profile },
+    { .name = "timeout",
+      .kind = OPT_DURATION,
+      .value = "TIME",
+      .help = "give up after this long: 90, 15m, 2h",
+      .out = &globals.timeout },
+    { .name = "retries",
+      .kind = OPT_INT,
+      .value = "N",
+      .help = "attempts of one request after the first",
+      .out = &globals.retries },
+    { .name = "time-format",
+      .kind = OPT_CHOICE,
+      .value = "FORM",
+      .help = "relative, rfc3339 or unix",
+      .out = &globals.time_format,
+      .choices = time_formats },
+    { .name = "quiet",
+      .letter = 'q',
+      .kind = OPT_FLAG,
+      .help = "print only errors on stderr",
+      .out = &globals.quiet },
+    { .name = "verbose",
+      .letter = 'v',
+      .kind = OPT_COUNT,
+      .help = "print more on stderr; repeat for more",
+      .out = &globals.verbose },
+    { .name = "log-file",
+      .kind = OPT_STRING,
+      .value = "FILE",
+      .help = "append a log of all requests, without secrets",
+      .out = &globals.log_file },
+    { .name = "trace",
+      .kind = OPT_STRING,
+      .value = "FILE",
+      .help = "write a timeline of all requests, for Perfetto",
+      .out = &globals.trace },
+    { .name = "yes",
+      .letter = 'y',
+      .kind = OPT_FLAG,
+      .help = "answer every question with yes",
+      .out = &globals.yes },
+    { .name = "no-color", .kind = OPT_FLAG, .help = "plain text only", .out = &globals.no_color },
+    { .name = "no-progress",
+      .kind = OPT_FLAG,
+      .help = "no progress bars",
+      .out = &globals.no_progress },
+    { .name = "compat-exit",
+      .kind = OPT_FLAG,
+      .help = "exit 1 where the reference does, not 3 to 9",
+      .out = &globals.compat_exit },
 };
 
 /* ---- values ---------------------------------------------------------------- */
@@ -149,13 +210,13 @@ int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
-/* A line of help, with what does not fit the terminal on lines below it. In a pipe nothing is
- * wrapped. */
+/* A line of help, with what does not fit the terminal, or 80 columns in a pipe, on lines below. */
 static void print_entry(const char *left, const char *help)
 {
     enum { INDENT = 30, LEAST = 20 };
     size_t width = out_width(STDOUT_FILENO);
-    size_t room = width >= INDENT + LEAST ? width - INDENT : SIZE_MAX;
+    width = width ? width : 80;
+    size_t room = width >= INDENT + LEAST ? width - INDENT : LEAST;
     printf("  %-26s  ", left);
     while (strlen(help) > room) {
         size_t n = room;
@@ -183,7 +244,8 @@ static void print_option(const struct opt *o)
     print_entry(beside ? left : "", o->help);
 }
 
-/* Options of the command first, then the global ones. The man pages in docs/man say the same at length. */
+/* The options of the command; those of all commands have a page of their own. The man pages in
+ * docs/man say the same at length. */
 static void print_help(const struct opt_spec *spec)
 {
     print_usage_line(stdout, spec);
@@ -192,12 +254,19 @@ static void print_help(const struct opt_spec *spec)
         printf("\nOptions:\n");
     for (size_t i = 0; i < spec->n_opts; i++)
         print_option(&spec->opts[i]);
-    printf("\nGlobal options:\n");
-    for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
-        print_option(&global_opts[i]);
-    print_entry("-h, --help", "show this help");
     if (spec->example)
         printf("\nExample:\n  %s\n", spec->example);
+    printf("\nAll commands also take the global options: tinker help options\n");
+}
+
+void opt_print_globals(void)
+{
+    printf("Options of all commands, before or after the name of the command:\n\n");
+    for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
+        print_option(&global_opts[i]);
+    print_entry("-h, --help", "show help");
+    printf("\nEach can be given for good in the configuration file or the environment where\n"
+           "tinker config list shows a name for it.\n");
 }
 
 /* Levenshtein distance: how many characters to insert, delete or replace. One row of the matrix
@@ -439,6 +508,8 @@ static bool check_globals(const struct opt_spec *spec)
     settle_globals();
     if (globals.timeout == 0)
         opt_usage_error(spec, "Invalid value for '--timeout': must be more than 0.");
+    else if (globals.retries < -1 || globals.retries > 1000)
+        opt_usage_error(spec, "Invalid value for '--retries': must be 0 to 1000.");
     else if (!globals.json && !globals.rows && strcmp(globals.format, "table") != 0)
         opt_usage_error(spec,
                         "Invalid value for '--format' / '-f': '%s' is not one of 'table', 'json'.",

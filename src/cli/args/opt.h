@@ -2,12 +2,14 @@
  *
  *     int64_t limit = 20;
  *     const struct opt opts[] = {
- *         { "limit", 0, OPT_INT, "N", "how many to show (default 20)", &limit, NULL },
+ *         { .name = "limit", .kind = OPT_INT, .value = "N",
+ *           .help = "how many to show (default 20)", .out = &limit },
  *     };
  *     const char *path = NULL;
- *     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
- *     const struct opt_spec spec = { "checkpoint info", "Show one checkpoint.", opts, 1, args, 1,
- *                                    "tinker checkpoint info tinker://RUN/weights/0001" };
+ *     const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &path } };
+ *     const struct opt_spec spec = { .command = "checkpoint info", .about = "Show one checkpoint.",
+ *                                    .opts = opts, .n_opts = 1, .args = args, .n_args = 1,
+ *                                    .example = "tinker checkpoint info tinker://RUN/weights/1" };
  *     int status;
  *     if (!opt_parse(&spec, argc, argv, &status))
  *         return status;
@@ -82,6 +84,9 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status);
 struct opt_spec opt_group(const char *name);
 /* The options that all commands have. */
 struct opt_spec opt_globals(void);
+
+/* Print them: the page of `tinker help options`. */
+void opt_print_globals(void);
 
 /* While there is a hook, opt_parse() hands it the spec and goes no further: so the options of a
  * command are told without running it.  NULL: none. */

@@ -10,7 +10,7 @@
 #include "base/os.h"
 
 /* A directory is a model if it has a readable config.json. */
-static bool has_config(const char *dir)
+bool model_dir_is_model(const char *dir)
 {
     char path[MODEL_DIR_MAX + 16];
     snprintf(path, sizeof(path), "%s/config.json", dir);
@@ -41,11 +41,11 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
     if (find_program_dir(dir, sizeof(dir)))
         for (size_t i = 0; i < ARRAY_LEN(places); i++) {
             snprintf(out, MODEL_DIR_MAX, "%s%s", dir, places[i]);
-            if (has_config(out))
+            if (model_dir_is_model(out))
                 return true;
         }
     snprintf(out, MODEL_DIR_MAX, "models/tiny");
-    return has_config(out);
+    return model_dir_is_model(out);
 }
 
 /* The variables in the order of the Hub's own tools, each with what they append to it. */
@@ -100,5 +100,5 @@ bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
     revision[strcspn(revision, "\r\n /")] = 0;
     snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
     free(revision);
-    return has_config(out);
+    return model_dir_is_model(out);
 }

@@ -11,6 +11,8 @@ enum { MODEL_DIR_MAX = 4096, MODEL_FOLDER_MAX = MODEL_DIR_MAX / 2 };
 #define MODEL_DIR_BUNDLED "tinker/tiny"
 bool model_dir_bundled(char out[MODEL_DIR_MAX]);
 
+/* Is the directory a model: does it have a readable config.json? */
+bool model_dir_is_model(const char *dir);
 /* Does it look like an id of the Hub, "owner/name"? */
 bool model_dir_is_id(const char *id);
 /* The folder of an id in the local Hugging Face cache, there or not. */

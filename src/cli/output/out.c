@@ -266,25 +266,34 @@ static void put_pretty(struct buf *out, const char *s, size_t n, int depth)
 }
 
 /* A failed input gives a failed output, which out_text() reports. */
-static void print_pretty_json(const struct buf *json, int depth)
+static void put_document(struct buf *out, const struct buf *json, int depth)
 {
-    struct buf b;
-    buf_init(&b, SIZE_MAX / 2);
-    put_pretty(&b, json->data, json->len, depth);
-    buf_putc(&b, '\n');
-    b.failed = b.failed || json->failed;
-    out_text(&b);
-    buf_clear(&b);
+    put_pretty(out, json->data, json->len, depth);
+    buf_putc(out, '\n');
+    out->failed = out->failed || json->failed;
+}
+
+void out_pretty_json(struct buf *out, const struct buf *json)
+{
+    put_document(out, json, 0);
 }
 
 /* Indented, for one document. */
 void out_json(const struct buf *json)
 {
-    print_pretty_json(json, 0);
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    put_document(&b, json, 0);
+    out_text(&b);
+    buf_clear(&b);
 }
 
 /* On one line, for results the official program prints that way. */
 void out_json_line(const struct buf *json)
 {
-    print_pretty_json(json, ONE_LINE);
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    put_document(&b, json, ONE_LINE);
+    out_text(&b);
+    buf_clear(&b);
 }

@@ -32,6 +32,8 @@ void out_text(const struct buf *text);
  * or on one line. */
 void out_json(const struct buf *json);
 void out_json_line(const struct buf *json);
+/* The indented text with its newline, appended to out. */
+void out_pretty_json(struct buf *out, const struct buf *json);
 
 /* Write out what was printed so far, where the reader waits for it. */
 void out_flush(void);

@@ -35,7 +35,7 @@ struct request {
 /* What a request becomes: tokens to send, and how to read the answer. */
 struct job {
     const struct request *q;
-    char *base_model;
+    const char *base_model; /* decides on tokenizer and renderer */
     tinker_tokenizer *tokenizer;
     tinker_renderer *renderer; /* NULL: raw */
     tinker_tokens prompt;
@@ -53,7 +53,6 @@ static void clear_job(struct job *j)
     tinker_tokens_clear(&j->prompt);
     free(j->stop_tokens);
     free(j->stop_strings);
-    free(j->base_model);
 }
 
 /* ---- the prompt --------------------------------------------------------------------------- */
@@ -142,25 +141,6 @@ static int read_prompt(struct job *j)
 }
 
 /* ---- model, tokenizer, renderer, stops ------------------------------------------------------ */
-
-/* The base model decides on tokenizer and renderer. If only the path of weights was given, the
- * service knows it. */
-static int find_base_model(struct api *a, struct job *j)
-{
-    tinker_error err;
-    int status = EXIT_OK;
-    if (j->q->model) {
-        j->base_model = strdup(j->q->model);
-    } else {
-        tinker_future *f =
-            api_wait(tinker_rest_get_weights_info(a->rest, j->q->path, &err), &err, &status);
-        if (!f)
-            return status;
-        j->base_model = strdup(tinker_future_weights_info(f)->base_model);
-        tinker_future_free(f);
-    }
-    return j->base_model ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
-}
 
 /* Choose the chat format. A base model without one gets the text as it is; role_colon is what
  * tinker_renderer_for() returns when nothing indicates a chat model. */
@@ -263,15 +243,13 @@ static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_er
 static int prepare_job(struct api *a, struct job *j)
 {
     tinker_error err;
-    int status = find_base_model(a, j);
-    if (status != EXIT_OK)
-        return status;
+    j->base_model = a->model;
     /* --tokenizer wins over what belongs to the base model. */
     const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
     j->tokenizer = text_model_find(from, &err);
     if (!j->tokenizer)
         return fail_no_tokenizer(a, j, &err);
-    status = open_renderer(j);
+    int status = open_renderer(j);
     if (status == EXIT_OK)
         status = choose_stops(j);
     if (status == EXIT_OK)
@@ -612,9 +590,7 @@ static bool check_sample_request(const struct opt_spec *spec, const struct reque
 {
     int prompts = !!q->prompt + !!q->prompt_file + !!q->tokens_file + !!q->messages_file;
     *status = EXIT_USAGE;
-    if (!q->model && !q->path)
-        opt_usage_error(spec, "Give a model with '-m' or saved weights with '-p'.");
-    else if (prompts > 1)
+    if (prompts > 1)
         opt_usage_error(spec, "Give one of PROMPT, --prompt-file, --tokens and --messages.");
     else if (q->raw && (q->renderer || q->system || q->messages_file))
         opt_usage_error(spec,
@@ -694,7 +670,7 @@ int cmd_sample(int argc, char **argv)
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !check_sample_request(&spec, &q, &status) ||
-        !api_open(&a, &status))
+        !api_open_model(&a, q.model, q.path, &status))
         return status;
     status = run_sample(&a, &j);
     clear_job(&j);

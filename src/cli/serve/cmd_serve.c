@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "cli/command.h"
+#include "cli/models/known_models.h"
 #include "cli/output/out.h"
 #include "cli/serve/serve_options.h"
 #include "server/server.h"
@@ -34,11 +35,32 @@ static void describe_server(const struct server_options *o, int port, struct ser
              o->path_prefix ? o->path_prefix : "");
 }
 
+/* For a person who has just typed `tinker serve`: where to look, and what to type next. */
+static void print_banner(const struct server_options *o, const struct serve_info *info)
+{
+    printf("tinker serve is ready:");
+    for (size_t i = 0; i < o->n_models; i++)
+        printf("%s %s", i ? "," : "", o->models[i].name);
+    printf("\n\n");
+    if (o->unix_path) {
+        printf("  socket   %s\n", o->unix_path);
+    } else {
+        printf("  page     %s%s/\n", info->url, info->path_prefix);
+        printf("  API      %s%s\n", info->url, info->path_prefix);
+        printf("  OpenAI   %s%s/v1\n", info->url, info->path_prefix);
+        printf("\nIn another terminal: tinker chat\n");
+    }
+    printf("Ctrl-C stops it; what was trained is kept in %s\n", o->data_dir);
+}
+
 /* Lines for eval in a shell, or JSON. No client can be pointed at a Unix socket by URL, so for
- * one it is a comment. People read the lines on stderr. */
+ * one it is a comment. People read the lines on stderr, or the banner. */
 static void announce_server(const struct server_options *o, const struct serve_info *info)
 {
-    if (globals.json) {
+    bool person = isatty(STDOUT_FILENO) && !globals.json;
+    if (person) {
+        print_banner(o, info);
+    } else if (globals.json) {
         printf("{\"url\":\"%s%s\",\"port\":%lld}\n", info->url, info->path_prefix,
                (long long)info->port);
     } else if (o->unix_path) {
@@ -49,6 +71,10 @@ static void announce_server(const struct server_options *o, const struct serve_i
             printf("export TINKER_API_KEY=tml-local\n");
     }
     fflush(stdout);
+    for (size_t i = 0; i < o->n_models; i++)
+        known_models_add(o->data_dir, o->models[i].name, o->models[i].dir);
+    if (person)
+        return;
     out_say("tinker serve: listening on %s%s", info->url, info->path_prefix);
     for (size_t i = 0; i < o->n_models; i++)
         out_say("tinker serve: model %s from %s", o->models[i].name, o->models[i].dir);
@@ -125,7 +151,7 @@ static int run_server(const struct server_options *opts, bool background)
         out_say("tinker serve: %s", err.message);
     if (background)
         /* Not earlier: until the server is ready, Ctrl-C in the terminal is meant for it, too. */
-        setsid(); /* not before: until then Ctrl-C is meant for it, too */
+        setsid();
     announce_server(opts, &info);
     /* Whoever reads the announcement to its end need not wait for ours. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -215,6 +241,30 @@ static bool go_to_background(const char *data, int *status)
     return true;
 }
 
+/* Lines about single requests fill a terminal; there they are for -v. */
+static enum log_level choose_log_level(const struct serve_options *v)
+{
+    bool quiet = !v->daemon && !globals.log_file && isatty(STDERR_FILENO);
+    if (v->log_level)
+        return log_level_parse(v->log_level, LOG_INFO);
+    return globals.verbose > 1 ? LOG_DEBUG : globals.verbose || !quiet ? LOG_INFO : LOG_WARNING;
+}
+
+/* --log-file: what stderr would get goes there. */
+static bool redirect_log(int *status)
+{
+    int fd = globals.log_file
+                 ? open(globals.log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                 : -1;
+    if (globals.log_file && (fd < 0 || dup2(fd, STDERR_FILENO) < 0)) {
+        *status = out_fail(EXIT_IO, NULL, "open %s: %s", globals.log_file, strerror(errno));
+        return false;
+    }
+    if (fd >= 0)
+        close(fd);
+    return true;
+}
+
 /* The options are large (fixed arrays for names and keys), so they are on the heap. */
 int cmd_serve(int argc, char **argv)
 {
@@ -224,11 +274,12 @@ int cmd_serve(int argc, char **argv)
         return out_fail(EXIT_FAILED, NULL, "out of memory");
     if (serve_options_parse(v, argc, argv, &status)) {
         struct server_options opts;
-        struct log log = { log_stderr, NULL, log_level_parse(v->log_level, LOG_INFO) };
+        struct log log = { log_stderr, NULL, choose_log_level(v) };
         status = serve_options_take(v, &opts);
         opts.log = &log;
         /* With --daemon only the child runs the server; the parent has its exit status. */
-        if (status == EXIT_OK && (!v->daemon || go_to_background(v->data, &status)))
+        if (status == EXIT_OK && redirect_log(&status) &&
+            (!v->daemon || go_to_background(v->data, &status)))
             status = run_server(&opts, v->daemon);
     }
     serve_options_clear(v);

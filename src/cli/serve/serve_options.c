@@ -23,7 +23,6 @@ static void set_defaults(struct serve_options *v)
     v->dtype = "stored";
     v->sampler_dtype = "f32";
     v->logprobs = "scaled";
-    v->log_level = "info";
     v->autosave = "every-step";
     v->session_timeout = 300;
     v->seed = -1;
@@ -74,8 +73,6 @@ static const struct row {
     { "memory", 0, OPT_STRING, "SIZE",
       "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
     { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
-      NULL },
-    { "preload", 0, OPT_FLAG, NULL, "read all weights before listening (always so)", AT(always),
       NULL },
     { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as stored (default), f32 or bf16", AT(dtype),
       base_dtypes },
@@ -135,16 +132,11 @@ static const struct row {
       NULL },
     { "tls-key", 0, OPT_STRING, "FILE", "and this private key (PEM)", AT(tls_key), NULL },
     /* The process itself. */
-    { "log-level", 0, OPT_CHOICE, "LEVEL", "debug, info (default), warning or error", AT(log_level),
-      levels },
+    { "log-level", 0, OPT_CHOICE, "LEVEL",
+      "debug, info, warning or error (default: info; warning in a terminal without -v)",
+      AT(log_level), levels },
     { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
       AT(daemon), NULL },
-    { "foreground", 0, OPT_FLAG, NULL, "stay in the foreground (the default)", AT(foreground),
-      NULL },
-    /* Accepted for command lines written for other servers; these are always on. */
-    { "openai", 0, OPT_FLAG, NULL, "serve the OpenAI routes too (always so)", AT(always), NULL },
-    { "deterministic", 0, OPT_FLAG, NULL, "same seed, same tokens in any batch (always so)",
-      AT(always), NULL },
 };
 
 enum { OPTIONS = ARRAY_LEN(table) };
@@ -167,7 +159,7 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
                  "See also: tinker serve status, tinker serve stop, tinker serve logs.",
         .opts = opts,
         .n_opts = OPTIONS,
-        .example = "tinker serve --model Qwen/Qwen3-0.6B=/models/qwen3-0.6b --listen 127.0.0.1:8000"
+        .example = "tinker serve --model Qwen/Qwen3-0.6B --listen 127.0.0.1:8000"
     };
     return opt_parse(&spec, argc, argv, status);
 }

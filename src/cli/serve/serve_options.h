@@ -21,7 +21,6 @@ struct serve_options {
     double train_share;
     bool insecure, no_auth, no_autosave, no_timeout, local_paths, no_tokenizer, read_only;
     bool strict_context, no_implicit_eos, no_elementwise, bare_ids, download, offline, daemon;
-    bool foreground, always; /* accepted: they say what is so anyway */
     /* made from them */
     struct server_model list[SERVE_MODELS_MAX];
     char dirs[SERVE_MODELS_MAX][MODEL_DIR_MAX];

@@ -5,13 +5,20 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
 #include <tinker/extra/http.h>
 #include "base/array.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "cli/account/stored_key.h"
+#include "cli/args/config.h"
+#include "cli/args/opt.h"
 #include "cli/command.h"
 #include "cli/output/out.h"
 #include "cli/output/progress.h"
+#include "cli/service/trace.h"
 
 enum { DEFAULT_TIMEOUT_MS = 600000 };
 enum { SILENCE_S = 5 }; /* then say that nothing happened yet */
@@ -87,14 +94,15 @@ int api_interrupted(void)
 
 /* ---- connecting --------------------------------------------------------------------- */
 
-/* Log lines of the library go to stderr, on a line of their own if a progress bar stands there.
- * Called from the library's threads, too. */
+/* Log lines of the library go to --log-file, else to stderr, on a line of their own if a progress
+ * bar stands there.  Called from the library's threads, too. */
 static void print_log_line(tinker_log_level level, const char *line, void *state)
 {
-    (void)state;
+    FILE *f = state;
     (void)level;
-    progress_break();
-    fprintf(stderr, "%s\n", line);
+    if (f == stderr)
+        progress_break();
+    fprintf(f, "%s\n", line);
 }
 
 /* Called from a thread of the library; the last state decides later between the exit codes for
@@ -107,21 +115,104 @@ static void on_queue_state(const char *who, tinker_queue_state now, const char *
     atomic_store(&queue_state, (int)now);
 }
 
+/* The settings of a connection, each from where it counts: see config.h. */
+struct settings {
+    const char *base_url, *api_key, *command, *project, *model;
+    char *key_text; /* from a file */
+    bool local;     /* nobody named a service */
+};
+
+/* The first line of the file, without blanks around it. */
+static bool read_key_file(const char *path, struct settings *s, int *status)
+{
+    tinker_error err;
+    size_t n;
+    if (os_read_file(path, 1 << 16, &s->key_text, &n, &err) != TINKER_OK) {
+        *status = out_fail(EXIT_CONFIG, NULL, "%s", err.message);
+        return false;
+    }
+    char *text = s->key_text + strspn(s->key_text, " \t\r\n");
+    text[strcspn(text, " \t\r\n")] = 0;
+    log_secret(text);
+    s->api_key = text;
+    return true;
+}
+
+static bool read_settings(struct settings *s, int *status)
+{
+    const char *file = NULL, *timeout = NULL;
+    struct stored_key stored;
+    tinker_error err;
+    bool found = false;
+    memset(s, 0, sizeof(*s));
+    if (!config_get(CONFIG_BASE_URL, &s->base_url, NULL, status) ||
+        !config_get(CONFIG_API_KEY_FILE, &file, NULL, status) ||
+        !config_get(CONFIG_API_KEY, &s->api_key, NULL, status) ||
+        !config_get(CONFIG_CREDENTIAL_CMD, &s->command, NULL, status) ||
+        !config_get(CONFIG_PROJECT_ID, &s->project, NULL, status) ||
+        !config_get(CONFIG_TIMEOUT, &timeout, NULL, status) ||
+        !config_get(CONFIG_MODEL, &s->model, NULL, status))
+        return false;
+    if (file && !globals.api_key && !read_key_file(file, s, status))
+        return false;
+    if (timeout && globals.timeout < 0 && !opt_read_duration(timeout, &globals.timeout)) {
+        *status =
+            out_fail(EXIT_CONFIG, NULL, "timeout in the configuration is no duration: %s", timeout);
+        return false;
+    }
+    s->local = s->base_url && strcmp(s->base_url, "local") == 0;
+    if (s->base_url || s->api_key || s->command)
+        return true;
+    /* Neither address nor key: a stored key means the hosted service, none this machine. */
+    if (stored_key_read(&stored, &found, &err) != TINKER_OK && err.status == TINKER_EINVAL) {
+        *status = out_fail(EXIT_CONFIG, NULL, "%s", err.message);
+        return false;
+    }
+    s->local = !found;
+    return true;
+}
+
+/* Say once which of the two it is: nobody named it. */
+static void tell_local(const struct local *l)
+{
+    static bool told;
+    if (!told && l->engine)
+        out_say("local engine: %s", l->model);
+    else if (!told)
+        out_say("local server: %s", l->url);
+    told = true;
+}
+
 /* Build the client. The connection itself is made by the first request, so a wrong address
  * shows up there and not here. */
-bool api_open(struct api *a, int *status)
+static bool connect_service(struct api *a, const struct settings *s, int *status)
 {
     tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
     tinker_error err;
     sigset_t set = api_stopping_signals(), old;
-    /* NULL: the library reads TINKER_BASE_URL and TINKER_API_KEY itself. */
-    o.base_url = globals.base_url;
-    o.api_key = globals.api_key;
-    if (!globals.quiet) {
+    /* NULL: the library has its own default, and reads ~/.tinker/credentials.json. */
+    o.base_url = s->local ? a->local.url : s->base_url;
+    o.api_key = s->api_key;
+    o.credentials.command = s->command;
+    o.credentials.project_id = s->project;
+    if (globals.retries >= 0)
+        o.network.max_retries = globals.retries ? (int)globals.retries : -1;
+    if (globals.log_file) {
+        a->log = fopen(globals.log_file, "a");
+        if (!a->log) {
+            *status = out_fail(EXIT_IO, NULL, "open %s: %s", globals.log_file, strerror(errno));
+            return false;
+        }
+        setvbuf(a->log, NULL, _IOLBF, 0);
         o.observation.log = print_log_line;
+        o.observation.log_state = a->log;
+        o.observation.log_verbose = 2;
+        o.observation.dump_headers = 1;
+    } else if (!globals.quiet) {
+        o.observation.log = print_log_line;
+        o.observation.log_state = stderr;
         o.observation.log_verbose = globals.verbose > 1 ? 2 : (int)globals.verbose;
     }
-    a->rest = NULL;
     /* The library's threads inherit the mask, so a signal reaches this thread and no other. */
     sigprocmask(SIG_BLOCK, &set, &old);
     a->service = tinker_service_new(&o, &err);
@@ -130,19 +221,135 @@ bool api_open(struct api *a, int *status)
         tinker_service_observe(a->service, on_queue_state, 1, NULL);
         a->rest = tinker_service_create_rest(a->service, &err);
     }
-    if (a->rest)
+    if (!a->rest) {
+        *status = out_fail(EXIT_CONFIG,
+                           "Set TINKER_API_KEY, and TINKER_BASE_URL for a server of your own; or "
+                           "run: tinker auth login",
+                           "Configuration error: %s", err.message);
+        return false;
+    }
+    return !globals.trace || trace_attach(a->service, globals.trace, status);
+}
+
+/* The engine or server of this machine if need be, then the client.  model as local_open() has it. */
+static bool open_connection(struct api *a, const struct settings *s, const char *model, int *status)
+{
+    memset(a, 0, sizeof(*a));
+    if (s->local && !local_open(&a->local, model, status))
+        return false;
+    if (connect_service(a, s, status))
         return true;
-    *status =
-        out_fail(EXIT_CONFIG, "Set TINKER_API_KEY, and TINKER_BASE_URL for a server of your own.",
-                 "Configuration error: %s", err.message);
     api_close(a);
     return false;
 }
 
+bool api_open(struct api *a, int *status)
+{
+    struct settings s;
+    bool ok = read_settings(&s, status) && open_connection(a, &s, NULL, status);
+    if (ok && s.local && globals.verbose)
+        tell_local(&a->local);
+    free(s.key_text);
+    return ok;
+}
+
+tinker_future *api_get_capabilities(struct api *a, int *status)
+{
+    tinker_error err;
+    return api_wait(tinker_service_get_capabilities(a->service, &err), &err, status);
+}
+
+/* The base model of saved weights. */
+static char *find_base_of(struct api *a, const char *path, int *status)
+{
+    tinker_error err;
+    tinker_future *f = api_wait(tinker_rest_get_weights_info(a->rest, path, &err), &err, status);
+    char *name = f ? strdup(tinker_future_weights_info(f)->base_model) : NULL;
+    tinker_future_free(f);
+    return name;
+}
+
+/* The only model that the service samples from; else NULL after they were listed. */
+static char *find_only_model(struct api *a, int *status)
+{
+    tinker_future *f = api_get_capabilities(a, status);
+    const tinker_capabilities *c = f ? tinker_future_capabilities(f) : NULL;
+    char *only = NULL;
+    struct buf names;
+    size_t n = 0;
+    if (!c)
+        return NULL;
+    buf_init(&names, 1 << 16);
+    for (size_t i = 0; i < c->n; i++) {
+        const tinker_supported_model *m = tinker_supported_model_at(c, i);
+        if (!m->name || m->sampleable == 0)
+            continue;
+        buf_printf(&names, "%s%s", n ? ", " : "It has: ", m->name);
+        if (n++ == 0)
+            only = strdup(m->name);
+    }
+    if (n != 1) {
+        free(only);
+        only = NULL;
+        *status = out_fail(EXIT_USAGE, n && buf_ok(&names) ? names.data : NULL,
+                           "Give a model with '-m': the service has %s",
+                           n ? "several" : "none to sample from");
+    }
+    buf_clear(&names);
+    tinker_future_free(f);
+    return only;
+}
+
+/* The engine was started with the bundled model to ask about the weights; they need another. */
+static bool restart_engine(struct api *a, const struct settings *s, int *status)
+{
+    char *model = a->model;
+    a->model = NULL;
+    api_close(a);
+    bool ok = open_connection(a, s, model, status);
+    if (ok)
+        a->model = model;
+    else
+        free(model);
+    return ok;
+}
+
+bool api_open_model(struct api *a, const char *model, const char *path, int *status)
+{
+    struct settings s;
+    bool ok = read_settings(&s, status);
+    const char *wanted = ok && !model && !path ? s.model : model;
+    ok = ok && open_connection(a, &s, wanted, status);
+    if (ok) {
+        if (a->local.engine && (wanted || !path))
+            a->model = strdup(a->local.model);
+        else
+            a->model = wanted ? strdup(wanted)
+                       : path ? find_base_of(a, path, status)
+                              : find_only_model(a, status);
+        ok = a->model != NULL;
+        if (!ok)
+            api_close(a);
+        if (ok && a->local.engine && strcmp(a->model, a->local.model) != 0)
+            ok = restart_engine(a, &s, status);
+        if (ok && s.local)
+            tell_local(&a->local);
+    }
+    free(s.key_text);
+    return ok;
+}
+
+/* The service ends before the engine that it talks to. */
 void api_close(struct api *a)
 {
     tinker_rest_free(a->rest);
     tinker_service_free(a->service);
+    trace_finish();
+    local_close(&a->local);
+    free(a->model);
+    if (a->log)
+        fclose(a->log);
+    memset(a, 0, sizeof(*a));
 }
 
 /* ---- waiting ------------------------------------------------------------------------ */

@@ -9,17 +9,31 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <tinker/rest.h>
+#include "cli/service/local.h"
 
 struct api {
     tinker_service *service;
     tinker_rest *rest;
+    char *model;        /* base model that a command works with: see api_open_model() */
+    struct local local; /* the server of this machine, if that is used */
+    FILE *log;
 };
 
 /* Connect as the global options and the environment say; nothing is sent yet.  false after
  * the error was printed; *status is then the exit status. */
 bool api_open(struct api *a, int *status);
+/* The same for a command that needs a model; a->model is then its name at the service.  model: what
+ * the user calls it, or a directory; path: saved weights, which know their base.  Both may be NULL:
+ * then it is the configured model, or the only one that the service has.  Without a service to
+ * talk to the engine starts in this process, with that model. */
+bool api_open_model(struct api *a, const char *model, const char *path, int *status);
 void api_close(struct api *a);
+
+/* Ask for what the service offers: the future, see tinker_future_capabilities(); NULL after the
+ * error was printed. */
+tinker_future *api_get_capabilities(struct api *a, int *status);
 
 /* The future when it succeeded; else NULL after the error was printed and the future freed.
  * f may be NULL: then err tells why, so a submit call can stand in the argument list. */

@@ -7,16 +7,20 @@
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/os.h"
+#include "cli/models/known_models.h"
 #include "cli/models/model_dir.h"
 #include "cli/output/out.h"
+#include "cli/serve/serve_place.h"
 
 enum { MAX_INPUT = 1 << 30 };
 
-/* tinker/tiny is bundled with the program; other names are looked up by the library. */
+/* tinker/tiny is bundled with the program, and names of directories were remembered when they were
+ * served; other names are looked up by the library. */
 tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
 {
-    char dir[MODEL_DIR_MAX];
-    if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
+    char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
+    if ((strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir)) ||
+        (!os_is_dir(model) && serve_place_data(NULL, data) && known_models_find(data, model, dir)))
         model = dir;
     return tinker_tokenizer_load(model, NULL, err);
 }
