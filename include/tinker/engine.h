@@ -113,7 +113,8 @@ TINKER_API tinker_status tinker_adapter_export(const tinker_adapter *a, const ch
 
 /* One AdamW step with the accumulated gradient, which is then zero.  metrics
  * receives `grad_norm:mean` and friends.  A gradient norm that is not finite,
- * or above 1.8e19 after clipping, skips the update, zeroes the gradient and is TINKER_EREQUEST. */
+ * or above 1.8e19 after clipping, skips the update, zeroes the gradient and is TINKER_EREQUEST.
+ * A step that would make weights that are not finite is TINKER_EINVAL and changes nothing. */
 typedef struct tinker_step_metrics {
     double grad_norm, learning_rate, clip_coef, update_norm;
     int64_t step;

@@ -120,6 +120,40 @@ static void test_a_gradient_whose_square_is_no_float(void)
     tinker_adapter_free(a);
 }
 
+/* A step that cannot be taken leaves everything as it was, so the next one can be. */
+static void test_a_step_to_infinity_changes_nothing(void)
+{
+    tinker_error err = { 0 };
+    tinker_adapter *a = make(2, 1, 1), *b = make(2, 1, 1);
+    const double rates[] = { 3e38, 1e38, 3e37 };
+    for (size_t i = 0; i < 3; i++) {
+        tinker_adam adam = TINKER_ADAM_INIT, usual = TINKER_ADAM_INIT;
+        adam.learning_rate = rates[i];
+        adam.weight_decay = rates[i];
+        tinker_adapter *both[] = { a, b };
+        for (int k = 0; k < 2; k++) {
+            if (both[k]->grad)
+                free(both[k]->grad);
+            set_gradient(both[k], i);
+        }
+        CHECK_INT(tinker_adapter_step(a, &adam, NULL, &err), TINKER_EINVAL);
+        CHECK(strstr(err.message, "not finite") != NULL);
+        CHECK(a->grad != NULL);
+        CHECK_INT(tinker_adapter_steps(a), tinker_adapter_steps(b));
+        CHECK_INT(tinker_adapter_step(a, &usual, NULL, &err), TINKER_OK);
+        CHECK_INT(tinker_adapter_step(b, &usual, NULL, &err), TINKER_OK);
+        CHECK_MEM(a->w, a->params.total * sizeof(float), b->w, b->params.total * sizeof(float));
+        CHECK_MEM(a->m, a->params.total * sizeof(float), b->m, b->params.total * sizeof(float));
+    }
+    /* Large, and still a float. */
+    tinker_adam large = TINKER_ADAM_INIT;
+    large.learning_rate = 1e30;
+    CHECK_INT(tinker_adapter_step(a, &large, NULL, &err), TINKER_OK);
+    CHECK(isfinite(a->w[0]));
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+}
+
 static void test_ranges(void)
 {
     tinker_error err = { 0 };
@@ -207,6 +241,7 @@ int main(void)
     RUN(test_steps_equal_the_formula);
     RUN(test_step_without_gradient_decays_the_moments);
     RUN(test_a_gradient_whose_square_is_no_float);
+    RUN(test_a_step_to_infinity_changes_nothing);
     RUN(test_ranges);
     RUN(test_start_depends_on_seed_and_name_only);
     RUN(test_bad_adapters);

@@ -8,6 +8,8 @@
 #ifndef UNIT_SERVER_FAKE_ENGINE_H
 #define UNIT_SERVER_FAKE_ENGINE_H
 
+#include <float.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,8 +187,10 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
 tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
                                   tinker_step_metrics *metrics, tinker_error *err)
 {
-    (void)err;
-    a->value += a->gradient * adam->learning_rate;
+    double value = a->value + a->gradient * adam->learning_rate;
+    if (fabs(value) > (double)FLT_MAX)
+        return err_set(err, TINKER_EINVAL, "weights that are not finite");
+    a->value = value;
     *metrics = (tinker_step_metrics){ .grad_norm = a->gradient,
                                       .learning_rate = adam->learning_rate,
                                       .clip_coef = 1,

@@ -21,6 +21,7 @@ struct step_job {
     float decay;      /* 1 - learning_rate * weight_decay */
     float step_size;  /* learning_rate / (1 - beta1^s) */
     float correction; /* sqrt(1 - beta2^s) */
+    bool trial;       /* compute the update, but change nothing */
     double *sums;     /* per block: squares of gradients, then of updates */
 };
 
@@ -66,14 +67,18 @@ static void update_slice(void *arg, size_t first, size_t last)
         block_range(j->a, block, &begin, &end);
         for (size_t i = begin; i < end; i++) {
             float g = grad ? grad[i] * j->clip : 0;
-            float before = w[i];
-            m[i] = beta1 * m[i] + rest1 * g;
-            v[i] = beta2 * v[i] + rest2 * (g * g);
-            float update = j->step_size * m[i] / (sqrtf(v[i]) / j->correction + eps);
-            w[i] = before * j->decay - update;
-            /* what float arithmetic really changed, not what was asked for */
-            double change = (double)w[i] - (double)before;
+            float m1 = beta1 * m[i] + rest1 * g;
+            float v1 = beta2 * v[i] + rest2 * (g * g);
+            float update = j->step_size * m1 / (sqrtf(v1) / j->correction + eps);
+            float w1 = w[i] * j->decay - update;
+            /* what float arithmetic really changes, not what was asked for */
+            double change = (double)w1 - (double)w[i];
             sum += change * change;
+            if (j->trial)
+                continue;
+            m[i] = m1;
+            v[i] = v1;
+            w[i] = w1;
         }
         j->sums[block] = sum;
     }
@@ -117,6 +122,13 @@ static tinker_status check_settings(const tinker_adam *o, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Can no weight become infinite with these settings?  Moments are at most norm_max, because all
+ * gradients were, and a weight that is a float plus less than an ulp of the largest float is one. */
+static bool is_surely_finite(const struct step_job *j)
+{
+    return (double)j->step_size * norm_max / j->adam->eps < 1e30 && fabsf(j->decay) <= 1;
+}
+
 static void drop_gradient(tinker_adapter *a)
 {
     free(a->grad);
@@ -150,10 +162,21 @@ static tinker_status run_step(tinker_adapter *a, const tinker_adam *adam, double
                        "dropped",
                        norm);
     }
-    a->steps++;
+    double steps = (double)a->steps + 1; /* this one included */
     job.decay = (float)(1 - adam->learning_rate * adam->weight_decay);
-    job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, (double)a->steps)));
-    job.correction = (float)sqrt(1 - pow(adam->beta2, (double)a->steps));
+    job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, steps)));
+    job.correction = (float)sqrt(1 - pow(adam->beta2, steps));
+    /* A step cannot be undone: with settings that may end in infinities or NaNs, look first. */
+    if (!is_surely_finite(&job)) {
+        job.trial = true;
+        threads_run(threads, blocks_of(a), 1, update_slice, &job);
+        if (!isfinite(sum_blocks(sums, blocks_of(a))))
+            return err_set(err, TINKER_EINVAL,
+                           "the optimizer step was not taken: it would make weights that are not "
+                           "finite; reduce learning_rate or clip the gradient");
+        job.trial = false;
+    }
+    a->steps++;
     threads_run(threads, blocks_of(a), 1, update_slice, &job);
     a->stale = true; /* rank 0: pack the weights again before they are used */
     drop_gradient(a);

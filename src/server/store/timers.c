@@ -1,7 +1,7 @@
 /* timers.c - everything that ends because time has passed: see timers.h.
  *
  * Every tick: held polls, slow clients, gaps in request numbers.  Every SLOW_EVERY ticks: the
- * log of the store, failures that could not be recorded, sessions, checkpoints, results, and
+ * log of the store, outcomes that could not be recorded, sessions, checkpoints, results, and
  * what can leave memory.
  *
  * Thread: its own, called the timer thread elsewhere. */
@@ -174,7 +174,7 @@ void timers_run_once(struct server *s, bool slow)
     if (!slow)
         return;
     store_tidy(s->store);
-    future_record_failures(s);
+    future_record_outcomes(s);
     /* One expired session at a time, because the lock is released in between. */
     bool found = s->opts.session_timeout_s >= 0;
     while (found) {

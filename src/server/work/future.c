@@ -74,7 +74,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
         tinker_error err = { 0 };
         if (store_finish_request(s->store, &outcome, &err) != TINKER_OK) {
             log_line(s->log, LOG_ERROR, "%s: outcome not recorded: %s", f->id, err.message);
-            /* Fail anyway: the client must not wait.  future_record_failures() tries again. */
+            /* Fail anyway: the client must not wait.  future_record_outcomes() tries again. */
             pthread_mutex_lock(&s->lock);
             f->unrecorded = true;
             pthread_mutex_unlock(&s->lock);
@@ -98,7 +98,7 @@ void future_fail_list(struct server *s, struct future *list, const char *reason)
     }
 }
 
-/* Find a failure that the store does not know yet and copy it to the arena; false: none. */
+/* Find an outcome that the store does not know yet and copy it to the arena; false: none. */
 static bool next_unrecorded(struct server *s, struct arena *arena, const char **id,
                             struct store_outcome *out)
 {
@@ -109,24 +109,26 @@ static bool next_unrecorded(struct server *s, struct arena *arena, const char **
     pthread_mutex_lock(&s->lock);
     while (!found && map_next(&s->futures, &it, &key, &n, &value)) {
         struct future *f = value;
-        if (!f->unrecorded || f->state != FUTURE_FAILED)
+        bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
+        if (!f->unrecorded || !over)
             continue;
         *id = arena_strdup(arena, f->id);
-        *out = (struct store_outcome){ .model_id = f->model->id,
-                                       .seq = f->seq,
-                                       .status = STORE_FAILED,
-                                       .result = arena_memdup(arena, f->result ? f->result : "",
-                                                              f->n_result + 1),
-                                       .n_result = f->n_result,
-                                       .category = f->category,
-                                       .drop_body = true };
+        *out =
+            (struct store_outcome){ .model_id = f->model->id,
+                                    .seq = f->seq,
+                                    .status = f->state == FUTURE_DONE ? STORE_DONE : STORE_FAILED,
+                                    .result = arena_memdup(arena, f->result ? f->result : "",
+                                                           f->n_result),
+                                    .n_result = f->n_result,
+                                    .category = f->category,
+                                    .drop_body = true };
         found = *id && out->result;
     }
     pthread_mutex_unlock(&s->lock);
     return found;
 }
 
-void future_record_failures(struct server *s)
+void future_record_outcomes(struct server *s)
 {
     struct arena arena;
     struct store_outcome outcome;

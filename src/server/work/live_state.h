@@ -128,7 +128,7 @@ struct future {
     bool delivered;      /* a client has fetched the outcome */
     int64_t fetched_ns;  /* when first; 0: not yet */
     bool starved;        /* it was its turn, but there was no memory */
-    bool unrecorded;     /* FAILED, and the store could not record it yet */
+    bool unrecorded;     /* over, and the store could not record it yet */
     struct future *next; /* in the model's or the session's queue */
 };
 
@@ -244,7 +244,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
 int future_category(const tinker_error *err);
 /* Fail each future of a list made by queue_drop_*(); records training ones. */
 void future_fail_list(struct server *s, struct future *list, const char *reason);
-/* Record the failures that the store could not take before. */
-void future_record_failures(struct server *s);
+/* Record the outcomes that the store could not take before. */
+void future_record_outcomes(struct server *s);
 
 #endif

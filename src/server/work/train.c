@@ -13,7 +13,6 @@
  * below copies what it still needs (model, number) before. */
 #include "server/work/train.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +63,18 @@ bool train_finish(struct server *s, struct future *f, struct buf *result, bool p
     outcome->drop_body = !job_kind_changes(f->kind) || (!s->opts.autosave && !begins);
     /* A replayed request has its outcome in the store. */
     if (!f->replay && store_finish_request(s->store, outcome, &err) != TINKER_OK) {
-        buf_clear(result);
-        train_fail(s, f, &err);
-        return false;
+        /* Without autosave a change cannot be undone by a replay, and memory is all that a client
+         * was promised: the change counts, and its record is written when the store works again. */
+        bool in_memory = !s->opts.autosave && job_kind_changes(f->kind) && !begins;
+        if (!in_memory) {
+            buf_clear(result);
+            train_fail(s, f, &err);
+            return false;
+        }
+        log_line(s->log, LOG_ERROR, "%s: outcome not recorded yet: %s", f->id, err.message);
+        pthread_mutex_lock(&s->lock);
+        f->unrecorded = true;
+        pthread_mutex_unlock(&s->lock);
     }
     size_t n;
     char *data = buf_detach(result, &n);
@@ -276,17 +284,7 @@ static void run_optim_step(struct server *s, struct future *f)
         fail_with_lost_gradient(s, f, &err);
         return;
     }
-    if (status != TINKER_OK) {
-        train_fail(s, f, &err);
-        return;
-    }
-    /* The adapter holds infinities or NaNs now: it goes back to the state before the step,
-     * gradients included. */
-    if (!isfinite(m.update_norm)) {
-        err_set(&err, TINKER_EINVAL,
-                "the optimizer step was not taken: it would make weights that are not finite; "
-                "reduce learning_rate or clip the gradient");
-        train_state_rewind(f->model);
+    if (status != TINKER_OK) { /* nothing has changed */
         train_fail(s, f, &err);
         return;
     }
@@ -345,12 +343,12 @@ static bool run_load(struct server *s, struct weights_cache *weights, struct fut
     char path[CHECKPOINT_PATH];
     tinker_error err = { 0 };
     tinker_adapter *loaded = NULL;
-    /* With a limit of adapters there may be no space for both.  Drop the old one; should the
-     * load fail, the next request rebuilds it. */
-    if (s->opts.max_adapters && f->model->adapter)
-        train_state_rewind(f->model);
-    if (find_load_dir(s, f, path, &err) == TINKER_OK &&
-        adapter_limit_make_space(s, weights, f->model, &err) == TINKER_OK)
+    tinker_status status = find_load_dir(s, f, path, &err);
+    /* With a limit of adapters there may be no space for both: the old one goes to disk, also where
+     * autosave is off, and should the load fail the next request finds it there. */
+    if (status == TINKER_OK && s->opts.max_adapters && f->model->adapter)
+        status = train_state_unload(s, f->model, f->seq - 1, &err);
+    if (status == TINKER_OK && adapter_limit_make_space(s, weights, f->model, &err) == TINKER_OK)
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
     const tinker_lora *from = loaded ? tinker_adapter_describe(loaded) : NULL;
