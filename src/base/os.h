@@ -27,6 +27,10 @@ void os_event_drain(int fd);
  * another one, of this process alone, under the same number.  -1 and errno on failure. */
 int os_event_renew(int fd);
 
+/* Which of these sockets has the peer closed, or will it send no more to?  gone[i] says so; the
+ * count is returned, 0 also when there is no memory to look.  Does not wait; -1 is no socket. */
+size_t os_find_closed(const int *fds, size_t n, bool *gone);
+
 /* Read-only map of a whole file.  TINKER_ESTATE with path and reason. */
 struct os_map {
     const void *data;

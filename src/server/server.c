@@ -253,6 +253,8 @@ struct server *server_open(const struct server_options *opts, tinker_error *err)
                                   .body_ms = 60000,
                                   .max_connections = 65536,
                                   .max_arriving = 4 * s->opts.max_body,
+                                  .max_user =
+                                      s->opts.n_api_keys > 1 ? 2 * s->opts.max_body : 0,
                                   .check = routes_check,
                                   .place = routes_place,
                                   .clock = s->clock,

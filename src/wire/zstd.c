@@ -1,7 +1,6 @@
 /* zstd.c - zstd with limits; the only file that knows the library. */
 #include "wire/zstd.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <zstd.h>
 #include "base/err.h"
@@ -57,9 +56,22 @@ static tinker_status decompress_stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_
     return TINKER_OK;
 }
 
-/* Does the content fit?  Decodes into a block that is thrown away, so that a small frame of much
- * content costs time but no memory.  Frames that are broken are left to the real pass. */
-static bool content_fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
+/* A frame may ask for up to 128 MB to look back in.  What is smaller needs no more than it has, and
+ * 8 MB in any case, which every decoder has to have (RFC 8878, 3.1.1.1.2). */
+static ZSTD_DStream *new_stream(size_t max)
+{
+    ZSTD_DStream *d = ZSTD_createDStream();
+    int log = 23;
+    while (log < 27 && (size_t)1 << log < max)
+        log++;
+    if (d)
+        ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, log);
+    return d;
+}
+
+/* Sum up the content by decoding into a block that is thrown away.  Frames that are broken are left
+ * to the real pass. */
+static size_t sum_content(ZSTD_DStream *d, const void *p, size_t n, size_t max)
 {
     char block[16 * 1024];
     ZSTD_inBuffer in = { p, n, 0 };
@@ -72,36 +84,45 @@ static bool content_fits(ZSTD_DStream *d, const void *p, size_t n, size_t max)
             break;
         total += o.pos;
     }
-    /* The same stream serves the real pass afterwards. */
-    ZSTD_DCtx_reset(d, ZSTD_reset_session_only);
-    return total <= max;
+    return total;
+}
+
+tinker_status wire_zstd_content_size(const void *p, size_t n, size_t max, size_t *out,
+                                     tinker_error *err)
+{
+    unsigned long long stated = ZSTD_getFrameContentSize(p, n);
+    if (stated == ZSTD_CONTENTSIZE_ERROR)
+        return err_set(err, TINKER_EINVAL, "zstd: not a zstd frame");
+    *out = stated < SIZE_MAX ? (size_t)stated : SIZE_MAX;
+    if (stated != ZSTD_CONTENTSIZE_UNKNOWN && stated > max)
+        return refuse_size(max, err);
+    if (stated != ZSTD_CONTENTSIZE_UNKNOWN && ZSTD_findFrameCompressedSize(p, n) == n)
+        return TINKER_OK;
+    ZSTD_DStream *d = new_stream(max);
+    if (!d)
+        return err_nomem(err, "zstd");
+    *out = sum_content(d, p, n, max);
+    ZSTD_freeDStream(d);
+    return *out <= max ? TINKER_OK : refuse_size(max, err);
 }
 
 tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct buf *out,
                                    tinker_error *err)
 {
-    unsigned long long stated = ZSTD_getFrameContentSize(p, n);
-    if (stated == ZSTD_CONTENTSIZE_ERROR)
-        return err_set(err, TINKER_EINVAL, "zstd: not a zstd frame");
+    size_t content = 0, step = ZSTD_DStreamOutSize();
     /* A bomb is refused by what it states, by what it holds, and before memory is taken for it. */
-    size_t step = ZSTD_DStreamOutSize();
-    if (stated != ZSTD_CONTENTSIZE_UNKNOWN) {
-        if (stated > max)
-            return refuse_size(max, err);
-        /* One block of 128 KiB takes at least a few bytes, so a header that promises more
-         * than that lies; it is then believed only as far as the data goes. */
-        if (stated > step && stated / 65536 <= n)
-            step = (size_t)stated;
-    }
-    ZSTD_DStream *d = ZSTD_createDStream();
+    tinker_status status = wire_zstd_content_size(p, n, max, &content, err);
+    if (status != TINKER_OK)
+        return status;
+    /* One block of 128 KiB takes at least a few bytes, so a header that promises more than that
+     * lies; it is then believed only as far as the data goes. */
+    if (content > step && content / 65536 <= n)
+        step = content;
+    ZSTD_DStream *d = new_stream(max);
     if (!d)
         return err_nomem(err, "zstd");
-    /* One frame that states its size has been checked; the size of others is not known yet. */
-    bool known = stated != ZSTD_CONTENTSIZE_UNKNOWN && ZSTD_findFrameCompressedSize(p, n) == n;
     ZSTD_inBuffer in = { p, n, 0 };
-    tinker_status status = known || content_fits(d, p, n, max)
-                               ? decompress_stream(d, &in, max, step, out, err)
-                               : refuse_size(max, err);
+    status = decompress_stream(d, &in, max, step, out, err);
     ZSTD_freeDStream(d);
     return status;
 }

@@ -14,4 +14,9 @@ tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinke
 tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct buf *out,
                                    tinker_error *err);
 
+/* How many bytes the frames hold: as the header says, else found by decoding into nothing, which
+ * takes time but no memory.  TINKER_ENOMEM: more than max, as *out is then, or no memory. */
+tinker_status wire_zstd_content_size(const void *p, size_t n, size_t max, size_t *out,
+                                     tinker_error *err);
+
 #endif

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/nap.h"
 #include "support/tap.h"
 
 static int connect_local(int port)
@@ -64,12 +65,6 @@ static bool is_open(int fd)
 {
     char c;
     return recv(fd, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0;
-}
-
-static void nap_ms(int n)
-{
-    struct timespec t = { n / 1000, (n % 1000) * 1000000L };
-    nanosleep(&t, NULL);
 }
 
 #endif

@@ -4,10 +4,7 @@
 #include "server/http/listener.h"
 #include "server/store/timers.h"
 #include "server/harness.h"
-
-#define nap_ms nap_ms_of_dial
 #include "server/dial.h"
-#undef nap_ms
 
 static struct fake_clock fake;
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -314,6 +315,24 @@ static int open_regular(const char *path, struct stat *st, tinker_error *err)
         return -1;
     }
     return fd;
+}
+
+/* POLLRDHUP is seen also behind bytes that were not read yet, as the end of a TLS session is. */
+size_t os_find_closed(const int *fds, size_t n, bool *gone)
+{
+    size_t found = 0;
+    struct pollfd *list = calloc(n ? n : 1, sizeof(*list));
+    if (!list)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct pollfd){ .fd = fds[i], .events = POLLRDHUP };
+    bool any = poll(list, (nfds_t)n, 0) > 0;
+    for (size_t i = 0; i < n; i++) {
+        gone[i] = any && list[i].revents != 0;
+        found += gone[i];
+    }
+    free(list);
+    return found;
 }
 
 tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)

@@ -17,6 +17,8 @@ enum { OPENAI_STOPS = 16, OPENAI_STOPS_ALL = 64, OPENAI_PROMPTS = 64, OPENAI_TOP
 /* A request and, once it was submitted, where its samples are. */
 struct openai {
     struct arena arena;
+    struct server *server; /* NULL: a copy for a stream, which owns no samples */
+    const char *user;      /* whose samples they are */
     bool chat, stream, stream_usage, logprobs, no_tools;
     const char *model;
     struct json_str prompt, messages, tools; /* raw JSON; tools.s NULL: none */
@@ -39,6 +41,7 @@ struct openai {
     size_t n_prompts;
 };
 
+/* Samples that still wait or run are canceled: with the request goes the only one to ask for them. */
 void openai_free(void *o);
 /* Read the body.  TINKER_EINVAL names the field. */
 tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_error *err);

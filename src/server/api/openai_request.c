@@ -4,6 +4,7 @@
  * are kept as raw JSON until the model is known (prompt, messages, tools). */
 #include "base/array.h"
 #include "server/api/openai.h"
+#include "server/api/routes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@ void openai_free(void *context)
     struct openai *o = context;
     if (!o)
         return;
+    for (size_t i = 0; o->server && i < o->n_prompts; i++)
+        if (o->prompts[i].future)
+            route_cancel_sample(o->server, o->user, o->prompts[i].future);
     arena_clear(&o->arena);
     free(o);
 }

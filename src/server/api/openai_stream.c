@@ -276,6 +276,11 @@ static void openai_events_free(struct observer *observer)
     free(e);
 }
 
+static bool is_openai_reader_gone(const struct observer *observer)
+{
+    return stream_is_abandoned(((const struct events *)observer)->stream);
+}
+
 struct observer *openai_observer(struct server *s, const struct openai *o, struct stream **stream)
 {
     struct events *e = calloc(1, sizeof(*e));
@@ -284,6 +289,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     e->observer = (struct observer){ .token = on_openai_token,
                                      .alternatives = on_openai_alternatives,
                                      .finished = on_openai_finished,
+                                     .left = is_openai_reader_gone,
                                      .free = openai_events_free };
     e->n = (size_t)o->n;
     e->n_prompt = o->prompts[0].n; /* a stream has one prompt */
@@ -292,6 +298,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     bool ok = c != NULL;
     if (c) {
         *c = *o;
+        c->server = NULL; /* the sample ends with its stream */
         arena_init(&c->arena, 1 << 24);
         c->model = arena_strdup(&c->arena, o->model);
         c->tools.s = o->tools.s ? "[]" : NULL; /* only whether there are any */

@@ -72,7 +72,7 @@ static void copy_checkpoint(struct server *s, struct request *req, struct respon
         .saved_seq = -1
     };
     if (!model.id) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     if (reply_if_copied(s, req, res, model.id, from))

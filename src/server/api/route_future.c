@@ -124,14 +124,29 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     }
 }
 
+/* What the poll asks for, read from its body once and kept in the arena while it is held. */
+static const struct wire_future_retrieve_request *read_poll(struct request *req,
+                                                            struct response *res)
+{
+    struct wire_future_retrieve_request *in = req->context;
+    if (in)
+        return in;
+    in = arena_alloc(&req->arena, sizeof(*in));
+    if (!in)
+        response_no_memory(res);
+    if (!in || !route_body(req, res, &wire_future_retrieve_request, in))
+        return NULL;
+    return req->context = in;
+}
+
 void route_retrieve_future(struct server *s, struct request *req, struct response *res)
 {
-    struct wire_future_retrieve_request in;
-    if (!route_body(req, res, &wire_future_retrieve_request, &in))
+    const struct wire_future_retrieve_request *in = read_poll(req, res);
+    if (!in)
         return;
     struct outcome o = { 0 };
     pthread_mutex_lock(&s->lock);
-    struct future *f = live_find_future_locked(s, in.request_id);
+    struct future *f = live_find_future_locked(s, in->request_id);
     bool found = f && strcmp(f->owner, req->user) == 0;
     bool done = found && (f->state == FUTURE_DONE || f->state == FUTURE_FAILED);
     if (done) {
@@ -144,7 +159,7 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
         if (f->result)
             o.data = arena_memdup(&req->arena, f->result, f->n_result);
         /* Announcing the size does not count as delivery. */
-        f->delivered = f->delivered || !is_announced(&o, in.allow_metadata_only);
+        f->delivered = f->delivered || !is_announced(&o, in->allow_metadata_only);
         if (f->delivered && !f->fetched_ns)
             f->fetched_ns = clock_now_ns(s->clock);
         /* For the access log. */
@@ -158,16 +173,17 @@ void route_retrieve_future(struct server *s, struct request *req, struct respons
     bool lost = done && o.n && !o.data; /* no memory for the copy */
     pthread_mutex_unlock(&s->lock);
     if (lost)
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     else if (done)
-        reply_outcome(req, res, &o, in.allow_metadata_only);
+        reply_outcome(req, res, &o, in->allow_metadata_only);
     if (done)
         return;
     if (!found) {
-        reply_stored(s, req, res, &in);
+        reply_stored(s, req, res, in);
     } else if (req->timed_out) {
         /* The hold ran out: the client polls again at once. */
-        struct wire_try_again_response r = { .request_id = in.request_id, .queue_state = "active" };
+        struct wire_try_again_response r = { .request_id = in->request_id,
+                                             .queue_state = "active" };
         if (starved) {
             r.queue_state = "paused_capacity";
             r.queue_state_reason = "waiting until other requests free memory";

@@ -167,6 +167,11 @@ static bool begin_completion(struct server *s, struct request *req, struct respo
     snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
     tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
+    /* These were parts of the body, which goes when this call returns; only whether there are tools
+     * matters from here on. */
+    o->prompt = o->messages = (struct json_str){ 0 };
+    if (o->tools.s)
+        o->tools = (struct json_str){ "", 0 };
     /* One connection, one sample: several would need several observers on one stream. */
     if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
         openai_error(res, 400, "a stream takes one prompt");
@@ -287,7 +292,7 @@ static void reply_when_done(struct server *s, struct request *req, struct respon
     tinker_error err = { 0 };
     tinker_sample *samples = arena_array(&req->arena, o->n_prompts + 1, sizeof(*samples));
     if (!samples) {
-        openai_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     pthread_mutex_lock(&s->lock);
@@ -325,16 +330,19 @@ static void handle_completion(struct server *s, struct request *req, struct resp
     if (!o) {
         o = calloc(1, sizeof(*o));
         if (!o) {
-            openai_error(res, 500, "out of memory");
+            response_no_memory(res);
             return;
         }
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
-        req->context = o; /* kept across holds, freed with the request */
+        o->server = s;
+        o->user = req->user; /* lives as long as the request */
+        req->context = o;    /* kept across holds, freed with the request */
         req->context_free = openai_free;
         if (!begin_completion(s, req, res, o))
             return;
-        if (o->stream) { /* the listener sends from here on; no second call comes */
+        if (o->stream) {      /* the listener sends from here on; no second call comes */
+            o->server = NULL; /* the sample ends with the stream, not with this call */
             res->content_type = "text/event-stream";
             response_header(res, "Cache-Control", "no-cache");
             return;

@@ -153,7 +153,7 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
 {
     tinker_checkpoint *out = arena_array(&req->arena, n + 1, sizeof(*out));
     if (!out) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     for (size_t i = 0; i < n; i++)
@@ -300,7 +300,7 @@ static void redirect_to_archive(struct server *s, struct request *req, struct re
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
     const char *until = arena_strdup(&req->arena, date);
     if (!url || !until) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     response_json(res, "{}");
@@ -397,7 +397,7 @@ void route_file(struct server *s, struct request *req, struct response *res)
     tinker_error err = { 0 };
     /* The signature covers the name, so only names from route_external_urls() get here. */
     if (!what)
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     if (!what || !signed_url_check(s, req, res, "file", what))
         return;
     if (store_dir_in_use(s->store, dir, &used, &err) != TINKER_OK)

@@ -53,7 +53,7 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
     if (ok)
         route_reply(res, &wire_create_sampling_session_response, &r);
     else
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
 }
 
 /* Several processes may share one sampling session.  Each gets a number of its own, counted in the
@@ -88,11 +88,11 @@ static const char *find_problem(const struct wire_sample_request *r)
     return NULL;
 }
 
-/* 500 when a copy failed: without its directory a sample would be one of the base model. */
+/* 503 when a copy failed: without its directory a sample would be one of the base model. */
 static bool check_memory(struct response *res, bool all)
 {
     if (!all)
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     return all;
 }
 
@@ -139,9 +139,11 @@ bool route_read_sample(struct server *s, struct request *req, struct response *r
 {
     tinker_error err = { 0 };
     struct job *w = job_new(JOB_SAMPLE);
+    if (!w)
+        err_nomem(&err, "sample");
     if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
         job_free(w);
-        route_invalid(res, err.message);
+        route_bad_body(res, &err);
         return false;
     }
     const char *problem = find_problem(&w->sample);

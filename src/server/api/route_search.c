@@ -181,7 +181,7 @@ void route_checkpoint_usage(struct server *s, struct request *req, struct respon
     }
     struct wire_checkpoint_usage *out = arena_array(&req->arena, n + 1, sizeof(*out));
     if (!out) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     for (size_t i = 0; i < n; i++)

@@ -26,7 +26,7 @@ void route_capabilities(struct server *s, struct request *req, struct response *
 {
     tinker_supported_model *list = arena_array(&req->arena, s->n_bases, sizeof(*list));
     if (!list) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     for (size_t i = 0; i < s->n_bases; i++)
@@ -78,7 +78,7 @@ void route_auth_token(struct server *s, struct request *req, struct response *re
     if (buf_ok(&b))
         route_reply(res, &wire_auth_token_response, &r);
     else
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     buf_clear(&b);
 }
 
@@ -170,7 +170,7 @@ void route_create_session(struct server *s, struct request *req, struct response
     if (ok)
         route_reply(res, &wire_create_session_response, &r);
     else
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
 }
 
 /* Only memory changes.  A session whose client was silent for long remembers its return, because
@@ -254,7 +254,7 @@ void route_get_session(struct server *s, struct request *req, struct response *r
     const char **runs = arena_array(&req->arena, n_models + 1, sizeof(*runs));
     const char **ids = arena_array(&req->arena, n_samplers + 1, sizeof(*ids));
     if (!runs || !ids) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     for (size_t i = 0; i < n_models; i++)

@@ -126,6 +126,11 @@ static void stream_events_free(struct observer *observer)
     free(e);
 }
 
+static bool is_stream_reader_gone(const struct observer *observer)
+{
+    return stream_is_abandoned(((const struct events *)observer)->stream);
+}
+
 /* *stream gets the reader's reference. */
 static struct observer *stream_events_new(struct server *s, tinker_tokenizer *tokenizer, size_t n,
                                           struct stream **stream)
@@ -142,6 +147,7 @@ static struct observer *stream_events_new(struct server *s, tinker_tokenizer *to
     *e = (struct events){ .observer = { .token = on_stream_token,
                                         .alternatives = on_stream_alternatives,
                                         .finished = on_stream_finished,
+                                        .left = is_stream_reader_gone,
                                         .free = stream_events_free },
                           .stream = made,
                           .parts = parts,
@@ -177,7 +183,7 @@ void route_stream_sample(struct server *s, struct request *req, struct response 
                                           (size_t)ask.job->sample.num_samples, &res->stream);
     if (!ask.job->observer) {
         job_free(ask.job);
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     int status = submit_sample(s, req->user, ask.session, ask.base, ask.job, ask.id);

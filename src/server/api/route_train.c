@@ -27,7 +27,7 @@ static void submit_request(struct server *s, struct request *req, struct respons
     tinker_error err = { 0 };
     struct job *w = job_new(kind);
     if (!w) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return;
     }
     const char *model_id, *id = NULL;
@@ -36,13 +36,14 @@ static void submit_request(struct server *s, struct request *req, struct respons
         model_id = arena_strdup(&req->arena, job_model_id(w));
         seq = job_seq(w);
         req->tokens = job_tokens(w);
-    } else if (job_peek(proto, req->body, req->n_body, &req->arena, &model_id, &seq)) {
+    } else if (err.status != TINKER_ENOMEM &&
+               job_peek(proto, req->body, req->n_body, &req->arena, &model_id, &seq)) {
         /* It does not decode, but its number can be read.  It is submitted to fail when its turn
          * comes; otherwise the numbers after it would wait for it in vain. */
         snprintf(w->refused, sizeof(w->refused), "%s", err.message);
     } else {
         job_free(w);
-        route_invalid(res, err.message);
+        route_bad_body(res, &err);
         return;
     }
     req->model = model_id;
@@ -109,9 +110,11 @@ void route_create_model(struct server *s, struct request *req, struct response *
 {
     tinker_error err = { 0 };
     struct job *w = job_new(JOB_CREATE);
+    if (!w)
+        err_nomem(&err, "request");
     if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
         job_free(w);
-        route_invalid(res, err.message);
+        route_bad_body(res, &err);
         return;
     }
     const struct wire_create_model_request *in = &w->create;
@@ -186,9 +189,11 @@ void route_load_weights(struct server *s, struct request *req, struct response *
     tinker_error err = { 0 };
     struct wire_path path;
     struct job *w = job_new(JOB_LOAD);
+    if (!w)
+        err_nomem(&err, "request");
     if (!w || job_decode(w, false, req->body, req->n_body, &err) != TINKER_OK) {
         job_free(w);
-        route_invalid(res, err.message);
+        route_bad_body(res, &err);
         return;
     }
     const struct wire_load_weights_request *in = &w->load;

@@ -31,10 +31,18 @@ static const struct route table[] = {
     { .method = "POST", .path = API "retrieve_future", .handle = route_retrieve_future },
     { .method = "POST", .path = API "session_heartbeat", .handle = route_heartbeat },
     { .method = "POST", .path = API "cancel_future", .handle = route_cancel_future },
-    { .method = "POST", .path = API "asample", .handle = route_asample },
-    { .method = "POST", .path = API "stream_sample", .handle = route_stream_sample },
-    { .method = "POST", .path = API "forward_backward", .handle = route_submit, .changes = true },
-    { .method = "POST", .path = API "forward", .handle = route_submit, .changes = true },
+    { .method = "POST", .path = API "asample", .handle = route_asample, .large = true },
+    { .method = "POST", .path = API "stream_sample", .handle = route_stream_sample, .large = true },
+    { .method = "POST",
+      .path = API "forward_backward",
+      .handle = route_submit,
+      .changes = true,
+      .large = true },
+    { .method = "POST",
+      .path = API "forward",
+      .handle = route_submit,
+      .changes = true,
+      .large = true },
     { .method = "POST", .path = API "optim_step", .handle = route_submit, .changes = true },
     { .method = "POST", .path = API "save_weights", .handle = route_submit, .changes = true },
     { .method = "POST",
@@ -57,7 +65,7 @@ static const struct route table[] = {
     { .method = "POST",
       .path = API "join_sampling_session",
       .handle = route_join_sampling_session },
-    { .method = "POST", .path = API "telemetry", .handle = route_telemetry },
+    { .method = "POST", .path = API "telemetry", .handle = route_telemetry, .large = true },
     { .method = "POST", .path = API "weights_info", .handle = route_weights_info },
     /* configuration and identity */
     { .method = "POST", .path = API "client/config", .handle = route_client_config },
@@ -118,11 +126,23 @@ static const struct route table[] = {
     { .method = "GET", .path = "/trace/{}", .handle = route_trace, .open = true },
     /* the OpenAI API, under the usual path and under Tinker's */
     { .method = "GET", .path = "/v1/models", .handle = route_openai_models },
-    { .method = "POST", .path = "/v1/completions", .handle = route_openai_completions },
-    { .method = "POST", .path = "/v1/chat/completions", .handle = route_openai_chat },
+    { .method = "POST",
+      .path = "/v1/completions",
+      .handle = route_openai_completions,
+      .large = true },
+    { .method = "POST",
+      .path = "/v1/chat/completions",
+      .handle = route_openai_chat,
+      .large = true },
     { .method = "GET", .path = "/oai/api/v1/models", .handle = route_openai_models },
-    { .method = "POST", .path = "/oai/api/v1/completions", .handle = route_openai_completions },
-    { .method = "POST", .path = "/oai/api/v1/chat/completions", .handle = route_openai_chat },
+    { .method = "POST",
+      .path = "/oai/api/v1/completions",
+      .handle = route_openai_completions,
+      .large = true },
+    { .method = "POST",
+      .path = "/oai/api/v1/chat/completions",
+      .handle = route_openai_chat,
+      .large = true },
     /* for people and monitors */
     { .method = "GET", .path = "/metrics", .handle = route_metrics },
     { .method = "GET", .path = "/status", .handle = route_status },
@@ -261,19 +281,25 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
     hex_encode(digest, sizeof(digest), hex);
     req->user = arena_printf(&req->arena, "key-%.12s", hex);
     if (!req->user)
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     return req->user != NULL;
 }
 
 /* ---- bodies --------------------------------------------------------------------------------- */
 
-/* Replace a compressed body by its content, in the request's arena; false: the response says why
- * not.  A second call after a hold finds it done. */
+/* The largest body of a request, compressed or not. */
+static size_t decoded_limit(const struct server *s, const struct request *req)
+{
+    return req->max_body && req->max_body < s->opts.max_decoded_body ? req->max_body
+                                                                     : s->opts.max_decoded_body;
+}
+
+/* Replace a compressed body by its content; false: the response says why not.  The content counts
+ * as held before there is memory for it, and the compressed form goes when it is there. */
 static bool decompress_body(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
-    struct buf b;
-    if (!req->content_encoding || !*req->content_encoding ||
+    if (req->again || !req->content_encoding || !*req->content_encoding ||
         strcasecmp(req->content_encoding, "identity") == 0)
         return true;
     if (strcasecmp(req->content_encoding, "zstd") != 0) {
@@ -281,24 +307,33 @@ static bool decompress_body(struct server *s, struct request *req, struct respon
                        req->content_encoding);
         return false;
     }
-    buf_init(&b, s->opts.max_decoded_body);
-    tinker_status status =
-        wire_zstd_decompress(req->body, req->n_body, s->opts.max_decoded_body, &b, &err);
-    /* With the NUL that buffers end with: parsers may look one byte ahead. */
-    char *copy =
-        status == TINKER_OK ? arena_memdup(&req->arena, b.data ? b.data : "", b.len + 1) : NULL;
-    if (copy) {
-        req->body = copy;
+    size_t n = 0, max = decoded_limit(s, req);
+    struct buf b;
+    buf_init(&b, max);
+    tinker_status status = wire_zstd_content_size(req->body, req->n_body, max, &n, &err);
+    if (status == TINKER_OK && !req->charge(req, n)) {
+        response_error(res, 429, "too many request bodies are being read at once; retry later");
+        response_header(res, "Retry-After", "1");
+        return false;
+    }
+    bool too_large = status == TINKER_ENOMEM && n > max;
+    if (status == TINKER_OK)
+        status = wire_zstd_decompress(req->body, req->n_body, max, &b, &err);
+    if (status == TINKER_OK) {
+        buf_clear(req->buffer);
+        *req->buffer = b;
+        req->body = b.data ? b.data : ""; /* with the NUL that buffers end with */
         req->n_body = b.len;
-        req->content_encoding = NULL;
-    } else if (err.status == TINKER_EINVAL) {
-        route_invalid(res, err.message);
-    } else {
-        response_error(res, 413, "decompressed body is larger than %zu bytes",
-                       s->opts.max_decoded_body);
+        return true;
     }
     buf_clear(&b);
-    return copy != NULL;
+    if (err.status == TINKER_EINVAL)
+        route_invalid(res, err.message);
+    else if (too_large)
+        response_error(res, 413, "decompressed body is larger than %zu bytes", max);
+    else
+        response_no_memory(res);
+    return false;
 }
 
 /* Find the route and check that the request may be made; NULL: the response says why not. */
@@ -334,8 +369,10 @@ static const struct route *admit_request(struct server *s, struct request *req,
                        "to the name %.100s; see --api-key",
                        req->host);
     } else if (r->open || authenticate_user(s, req, res)) {
-        if (!r->changes || !s->opts.read_only)
+        if (!r->changes || !s->opts.read_only) {
+            req->max_body = r->large ? 0 : ROUTE_BODY_MAX;
             return req->route = r;
+        }
         response_error(res, 403, "this server is read-only");
     }
     return NULL;
@@ -398,8 +435,8 @@ enum listener_place routes_place(void *state, const struct request *req)
     if (!path)
         return LISTENER_INLINE;
     /* A compressed body may be large although it has few bytes. */
-    if ((req->n_body && req->content_encoding) || strncmp(path, "/download/", 10) == 0 ||
-        strncmp(path, "/trace/", 7) == 0)
+    if ((req->n_body && req->content_encoding && !req->max_body) ||
+        strncmp(path, "/download/", 10) == 0 || strncmp(path, "/trace/", 7) == 0)
         return LISTENER_WORKER;
     for (size_t i = 0; i < ARRAY_LEN(quick); i++)
         if (strcmp(path, quick[i]) == 0)
@@ -434,6 +471,14 @@ void route_invalid(struct response *res, const char *message)
     res->content_type = "application/json";
 }
 
+void route_bad_body(struct response *res, const tinker_error *err)
+{
+    if (err->status == TINKER_ENOMEM)
+        response_no_memory(res);
+    else
+        route_invalid(res, err->message);
+}
+
 /* Lenient: unknown members are ignored, so newer clients work. */
 bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out)
 {
@@ -441,7 +486,7 @@ bool route_body(struct request *req, struct response *res, const struct wire_typ
     if (wire_decode_json(type, req->body, req->n_body, WIRE_LENIENT, &req->arena, out, &err) ==
         TINKER_OK)
         return true;
-    route_invalid(res, err.message);
+    route_bad_body(res, &err);
     return false;
 }
 
@@ -450,7 +495,10 @@ void route_reply(struct response *res, const struct wire_type *type, const void 
     tinker_error err = { 0 };
     buf_reset(&res->body); /* a handler may have begun another response */
     if (wire_encode_json(type, value, &res->body, &err) != TINKER_OK) {
-        response_error(res, 500, "%s", err.message);
+        if (err.status == TINKER_ENOMEM)
+            response_no_memory(res);
+        else
+            response_error(res, 500, "%s", err.message);
         return;
     }
     res->status = 200;
@@ -461,7 +509,10 @@ void route_reply(struct response *res, const struct wire_type *type, const void 
 void route_store_error(struct server *s, struct response *res, const tinker_error *err)
 {
     log_line(s->log, LOG_ERROR, "%s", err->message);
-    response_error(res, 500, "%s", err->message);
+    if (err->status == TINKER_ENOMEM || !err->status)
+        response_no_memory(res);
+    else
+        response_error(res, 500, "%s", err->message);
 }
 
 bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,
@@ -513,7 +564,7 @@ void route_submitted(struct server *s, struct response *res, int status, const c
         if (err && err->message[0])
             route_store_error(s, res, err);
         else
-            response_error(res, 500, "out of memory");
+            response_no_memory(res);
         break;
     }
 }
@@ -564,7 +615,7 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
     /* The parsed path points into the text; the store wants a string. */
     const char *run = arena_strndup(&req->arena, path.run, path.n_run);
     if (!run) {
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
         return NULL;
     }
     return route_checkpoint(s, req, res, run, path.sampler ? STORE_SAMPLER : STORE_TRAINING,

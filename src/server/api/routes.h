@@ -20,7 +20,10 @@ struct route {
     route_handler *handle;
     bool open;    /* no API key needed */
     bool changes; /* refused by a server that is read-only */
+    bool large; /* takes data: its body may be as large as the server allows, else ROUTE_BODY_MAX */
 };
+
+enum { ROUTE_BODY_MAX = 1 << 20 };
 
 /* The entry point: checks the key, decodes the body, finds the route. */
 void routes_handle(void *server, struct request *req, struct response *res);
@@ -35,7 +38,8 @@ enum listener_place routes_place(void *server, const struct request *req);
 bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out);
 /* Answer 200 with a value; an encoding error becomes 500. */
 void route_reply(struct response *res, const struct wire_type *type, const void *value);
-void route_invalid(struct response *res, const char *message);                           /* 422 */
+void route_invalid(struct response *res, const char *message);      /* 422 */
+void route_bad_body(struct response *res, const tinker_error *err); /* 422; no memory: 503 */
 void route_store_error(struct server *s, struct response *res, const tinker_error *err); /* 500 */
 /* A query parameter as a number within limits, or dflt; false: the response says why. */
 bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,

@@ -19,6 +19,7 @@ struct conn {
     atomic_int_fast64_t since_ns; /* when the phase began */
     atomic_size_t received;       /* SENDING: bytes of the body so far */
     atomic_uint_fast64_t user;    /* SENDING, HANDLED: hash of the user; 0: not known yet */
+    atomic_size_t held;           /* bytes of the body in memory */
 };
 
 void conn_limits_init(struct conn_limits *v, struct clock *clock, int64_t idle_ms, int64_t body_ms)
@@ -85,6 +86,24 @@ void conn_limits_set_user(struct conn *p, uint64_t user)
 {
     if (p)
         atomic_store_explicit(&p->user, user, memory_order_relaxed);
+}
+
+void conn_limits_set_held(struct conn *p, size_t n)
+{
+    if (p)
+        atomic_store_explicit(&p->held, n, memory_order_relaxed);
+}
+
+/* A walk over all connections, which only bodies of many megabytes ask for. */
+size_t conn_limits_held_by(struct conn_limits *v, uint64_t user)
+{
+    size_t held = 0;
+    pthread_mutex_lock(&v->lock);
+    for (const struct conn *p = v->first; p; p = p->next)
+        if (atomic_load_explicit(&p->user, memory_order_relaxed) == user)
+            held += atomic_load_explicit(&p->held, memory_order_relaxed);
+    pthread_mutex_unlock(&v->lock);
+    return held;
 }
 
 void conn_limits_count_received(struct conn *p, size_t n)

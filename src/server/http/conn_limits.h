@@ -48,6 +48,10 @@ void conn_limits_set_phase(struct conn *p, enum conn_phase phase, int64_t now_ns
 void conn_limits_count_received(struct conn *p, size_t n);
 /* Set the user of the request being sent: a hash, never 0. */
 void conn_limits_set_user(struct conn *p, uint64_t user);
+/* Set how many bytes of bodies the connection holds. */
+void conn_limits_set_held(struct conn *p, size_t n);
+/* All that connections of this user hold. */
+size_t conn_limits_held_by(struct conn_limits *v, uint64_t user);
 /* Is a request of this user SENDING or HANDLED that began no later than by_ns? */
 bool conn_limits_is_receiving(struct conn_limits *v, uint64_t user, int64_t by_ns);
 /* Shut down the sockets of connections past their limit; their owner sees the end of the stream.

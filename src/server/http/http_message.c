@@ -55,6 +55,14 @@ void response_error(struct response *res, int status, const char *fmt, ...)
     res->wait = NULL; /* an error is an answer: do not hold the request */
 }
 
+/* 503, not 500 or 413: nothing is wrong with the request, and later it may work. */
+void response_no_memory(struct response *res)
+{
+    res->n_headers = 0; /* of the response that could not be made */
+    response_header(res, "Retry-After", "1");
+    response_error(res, 503, "out of memory; retry later");
+}
+
 void response_json(struct response *res, const char *json)
 {
     buf_reset(&res->body);

@@ -31,8 +31,14 @@ struct request {
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
         *idempotency_key, *content_length, *transfer_encoding;
     bool two_lengths; /* Content-Length or Transfer-Encoding came twice */
-    const char *body; /* NUL-terminated */
+    /* NUL-terminated, and only there for the first call of the handler: what is needed after a
+     * hold has to be kept in the arena or the context. */
+    const char *body;
     size_t n_body;
+    struct buf *buffer; /* holds the body; may be replaced together with it */
+    size_t max_body;    /* set with the route: larger ones are refused; 0: the listener's limit */
+    /* Count n more bytes of the body as held; false: the user or the server has too many. */
+    bool (*charge)(struct request *req, size_t n);
     bool tls;
     struct arena arena;
     int64_t started_ns;
@@ -46,8 +52,8 @@ struct request {
     const char *model;
     int64_t tokens, queue_ns, compute_ns;
 
-    /* Calls after a hold: the hold ran out before anything happened. */
-    bool timed_out;
+    bool again;     /* a call after a hold: there is no body any more */
+    bool timed_out; /* the hold ran out before anything happened */
     /* A route may keep something from call to call; freed with the request. */
     void *context;
     void (*context_free)(void *context);
@@ -78,6 +84,7 @@ void response_drop(struct response *res); /* it will not be sent */
 /* {"detail": "…"} with the status. */
 void response_error(struct response *res, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+void response_no_memory(struct response *res); /* 503, to be retried */
 /* A literal JSON body with status 200. */
 void response_json(struct response *res, const char *json);
 void response_no_content(struct response *res); /* 204 */

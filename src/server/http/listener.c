@@ -10,9 +10,11 @@
  *                        the handler again
  *     sent or aborted    on_completed(): access log, free
  *
- * Requests that take more than a moment (large bodies, archives) go to the worker threads, so
- * that polls and heartbeats on the HTTP thread do not wait for them.  conn_limits.h closes slow
- * clients, listener_hold.h has the held requests. */
+ * Requests that take more than a moment (large bodies, archives) go to the worker threads, which
+ * users share fairly (user_queue.h), so that polls and heartbeats on the HTTP thread do not wait for
+ * them.  A body is in memory until its handler has returned for the first time, and counted that
+ * long, decompressed as it may be.  conn_limits.h closes slow clients, listener_hold.h has the held
+ * requests. */
 #include "server/http/listener.h"
 
 #include <microhttpd.h>
@@ -31,6 +33,7 @@
 #include "server/http/listener_hold.h"
 #include "server/http/listener_socket.h"
 #include "server/http/conn_limits.h"
+#include "server/http/user_queue.h"
 #include "server/work/stream.h"
 #include "wire/path.h"
 
@@ -47,8 +50,9 @@ struct listener {
     int port;
     struct MHD_Daemon *daemon; /* NULL: not started, or stopped */
     listener_handler *handler;
-    void *state; /* the handler's */
-    struct pool *workers;
+    void *state;                /* the handler's */
+    struct user_queue *workers; /* large bodies and archives */
+    struct pool *quick;         /* small requests while the workers are busy */
     struct conn_limits conns;
     struct holds holds;
     atomic_uint_fast64_t requests, bytes_in; /* totals */
@@ -64,6 +68,7 @@ struct call {
     struct request req;
     struct buf body;
     struct hold hold;
+    struct user_job job; /* on a worker */
     struct conn *conn;
     struct response res; /* of the handler; written by a worker while the connection is suspended */
     bool handled;        /* a worker has filled res */
@@ -71,6 +76,7 @@ struct call {
     uint64_t n_answer;
     size_t announced; /* Content-Length; 0 when there is none */
     size_t counted;   /* its bytes in listener.arriving */
+    size_t n_in;      /* bytes of the body as it came, for the log */
     size_t dropped;   /* bytes received after it was refused */
     bool has_body;
     bool over_limit; /* the limit of arriving bytes was reached: answer 429 at the end */
@@ -119,6 +125,7 @@ void listener_expire(struct listener *l)
                  "all %zu connections are in use: new clients wait and idle connections are "
                  "closed; raise the limit of open files (ulimit -n) to allow more",
                  l->conns.max);
+    holds_end_left(&l->holds);
     holds_expire(&l->holds, full);
     conn_limits_close_late(&l->conns);
 }
@@ -187,6 +194,31 @@ static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+/* Count n more bytes as held; false: a limit, of all bodies or of the user's, is reached.  The
+ * first RESERVE bytes of a body always pass, so small requests work under any load, and so does a
+ * body beside which there is no other: told to retry, it would come back forever. */
+static bool count_arriving(struct call *c, size_t n)
+{
+    struct listener *l = c->listener;
+    c->counted += n;
+    conn_limits_set_held(c->conn, c->counted);
+    uint64_t all = atomic_fetch_add(&l->arriving, n) + n;
+    if (c->counted <= RESERVE || all == c->counted)
+        return true;
+    if (all > l->opts.max_arriving)
+        return false;
+    size_t user = l->opts.max_user && c->req.user
+                      ? conn_limits_held_by(&l->conns, hash_user(c->req.user))
+                      : 0;
+    return user <= l->opts.max_user || user == c->counted;
+}
+
+/* request.charge; what does not pass stays counted until the body is released. */
+static bool charge_body(struct request *req, size_t n)
+{
+    return count_arriving(container_of(req, struct call, req), n);
+}
+
 /* A request begins: its headers are known, its body is not.  The time limit for the body starts
  * here. */
 static struct call *call_new(struct listener *l, struct MHD_Connection *conn, const char *url,
@@ -205,6 +237,8 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     MHD_get_connection_values(conn, MHD_HEADER_KIND, read_header, req);
     req->tls = l->opts.tls_cert != NULL;
     req->query = query_value;
+    req->buffer = &c->body;
+    req->charge = charge_body;
     req->transport = conn;
     /* More than max_body is all the same: it is refused. */
     unsigned long long n = req->content_length ? strtoull(req->content_length, NULL, 10) : 0;
@@ -232,6 +266,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     struct call *c = cls;
     struct stream *s = c->req.context;
     (void)pos;
+    if (c->hold.left)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
     ssize_t n = stream_read(s, out, max);
     if (n == -1)
         return MHD_CONTENT_READER_END_OF_STREAM;
@@ -255,7 +291,7 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
                                      struct response *res)
 {
     if (!buf_ok(&res->body))
-        response_error(res, 500, "out of memory while writing the response");
+        response_no_memory(res);
     struct MHD_Response *r = NULL;
     uint64_t n = res->body.len;
     if (res->fd >= 0) {
@@ -293,14 +329,54 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
 }
 
 /* Runs on a worker thread while the connection is suspended; nobody else touches the call. */
-static void handle_on_worker(void *job)
+static void handle_on_worker(struct call *c)
 {
-    struct call *c = job;
     struct listener *l = c->listener;
     l->handler(l->state, &c->req, &c->res);
     c->handled = true;
     atomic_fetch_sub(&l->worker_jobs, 1);
     MHD_resume_connection(c->req.transport);
+}
+
+static void run_user_job(struct user_job *job)
+{
+    handle_on_worker(container_of(job, struct call, job));
+}
+
+static void run_quick_job(void *call)
+{
+    handle_on_worker(call);
+}
+
+/* Have a worker handle the request; false: no memory, or the server is stopping. */
+static bool submit_to_worker(struct call *c, struct MHD_Connection *conn, bool quick)
+{
+    struct listener *l = c->listener;
+    /* Count before looking at `stopping`: listener_stop() sets it, then waits for 0. */
+    atomic_fetch_add(&l->worker_jobs, 1);
+    if (!holds_stopping(&l->holds)) {
+        c->job = (struct user_job){ .run = run_user_job,
+                                    .user = c->req.user ? hash_user(c->req.user) : 0 };
+        MHD_suspend_connection(conn);
+        if (quick ? pool_submit(l->quick, run_quick_job, c)
+                  : user_queue_submit(l->workers, &c->job))
+            return true;
+        MHD_resume_connection(conn);
+    }
+    atomic_fetch_sub(&l->worker_jobs, 1);
+    return false;
+}
+
+/* The handler has seen the body and will not see it again. */
+static void release_body(struct call *c)
+{
+    atomic_fetch_sub(&c->listener->arriving, c->counted);
+    c->counted = 0;
+    conn_limits_set_held(c->conn, 0);
+    buf_clear(&c->body);
+    c->req.body = "";
+    c->req.n_body = 0;
+    c->req.again = true;
 }
 
 /* The handler has returned: hold the request if it waits for something, else respond. */
@@ -309,6 +385,7 @@ static enum MHD_Result hold_or_send(struct call *c, struct MHD_Connection *conn,
 {
     struct listener *l = c->listener;
     conn_limits_set_phase(c->conn, CONN_ANSWERED, 0);
+    release_body(c);
     /* At shutdown holds time out at once; a handler that waits again would loop. */
     if (res->wait && c->req.timed_out && holds_stopping(&l->holds))
         response_error(res, 503, "the server is stopping");
@@ -325,12 +402,12 @@ static enum MHD_Result hold_or_send(struct call *c, struct MHD_Connection *conn,
 static enum MHD_Result handle_request(struct call *c, struct MHD_Connection *conn)
 {
     struct listener *l = c->listener;
+    if (c->hold.left) /* closes the connection; on_completed() frees what waits for the result */
+        return MHD_NO;
     if (c->handled) { /* a worker resumed the connection */
         c->handled = false;
         return hold_or_send(c, conn, &c->res);
     }
-    /* When a hold has ended the handler is called again; the body stays as the first call left
-     * it, decompressed. */
     bool first = !c->req.body;
     if (first) {
         c->req.body = c->body.data ? c->body.data : "";
@@ -346,19 +423,10 @@ static enum MHD_Result handle_request(struct call *c, struct MHD_Connection *con
         enum listener_place place =
             l->opts.place ? l->opts.place(l->state, &c->req) : LISTENER_INLINE;
         /* While a worker holds the store's lock, a request that needs the store would block
-         * this thread, and with it all polls: let it queue behind the worker instead. */
-        if (place == LISTENER_WORKER ||
-            (place == LISTENER_EITHER && atomic_load(&l->worker_jobs) > 0)) {
-            /* Count before looking at `stopping`: listener_stop() sets it, then waits for 0. */
-            atomic_fetch_add(&l->worker_jobs, 1);
-            if (!holds_stopping(&l->holds)) {
-                MHD_suspend_connection(conn);
-                if (pool_submit(l->workers, handle_on_worker, c))
-                    return MHD_YES;
-                MHD_resume_connection(conn); /* no memory: this thread has to do it */
-            }
-            atomic_fetch_sub(&l->worker_jobs, 1);
-        }
+         * this thread, and with it all polls: a thread for such requests waits instead. */
+        bool quick = place == LISTENER_EITHER && atomic_load(&l->worker_jobs) > 0;
+        if ((place == LISTENER_WORKER || quick) && submit_to_worker(c, conn, quick))
+            return MHD_YES;
     }
     l->handler(l->state, &c->req, &c->res);
     return hold_or_send(c, conn, &c->res);
@@ -373,28 +441,24 @@ static enum MHD_Result send_refusal(struct call *c, struct MHD_Connection *conn,
     return send_response(c, conn, res);
 }
 
+/* The largest body that the request may have. */
+static size_t body_limit(const struct call *c)
+{
+    return c->req.max_body ? c->req.max_body : c->listener->opts.max_body;
+}
+
 /* 413: the body is too large.  429: all bodies together are, try again. */
 static enum MHD_Result refuse_body(struct call *c, struct MHD_Connection *conn, int status)
 {
     struct response res;
     response_init(&res);
     if (status == 413) {
-        response_error(&res, 413, "request body is larger than %zu bytes",
-                       c->listener->opts.max_body);
+        response_error(&res, 413, "request body is larger than %zu bytes", body_limit(c));
     } else {
         response_error(&res, 429, "too many request bodies are arriving at once; retry later");
         response_header(&res, "Retry-After", "1");
     }
     return send_refusal(c, conn, &res);
-}
-
-/* Count n more bytes as arriving; false: the limit for all bodies together is reached.  The
- * first RESERVE bytes of a body always pass, so small requests work under any load. */
-static bool count_arriving(struct call *c, size_t n)
-{
-    struct listener *l = c->listener;
-    c->counted += n;
-    return atomic_fetch_add(&l->arriving, n) + n <= l->opts.max_arriving || c->counted <= RESERVE;
 }
 
 /* All headers are there: accept the body, or refuse it before it costs anything. */
@@ -417,11 +481,12 @@ static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn
     }
     if (!c->has_body)
         return MHD_YES;
-    if (c->announced > l->opts.max_body)
-        return refuse_body(c, conn, 413);
     if (l->opts.check && !l->opts.check(l->state, &c->req, &res))
         return send_refusal(c, conn, &res);
     response_drop(&res);
+    buf_limit(&c->body, body_limit(c));
+    if (c->announced > body_limit(c))
+        return refuse_body(c, conn, 413);
     if (c->req.user)
         conn_limits_set_user(c->conn, hash_user(c->req.user));
     if (!count_arriving(c, c->announced))
@@ -450,6 +515,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     if (*n_upload) {
         size_t n = *n_upload;
         bool proceed = true;
+        c->n_in += n;
         if (c->over_limit || !buf_ok(&c->body)) {
             /* Most clients read no response before they have sent everything, so the rest is
              * read and dropped, but not without end. */
@@ -489,7 +555,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     conn_limits_set_phase(c->conn, CONN_IDLE, now_ns);
     struct access_entry a = { .status = c->status,
                               .ns = now_ns - c->req.started_ns,
-                              .n_in = c->body.len,
+                              .n_in = c->n_in,
                               .n_out = c->n_answer,
                               .aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK };
     access_log_write(l->opts.log, &c->req, &a);
@@ -571,8 +637,9 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
     l->handler = handler;
     l->state = state;
     conn_limits_set_max(&l->conns, listener_socket_limit(l->opts.max_connections));
-    l->workers = pool_new(WORKER_THREADS, "requests");
-    if (!l->workers)
+    l->workers = user_queue_new(WORKER_THREADS, "requests");
+    l->quick = pool_new(1, "quick requests");
+    if (!l->workers || !l->quick)
         return err_nomem(err, "listener");
     l->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
@@ -598,6 +665,7 @@ void listener_stats(struct listener *l, struct listener_stats *out)
     out->requests = atomic_load(&l->requests);
     out->bytes_in = atomic_load(&l->bytes_in);
     out->active = atomic_load(&l->active);
+    out->bodies = atomic_load(&l->arriving);
 }
 
 void listener_stop(struct listener *l, int64_t timeout_ms)
@@ -619,8 +687,10 @@ void listener_stop(struct listener *l, int64_t timeout_ms)
      * more will be: see submit_to_worker(). */
     while (atomic_load(&l->worker_jobs))
         nanosleep(&pause, NULL);
-    pool_free(l->workers); /* before the daemon: its jobs resume connections */
+    user_queue_free(l->workers); /* before the daemon: its jobs resume connections */
+    pool_free(l->quick);
     l->workers = NULL;
+    l->quick = NULL;
     listener_expire(l);
     MHD_stop_daemon(l->daemon);
     l->daemon = NULL;
@@ -631,7 +701,8 @@ void listener_close(struct listener *l, int64_t timeout_ms)
     if (!l)
         return;
     listener_stop(l, timeout_ms);
-    pool_free(l->workers);
+    user_queue_free(l->workers);
+    pool_free(l->quick);
     close(l->fd);
     if (l->unix_path)
         unlink(l->unix_path);

@@ -40,7 +40,8 @@ struct listener_options {
     int64_t idle_ms;                /* until the headers of the next request are there */
     int64_t body_ms;                /* for a body, and a second more per 4 KB that came */
     int max_connections;
-    size_t max_arriving;     /* bytes of all bodies in flight; above, new ones get 429 */
+    size_t max_arriving;     /* bytes of all bodies in memory; above, new ones get 429 */
+    size_t max_user;         /* the same of one user; 0: no limit of their own */
     listener_checker *check; /* NULL: read every body */
     listener_placer *place;  /* NULL: all on the HTTP thread */
     struct clock *clock;
@@ -50,6 +51,7 @@ struct listener_options {
 struct listener_stats {
     uint64_t requests, bytes_in;
     uint64_t held;   /* now */
+    uint64_t bodies; /* bytes of bodies in memory, decompressed ones included */
     uint64_t active; /* requests being received or answered now, held ones included */
 };
 

@@ -1,14 +1,17 @@
 /* listener_hold.c - see listener_hold.h.
  *
  * A hold is in two lists at once: the waiters of its waitlist and all holds by deadline.  Either
- * holds_wake() or holds_expire() takes it out of both under the lock; whoever did so resumes the
- * connection, exactly once.
+ * holds_wake(), holds_expire() or holds_end_left() takes it out of both under the lock; whoever did
+ * so resumes the connection, exactly once.
  *
  * The lock is a leaf.  A connection is suspended before it is linked, and resumed after it was
  * unlinked, so a wake-up cannot be lost. */
 #include "server/http/listener_hold.h"
 
 #include <microhttpd.h>
+#include <stdlib.h>
+
+#include "base/os.h"
 
 void holds_init(struct holds *v, struct clock *clock, int64_t hold_ms)
 {
@@ -36,7 +39,10 @@ static void unlink_deadline_locked(struct holds *v, struct hold *h)
 void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_Connection *conn)
 {
     /* The hold is part of the call, which lives as long as the connection's request. */
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     h->conn = conn;
+    h->fd = info ? info->connect_fd : -1; /* poll() skips -1 */
     h->timed_out = false;
     MHD_suspend_connection(conn);
     pthread_mutex_lock(&v->lock);
@@ -98,6 +104,17 @@ bool holds_waits(struct holds *v, const struct waitlist *w)
     return waits;
 }
 
+/* Take h out of both lists. */
+static void unlink_hold_locked(struct holds *v, struct hold *h)
+{
+    struct hold **p = &h->on->first;
+    while (*p != h)
+        p = &(*p)->next_waiter;
+    *p = h->next_waiter;
+    h->next_waiter = NULL;
+    unlink_deadline_locked(v, h);
+}
+
 void holds_expire(struct holds *v, bool crowded)
 {
     int64_t now_ns = clock_now_ns(v->clock);
@@ -110,18 +127,47 @@ void holds_expire(struct holds *v, bool crowded)
         /* All holds last equally long, so the oldest one ends first. */
         bool due = h && (v->stopping || h->deadline_ns <= now_ns);
         if (due) {
-            struct hold **p = &h->on->first;
-            while (*p != h)
-                p = &(*p)->next_waiter;
-            *p = h->next_waiter;
-            h->next_waiter = NULL;
-            unlink_deadline_locked(v, h);
+            unlink_hold_locked(v, h);
             h->timed_out = true;
         }
         pthread_mutex_unlock(&v->lock);
         if (!due)
             return;
         MHD_resume_connection(h->conn); /* without the lock: the library takes its own */
+    }
+}
+
+/* A client that sends no more counts as gone: none of ours closes one direction only.  Under the
+ * lock no connection is resumed, so the descriptors stay what they are; looking does not wait, and
+ * takes about a millisecond for ten thousand. */
+void holds_end_left(struct holds *v)
+{
+    struct hold *gone = NULL;
+    pthread_mutex_lock(&v->lock);
+    size_t n = 0;
+    int *fds = v->held ? calloc(v->held, sizeof(*fds)) : NULL;
+    bool *closed = v->held ? calloc(v->held, sizeof(*closed)) : NULL;
+    for (struct hold *h = v->oldest; fds && closed && h; h = h->next)
+        fds[n++] = h->fd;
+    size_t found = os_find_closed(fds, n, closed), i = 0;
+    for (struct hold *h = v->oldest, *next; found && h; h = next, i++) {
+        next = h->next;
+        if (!closed[i])
+            continue;
+        found--;
+        unlink_hold_locked(v, h);
+        h->left = true;
+        h->next_waiter = gone; /* a list of our own: it waits for nothing any more */
+        gone = h;
+    }
+    pthread_mutex_unlock(&v->lock);
+    free(fds);
+    free(closed);
+    while (gone) {
+        struct hold *next = gone->next_waiter;
+        gone->next_waiter = NULL;
+        MHD_resume_connection(gone->conn); /* the request may be freed from here on */
+        gone = next;
     }
 }
 

@@ -1,8 +1,8 @@
 /* listener_hold.h - requests that wait: suspended connections, and what wakes them.
  *
- * The HTTP library does not notice that the client of a suspended connection left, so
- * every hold is also in a list ordered by deadline (all holds last equally long, hence
- * first in, first out) and holds_expire() ends it.
+ * The HTTP library does not look at suspended connections, so holds_end_left() looks whether their
+ * clients have left.  Every hold is also in a list ordered by deadline (all holds last equally long,
+ * hence first in, first out) and holds_expire() ends it.
  *
  * Thread safety: any thread, any time; a hold itself is its connection's. */
 #ifndef SERVER_LISTENER_HOLD_H
@@ -21,8 +21,10 @@ struct hold {
     struct hold *next, *prev; /* by deadline */
     struct waitlist *on;      /* NULL: not held */
     struct MHD_Connection *conn;
+    int fd;
     int64_t deadline_ns;
     bool timed_out;
+    bool left; /* the client closed its connection meanwhile: there is nobody to respond to */
 };
 
 struct holds {
@@ -48,6 +50,8 @@ bool holds_waits(struct holds *v, const struct waitlist *w);
  * connections, so HOLD_CROWDED_MS is all the time there is. */
 void holds_expire(struct holds *v, bool crowded);
 enum { HOLD_CROWDED_MS = 5000 };
+/* End the holds of clients that closed their connections. */
+void holds_end_left(struct holds *v);
 void holds_stop(struct holds *v);
 bool holds_stopping(struct holds *v);
 uint64_t holds_count(struct holds *v);

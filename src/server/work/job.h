@@ -60,6 +60,7 @@ struct observer {
     void (*alternatives)(struct observer *o, size_t sample, const int32_t *tokens,
                          const float *logprobs, size_t k);
     void (*finished)(struct observer *o, const tinker_sample *result, const char *error);
+    bool (*left)(const struct observer *o); /* nobody listens any more: do not start */
     void (*free)(struct observer *o);
 };
 

@@ -194,6 +194,9 @@ static const char *drop_reason(struct server *s, const struct future *f)
                          : f->session->expired ? "the session has expired"
                                                : NULL;
     pthread_mutex_unlock(&s->lock);
+    const struct observer *o = f->job->observer; /* the engine thread's while it runs */
+    if (!reason && o && o->left(o))
+        reason = "the client has left";
     return reason;
 }
 

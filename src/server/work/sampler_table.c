@@ -59,7 +59,7 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
     bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);
     if (!ok)
-        response_error(res, 500, "out of memory");
+        response_no_memory(res);
     return ok;
 }
 

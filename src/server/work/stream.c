@@ -84,6 +84,14 @@ void stream_abandon(struct stream *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+bool stream_is_abandoned(struct stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool abandoned = s->abandoned;
+    pthread_mutex_unlock(&s->lock);
+    return abandoned;
+}
+
 ssize_t stream_read(struct stream *s, char *out, size_t max)
 {
     /* Rearm before looking: a write after the look fires the waitlist again. */

@@ -21,6 +21,7 @@ bool stream_write(struct stream *s, const void *p, size_t n);
 void stream_end(struct stream *s);
 /* The reader left. */
 void stream_abandon(struct stream *s);
+bool stream_is_abandoned(struct stream *s);
 /* Take up to max bytes: > 0 taken, 0 nothing yet, -1 the end, -2 the rest was lost. */
 ssize_t stream_read(struct stream *s, char *out, size_t max);
 struct waitlist *stream_waitlist(struct stream *s);
