@@ -35,7 +35,12 @@ typedef enum tinker_weights_dtype {
     TINKER_WEIGHTS_F32 = 0,
     TINKER_WEIGHTS_BF16 = 1, /* and activations are rounded where that is faster */
     /* bf16 where all matrices are stored so, as accurate as f32 and in half the memory; else f32 */
-    TINKER_WEIGHTS_STORED = 2
+    TINKER_WEIGHTS_STORED = 2,
+    /* Matrices quantized to 8 or 4 bits when they are loaded, 32 neighboring weights with one scale;
+     * the head always to 8, norms, biases, routers and the embedding not at all.  Adapters are
+     * trained on top (rank 1 and more); gradients are those of the quantized weights, exactly. */
+    TINKER_WEIGHTS_Q8 = 3,
+    TINKER_WEIGHTS_Q4 = 4
 } tinker_weights_dtype;
 
 typedef struct tinker_engine_options {

@@ -14,6 +14,7 @@
 #include "base/sha.h"
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
+#include "engine/model/quantized_dir.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
 
@@ -40,7 +41,9 @@ static tinker_status read_configs(struct model_config *c, const char *dir, struc
     if (status != TINKER_OK)
         return status;
     sha256_update(hash, text, len);
-    status = config_parse(c, path, text, len, err);
+    status = quantized_check_config(path, text, len, err);
+    if (status == TINKER_OK)
+        status = config_parse(c, path, text, len, err);
     free(text);
     if (status == TINKER_OK)
         status = join_path(path, dir, "generation_config.json", err);
@@ -119,7 +122,7 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
     }
     /* in a stack of pairs the gate's rows come first, then the up's */
     size_t first = (s->expert * per_expert + (s->second ? rows : 0)) * cols;
-    *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype };
+    *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype, 0 };
     return true;
 }
 
@@ -150,15 +153,13 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
                 file, name, cols);
     if (!right)
         return false;
-    *out = (struct weight){ t->data, t->dtype };
+    *out = (struct weight){ t->data, t->dtype, 0 };
     return true;
 }
 
-/* See struct weight_source. */
-static bool file_weight(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
-                        tinker_error *err)
+bool engine_is_quantized(const tinker_engine *e)
 {
-    return engine_weight(state, name, rows, cols, out, err);
+    return e->model->quantized;
 }
 
 /* What tinker_engine_describe() shows, all of it fixed from now on. */
@@ -186,7 +187,7 @@ static void describe_engine(tinker_engine *e)
     };
 }
 
-/* The walk of choose_dtype(). */
+/* The walk of is_stored_bf16(). */
 struct stored {
     const tinker_engine *engine;
     bool tied, bf16; /* so far */
@@ -204,17 +205,58 @@ static tinker_status note_stored(void *state, const struct tensor_place *at, tin
     return TINKER_OK;
 }
 
-/* TINKER_WEIGHTS_STORED is bf16 only if every matrix is: a mixture would need two layouts. */
-static enum packed_dtype choose_dtype(tinker_engine *e, const struct model_config *c)
+/* Whether every matrix is: one layout of activations then serves all products of a layer. */
+static bool is_stored_bf16(const tinker_engine *e, const struct model_config *c)
 {
-    if (e->opts.dtype == TINKER_WEIGHTS_F32)
-        return PACKED_F32;
-    /* faster where the CPU multiplies pairs of bf16, at the price of rounded activations */
-    if (e->opts.dtype == TINKER_WEIGHTS_BF16)
-        return PACKED_BF16_PAIRS;
     struct stored s = { .engine = e, .tied = c->tied, .bf16 = true };
     model_tensors(c, note_stored, &s, NULL);
-    return s.bf16 ? PACKED_BF16 : PACKED_F32;
+    return s.bf16;
+}
+
+/* The source of the base model's weights. */
+struct base_source {
+    const tinker_engine *engine;
+    bool stored_bf16;
+};
+
+/* See struct weight_source. */
+static bool get_file_weight(void *state, const char *name, size_t rows, size_t cols,
+                            struct weight *out, tinker_error *err)
+{
+    return engine_weight(((struct base_source *)state)->engine, name, rows, cols, out, err);
+}
+
+/* What q8 and q4 mean for one matrix.  The head decides every token: it keeps 8 bits.  A router's
+ * small differences decide which experts run: it is not quantized. */
+static enum packed_dtype quantized_format(tinker_weights_dtype dtype, enum tensor_kind kind)
+{
+    switch (kind) {
+    case TENSOR_WEIGHT:
+    case TENSOR_EXPERT:
+        return dtype == TINKER_WEIGHTS_Q4 ? PACKED_Q4_0 : PACKED_Q8_0;
+    case TENSOR_EMBED: /* only where it is the head */
+    case TENSOR_HEAD:
+        return PACKED_Q8_0;
+    default:
+        return PACKED_F32;
+    }
+}
+
+/* See struct weight_source. */
+static enum packed_dtype choose_format(void *state, const struct tensor_place *at)
+{
+    const struct base_source *s = state;
+    switch (s->engine->opts.dtype) {
+    case TINKER_WEIGHTS_F32:
+        return PACKED_F32;
+    case TINKER_WEIGHTS_BF16:
+        /* faster where the CPU multiplies pairs of bf16, at the price of rounded activations */
+        return PACKED_BF16_PAIRS;
+    case TINKER_WEIGHTS_STORED:
+        return s->stored_bf16 ? PACKED_BF16 : PACKED_F32;
+    default:
+        return quantized_format(s->engine->opts.dtype, at->kind);
+    }
 }
 
 /* Configuration, files, fingerprint, weights. */
@@ -231,6 +273,9 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     e->files = weight_files_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;
+    status = quantized_check_files(e->files, err);
+    if (status != TINKER_OK)
+        return status;
     /* headers and the first bytes of each tensor: cheap, and different for different weights of
      * one shape */
     for (size_t i = 0; i < e->files->n; i++) {
@@ -243,10 +288,11 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     }
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
-    e->model = model_new(&config, choose_dtype(e, &config), err);
+    struct base_source base = { e, is_stored_bf16(e, &config) };
+    struct weight_source source = { get_file_weight, choose_format, &base };
+    e->model = model_new(&config, &source, err);
     if (!e->model)
         return TINKER_ENOMEM;
-    struct weight_source source = { file_weight, e };
     return model_fill(e->model, e->threads, &source, err);
 }
 
@@ -265,7 +311,7 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
                        MAX_THREADS);
     if (e->opts.max_context < 0)
         return err_set(err, TINKER_EINVAL, "max_context is negative");
-    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_STORED)
+    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_Q4)
         return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
     /* exports copy the other files of the directory later */
     e->dir = strdup(dir);

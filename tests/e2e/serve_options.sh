@@ -104,7 +104,7 @@ refused() { # refused WORDS OPTION...: exit 2 with the words
     [ $? -eq 2 ] && grep -q -- "$words" "$work/out"
     tap "$* is refused" $? "$work/out"
 }
-refused "'f32', 'bf16'" --dtype q8
+refused "'f32', 'bf16', 'stored', 'q8', 'q4'" --dtype q5
 refused 'every-step' --autosave never
 refused 'every-step' --autosave 0
 refused 'from 1' --ephemeral-keep 0

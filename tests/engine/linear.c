@@ -32,7 +32,9 @@ static void matrix_init(struct matrix *m, size_t out, size_t in, enum packed_dty
         m->w[i] = (float)((int)(m->w[i] * 200) / 128.0);
     m->memory = aligned_alloc(64, (packed_bytes(dtype, out, in) + 63) / 64 * 64);
     struct packed *packed = packed_begin(m->memory, dtype, out, in);
-    packed_fill(packed, m->w, SOURCE_F32, 0, out);
+    packed_fill(packed, &(struct packed_source){ m->w, SOURCE_F32, 0 }, 0, out);
+    for (size_t o = 0; o < out; o++) /* what was quantized means other numbers */
+        packed_row(m->w + o * in, packed, o);
     m->linear = (struct linear){ .w = packed, .bias = m->bias, .out = out, .in = in };
 }
 
@@ -49,7 +51,8 @@ static size_t min_size(size_t a, size_t b)
 }
 
 /* Two products of one x, of all rows, then of `part` rows at a time. */
-static void check_forward(struct threads *t, const struct matrix *a, const struct matrix *b)
+static void check_forward(struct threads *t, const struct matrix *a, const struct matrix *b,
+                          double within)
 {
     size_t in = a->linear.in, out[2] = { a->linear.out, b->linear.out };
     float *x = noise(ROWS * in, 5), *y[2], *z[2];
@@ -76,7 +79,7 @@ static void check_forward(struct threads *t, const struct matrix *a, const struc
             double sum = (double)m->bias[o];
             for (size_t c = 0; c < in; c++)
                 sum += (double)x[row * in + c] * (double)m->w[o * in + c];
-            CHECK_NEAR(y[i][row * out[i] + o], sum, 1e-4);
+            CHECK_NEAR(y[i][row * out[i] + o], sum, within);
         }
     free(x);
     for (int i = 0; i < 2; i++) {
@@ -124,7 +127,7 @@ static void check_all(enum packed_dtype dtype)
     matrix_init(&wide[1], SHORT + 9, LONG, dtype, 20);
     matrix_init(&tall[0], LONG, SHORT, dtype, 30);
     matrix_init(&tall[1], SHORT, SHORT, dtype, 40);
-    check_forward(t, &wide[0], &wide[1]);
+    check_forward(t, &wide[0], &wide[1], 1e-4);
     check_backward(t, &tall[0], &tall[1]);
     for (int i = 0; i < 2; i++) {
         matrix_clear(&wide[i]);
@@ -143,8 +146,26 @@ static void test_stored_bf16(void)
     check_all(PACKED_BF16);
 }
 
+/* The two matrices of a set in formats whose kernels may want x laid out differently. */
+static void test_mixed_formats(void)
+{
+    struct threads *t = threads_new(3);
+    static const enum packed_dtype others[] = { PACKED_F32, PACKED_Q8_0, PACKED_BF16_PAIRS };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct matrix a, b;
+        matrix_init(&a, 96, 300, PACKED_BF16, 11);
+        matrix_init(&b, 70, 300, others[i], 12);
+        /* pairs round x to bfloat16 */
+        check_forward(t, &a, &b, others[i] == PACKED_BF16_PAIRS ? 0.1 : 1e-4);
+        matrix_clear(&a);
+        matrix_clear(&b);
+    }
+    threads_free(t);
+}
+
 int main(void)
 {
+    RUN(test_mixed_formats);
     RUN(test_long_sums_of_many_rows);
     RUN(test_stored_bf16);
     return tap_done();

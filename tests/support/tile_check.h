@@ -103,10 +103,12 @@ static void check_every_tile(const struct kernel_ops *ops)
                 struct tile_out out = { y, COLUMNS, 0.75f, add, (const char *)p.b, mr % 5 };
                 memcpy(y, p.before, sizeof y);
                 check_packing(ops, left, mr, K, &p);
-                ops->tile_f32(mr, np, K, left, p.b, &out);
+                ops->weights[PACKED_F32].tile(PACKED_F32, mr, np, K, left, p.b, &out);
                 CHECK(tile_agrees(&p, y, mr, np, K, add));
                 memcpy(y, p.before, sizeof y);
-                ops->tile_bf16(mr, np, K, left, p.b16, &out);
+                if (mr > ops->weights[PACKED_BF16].rows)
+                    continue;
+                ops->weights[PACKED_BF16].tile(PACKED_BF16, mr, np, K, left, p.b16, &out);
                 CHECK(tile_agrees(&p, y, mr, np, K, add));
             }
         }
@@ -117,7 +119,7 @@ static void check_widen_and_transpose(const struct kernel_ops *ops)
     static struct operands p;
     float wide[KC * NR], t[24 * 9];
     fill_operands(&p, 1, 255);
-    ops->widen(wide, p.b16, 255);
+    ops->weights[PACKED_BF16].expand(wide, PACKED_BF16, p.b16, 255, 0, 255);
     CHECK(memcmp(wide, p.b, 255 * NR * sizeof *wide) == 0);
     ops->transpose(t, 9, p.a, KC, 8, 24);
     int wrong = 0;

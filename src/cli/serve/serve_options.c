@@ -13,7 +13,8 @@
 #include "cli/output/out.h"
 
 static const char *const dtypes[] = { "f32", "bf16", NULL };
-static const char *const base_dtypes[] = { "stored", "f32", "bf16", NULL };
+/* In the order of tinker_weights_dtype. */
+static const char *const base_dtypes[] = { "f32", "bf16", "stored", "q8", "q4", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
@@ -74,7 +75,8 @@ static const struct row {
       "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
     { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
       NULL },
-    { "dtype", 0, OPT_CHOICE, "TYPE", "base weights as stored (default), f32 or bf16", AT(dtype),
+    { "dtype", 0, OPT_CHOICE, "TYPE",
+      "base weights as stored (default), f32, bf16, or quantized to q8 or q4", AT(dtype),
       base_dtypes },
     { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
       "named sampler weights are stored as f32 (default) or bf16", AT(sampler_dtype), dtypes },
@@ -333,9 +335,10 @@ static int take_engine(struct serve_options *v, struct server_options *o)
 {
     o->engine.threads = (int)v->threads;
     o->engine.max_context = v->context;
-    o->engine.dtype = strcmp(v->dtype, "bf16") == 0  ? TINKER_WEIGHTS_BF16
-                      : strcmp(v->dtype, "f32") == 0 ? TINKER_WEIGHTS_F32
-                                                     : TINKER_WEIGHTS_STORED;
+    int dtype = 0;
+    while (strcmp(base_dtypes[dtype], v->dtype) != 0) /* OPT_CHOICE has checked it */
+        dtype++;
+    o->engine.dtype = (tinker_weights_dtype)dtype;
     o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
     if (v->memory && !take_memory(v->memory, o))
         return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",

@@ -42,10 +42,10 @@ const char *kernels_name(void)
 
 int kernels_bf16_exact(void)
 {
-    return kernels_ops()->matrix == NULL;
+    return kernels_ops()->weights[PACKED_BF16].matrix == NULL;
 }
 
 int kernels_bf16_rounds(void)
 {
-    return kernels_ops()->narrow != NULL;
+    return kernels_ops()->weights[PACKED_BF16_PAIRS].narrow != NULL;
 }

@@ -92,7 +92,7 @@ static void pack_right(const struct kernel_ops *ops, float *dst, struct operand 
 }
 
 /* dst [n][KC] = rows of a rounded to bfloat16; the odd last value meets a zero. */
-static void round_left(const struct kernel_ops *ops, uint16_t *dst, struct operand a, size_t n,
+static void round_left(const struct weight_ops *ops, uint16_t *dst, struct operand a, size_t n,
                        size_t K)
 {
     size_t whole = (K + 15) / 16 * 16;
@@ -104,13 +104,14 @@ static void round_left(const struct kernel_ops *ops, uint16_t *dst, struct opera
     }
 }
 
-/* One block of a product, in one of three combinations: float32 x float32 (b), float32 x bfloat16
- * (b16, widened in registers), or bfloat16 x bfloat16 (a16 and b16, VDPBF16PS). */
+/* One block of a product: a packed left operand, and panels of weights with the kernels of their
+ * format.  Panels that were expanded are float32, whatever the weights are. */
 struct block {
-    const float *a;
-    const uint16_t *a16; /* used when not NULL; then b is bfloat16 */
-    const float *b;      /* used when not NULL */
-    const uint16_t *b16;
+    const void *a;
+    size_t a_row; /* bytes of a row of a, KC elements */
+    const void *b;
+    const struct weight_ops *ops;
+    enum packed_dtype type;
     size_t K, np, columns; /* panels side by side, valid columns in them */
 };
 
@@ -149,25 +150,18 @@ static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
 }
 
 /* mr rows from m of the packed left block times the right panels. */
-static inline void run_tile(const struct kernel_ops *ops, size_t m, size_t mr,
-                            const struct block *b, const struct tile_out *out)
+static inline void run_tile(size_t m, size_t mr, const struct block *b, const struct tile_out *out)
 {
-    if (b->b != NULL)
-        ops->tile_f32(mr, b->np, b->K, b->a + m * KC, b->b, out);
-    else if (b->a16 != NULL)
-        ops->tile_pairs(mr, b->np, b->K, b->a16 + m * KC, b->b16, out);
-    else
-        ops->tile_bf16(mr, b->np, b->K, b->a + m * KC, b->b16, out);
+    b->ops->tile(b->type, mr, b->np, b->K, (const char *)b->a + m * b->a_row, b->b, out);
 }
 
 /* A tile with fewer valid columns than its panels is computed at full width into a copy, so that
  * nothing is written beyond the output's edge.  Same sums, same bits. */
-static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, const struct block *b,
-                          const struct tile_out *out)
+static void run_edge_tile(size_t m0, size_t mr, const struct block *b, const struct tile_out *out)
 {
     float edge[MR_MAX * 2 * NR];
     struct tile_out through = { edge, 2 * NR, out->alpha, 0, out->fetch, out->lines };
-    run_tile(ops, m0, mr, b, &through);
+    run_tile(m0, mr, b, &through);
     for (size_t m = 0; m < mr; m++)
         for (size_t n = 0; n < b->columns; n++) {
             float *y = &out->y[m * out->ldy + n];
@@ -177,8 +171,8 @@ static void run_edge_tile(const struct kernel_ops *ops, size_t m0, size_t mr, co
 
 /* All row tiles against one block.  Keep this loop short: eight rows are only two tiles, and its
  * overhead is measurable beside them. */
-static void run_tiles(const struct kernel_ops *ops, const struct rows *r, const struct block *b,
-                      struct fetch f, struct tile_out out)
+static void run_tiles(const struct rows *r, const struct block *b, struct fetch f,
+                      struct tile_out out)
 {
     int whole = b->columns == b->np * NR;
     out.fetch = f.at;
@@ -188,9 +182,9 @@ static void run_tiles(const struct kernel_ops *ops, const struct rows *r, const 
         if (f.pieces > 0)
             fetch_pieces(&f, t, r->tiles);
         if (whole)
-            run_tile(ops, m, mr, b, &out);
+            run_tile(m, mr, b, &out);
         else
-            run_edge_tile(ops, m, mr, b, &out);
+            run_edge_tile(m, mr, b, &out);
         out.y += mr * out.ldy;
         if (out.lines > 0)
             out.fetch += f.part;
@@ -202,60 +196,114 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Floats of two panels of KC inputs, and the surplus rows that expanding or turning may write. */
+enum { RIGHT = (2 * KC + NR) * NR };
+
+/* dst: np panels of w as float32, each [K][16].  Surplus rows of one are overwritten by the next. */
+static void expand_panels(float *dst, const struct weight_ops *ops, const struct packed *w,
+                          const char *panel, size_t K, size_t np)
+{
+    for (size_t p = 0; p < np; p++)
+        ops->expand(dst + p * K * NR, w->type, panel + p * packed_panel_bytes(w->type, K), K, 0, K);
+}
+
 /* One block of the summed index, from c, of columns [begin, end) of y.  While one panel is
- * used the next one is prefetched; after the last, the first of the next block or slice. */
+ * used the next one is prefetched; after the last, the first of the next block or slice.  Tiles
+ * that are too tall for the format's own kernel use an expanded copy of the panel in L1. */
 static void forward_block(const struct kernel_ops *ops, const struct rows *r, struct block b,
                           const struct packed *w, size_t c, size_t begin, size_t end,
                           struct tile_out out)
 {
+    _Alignas(LINE) float wide[RIGHT];
+    size_t tallest = r->height + (r->taller > 0);
     /* two panels at once if the tallest tile has registers for their sums */
-    size_t width = r->height + (r->taller > 0) <= ops->wide ? 2 * NR : NR;
+    size_t width = tallest <= ops->wide ? 2 * NR : NR;
+    const struct weight_ops *format = b.ops;
+    int expand = tallest > format->rows;
     const char *at = packed_panel(w, c, begin / NR);
     const char *after = c + KC < w->C ? packed_panel(w, c + KC, begin / NR)
                         : end < w->O  ? packed_panel(w, 0, end / NR)
                                       : NULL;
     size_t step = (size_t)((const char *)packed_panel(w, c, (begin + width) / NR) - at);
-    struct fetch f = plan_fetch(step, b.K, r->tiles, w->type == PACKED_F32);
+    if (expand) {
+        b.type = PACKED_F32;
+        b.ops = &ops->weights[PACKED_F32];
+    }
+    struct fetch f = plan_fetch(step, b.K, r->tiles, b.type == PACKED_F32);
     for (size_t o = begin; o < end; o += width, out.y += width, at += step) {
         b.columns = min_size(end - o, width);
         b.np = b.columns > NR ? 2 : 1;
-        b.b = w->type == PACKED_F32 ? (const float *)at : NULL;
-        b.b16 = (const uint16_t *)at;
+        b.b = at;
+        if (expand) {
+            expand_panels(wide, format, w, at, b.K, b.np);
+            b.b = wide;
+        }
         f.at = o + width < end ? at + step : after;
         if (f.at == NULL)
             f.tiles = 0;
-        run_tiles(ops, r, &b, f, out);
+        run_tiles(r, &b, f, out);
     }
 }
 
-/* r->n rows of K values at x, rows ld apart, in the order in which tiles read them. */
+/* r->n rows of K values at x, rows ld apart, in the order in which tiles read them.  `format` rounds
+ * them, or is NULL. */
 static void pack_block(const struct kernel_ops *ops, float *dst, const float *x, size_t ld,
-                       const struct rows *r, size_t K, int pairs)
+                       const struct rows *r, size_t K, const struct weight_ops *format)
 {
     struct operand left = { x, ld, 1 };
-    if (pairs)
-        round_left(ops, (uint16_t *)(void *)dst, left, r->n, K);
+    if (format)
+        round_left(format, (uint16_t *)(void *)dst, left, r->n, K);
     else
         pack_left(ops, dst, left, r, K);
 }
 
 /* A block with its left operand only; forward_block() fills in the panels. */
-static struct block make_block(const float *a, int pairs, size_t K)
+static struct block make_block(const struct kernel_ops *ops, const float *a, const struct packed *w,
+                               size_t K)
 {
-    return (
-        struct block){ .a = a, .a16 = pairs ? (const uint16_t *)(const void *)a : NULL, .K = K };
+    const struct weight_ops *format = &ops->weights[w->type];
+    return (struct block){
+        .a = a,
+        .a_row = KC * (format->narrow ? sizeof(uint16_t) : sizeof(float)),
+        .ops = format,
+        .type = w->type,
+        .K = K,
+    };
 }
 
-/* Does this product round its left operand to bfloat16? */
-static int rounds_left(const struct kernel_ops *ops, const struct packed *w)
+/* A block of two operands that both are float32 now. */
+static struct block make_f32_block(const struct kernel_ops *ops, const float *a, const float *b,
+                                   size_t K, size_t columns)
 {
-    return w->type == PACKED_BF16_PAIRS && ops->narrow != NULL;
+    return (struct block){
+        .a = a,
+        .a_row = KC * sizeof(float),
+        .b = b,
+        .ops = &ops->weights[PACKED_F32],
+        .type = PACKED_F32,
+        .K = K,
+        .np = columns > NR ? 2 : 1,
+        .columns = columns,
+    };
+}
+
+/* What rounds the left operand of forward products with w, else NULL. */
+static const struct weight_ops *rounding(const struct kernel_ops *ops, const struct packed *w)
+{
+    return ops->weights[w->type].narrow ? &ops->weights[w->type] : NULL;
 }
 
 /* The matrix unit, if it takes the products with w, else NULL. */
 static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const struct packed *w)
 {
-    return w->type == PACKED_F32 ? NULL : ops->matrix;
+    return ops->weights[w->type].matrix;
+}
+
+int gemm_same_left(const struct packed *a, const struct packed *b)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    return matrix_for(ops, a) == matrix_for(ops, b) &&
+           ops->weights[a->type].narrow == ops->weights[b->type].narrow;
 }
 
 /* ---- packed weights, left operand as it is -------------------------------------------------- */
@@ -266,18 +314,17 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
-        ops->matrix->forward(y, x, w, N, accumulate, begin, end);
+        matrix_for(ops, w)->forward(y, x, w, N, accumulate, begin, end);
         return;
     }
     _Alignas(LINE) float a[LEFT];
-    int pairs = rounds_left(ops, w);
     size_t step = block_rows(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
-            struct block b = make_block(a, pairs, packed_block(w, c));
-            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, pairs);
+            struct block b = make_block(ops, a, w, packed_block(w, c));
+            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, rounding(ops, w));
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
@@ -290,26 +337,23 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
 static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct packed *w, size_t o,
                          size_t c, size_t K, size_t ahead)
 {
-    size_t block = c / KC * KC;
-    size_t have = min_size(packed_block(w, block) - (c - block), NR);
-    size_t bytes = NR * NR * packed_element(w->type);
+    size_t block = c / KC * KC, inputs = packed_block(w, block);
+    size_t have = min_size(inputs - (c - block), NR), bytes;
+    packed_square(w->type, inputs, 0, &bytes);
     float square[NR * NR];
     memset(square, 0, sizeof square);
     for (size_t k = 0; k < K; k += NR) {
+        const char *panel = packed_panel(w, block, (o + k) / NR);
         const float *src = square;
         if (ahead > 0) {
-            const char *next = (const char *)packed_panel(w, block, (o + k) / NR) +
-                               (c - block + ahead) / NR * bytes;
+            const char *next = panel + packed_square(w->type, inputs, c - block + ahead, &bytes);
             for (size_t i = 0; i < bytes; i += LINE)
                 __builtin_prefetch(next + i, 0, 2);
         }
-        if (w->type != PACKED_F32)
-            ops->widen(square, packed_bf16(w, block, (o + k) / NR) + (c - block) * NR, have);
-        else if (have == NR)
-            src = packed_f32(w, block, (o + k) / NR) + (c - block) * NR;
+        if (w->type == PACKED_F32 && have == NR)
+            src = (const float *)(const void *)panel + (c - block) * NR;
         else
-            memcpy(square, packed_f32(w, block, (o + k) / NR) + (c - block) * NR,
-                   have * NR * sizeof(float));
+            ops->weights[w->type].expand(square, w->type, panel, inputs, c - block, have);
         ops->transpose(dst + k * NR, NR, src, NR, NR, NR);
     }
 }
@@ -330,20 +374,17 @@ static void unpack_columns(const struct kernel_ops *ops, float *right, const str
         unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
 }
 
-/* Floats that unpack_columns() may write: two panels, and the surplus rows of the last square. */
-enum { RIGHT = (2 * KC + NR) * NR };
-
 /* Prefetch the squares that unpack_columns() will transpose for `columns` from c. */
 static struct fetch fetch_squares(const struct packed *w, size_t o, size_t c, size_t columns,
                                   size_t K)
 {
-    size_t block = c / KC * KC, size = packed_element(w->type);
-    size_t at = packed_offset(w, block, o / NR) + (c - block) * NR;
+    size_t block = c / KC * KC, square;
+    size_t at = packed_square(w->type, packed_block(w, block), c - block, &square);
     return (struct fetch){
-        .at = (const char *)w + PACKED_HEADER + at * size,
+        .at = (const char *)packed_panel(w, block, o / NR) + at,
         .pieces = (K + NR - 1) / NR,
-        .bytes = columns * NR * size,
-        .stride = (packed_offset(w, block, 1) - packed_offset(w, block, 0)) * size,
+        .bytes = columns / NR * square,
+        .stride = packed_offset(w, block, 1) - packed_offset(w, block, 0),
     };
 }
 
@@ -358,12 +399,11 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
                            size_t end, int last, struct tile_out out)
 {
     size_t width = backward_width(ops), columns = min_size(end - c, width);
-    struct block b = { .a = a, .b = right, .K = min_size(w->O - o, KC), .columns = columns };
+    struct block b = make_f32_block(ops, a, right, min_size(w->O - o, KC), columns);
     struct fetch f = { 0 };
-    b.np = columns > NR ? 2 : 1;
     if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + width, width, b.K);
-    run_tiles(ops, r, &b, f, out);
+    run_tiles(r, &b, f, out);
 }
 
 /* Summed index: the outputs O.  As in forward, blocks of KC are added in ascending order. */
@@ -372,7 +412,7 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
-        ops->matrix->backward(dx, dy, w, N, accumulate, begin, end);
+        matrix_for(ops, w)->backward(dx, dy, w, N, accumulate, begin, end);
         return;
     }
     _Alignas(LINE) float a[LEFT], right[RIGHT];
@@ -382,7 +422,7 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
-            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, 0);
+            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, NULL);
             for (size_t c = begin; c < end; c += width) {
                 unpack_columns(ops, right, w, o, c, min_size(end - c, width), K,
                                r.tiles < MANY_TILES ? width : 0);
@@ -406,7 +446,7 @@ size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
-        return ops->matrix->left_floats(N, K);
+        return matrix_for(ops, w)->left_floats(N, K);
     size_t step = block_rows(N, ops->mr);
     return count_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
 }
@@ -415,7 +455,7 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
-        return ops->matrix->left_units(N, K);
+        return matrix_for(ops, w)->left_units(N, K);
     size_t step = block_rows(N, ops->mr);
     return count_k_blocks(K) * ((N + step - 1) / step);
 }
@@ -432,16 +472,16 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
-        ops->matrix->left(left, x, ld, N, K, begin, end);
+        matrix_for(ops, w)->left(left, x, ld, N, K, begin, end);
         return;
     }
-    int pairs = direction == GEMM_FORWARD && rounds_left(ops, w);
+    const struct weight_ops *rounds = direction == GEMM_FORWARD ? rounding(ops, w) : NULL;
     size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
-                   min_size(K - k, KC), pairs);
+                   min_size(K - k, KC), rounds);
     }
 }
 
@@ -450,10 +490,9 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
-        ops->matrix->forward_left(y, left, w, N, accumulate, from, to, begin, end);
+        matrix_for(ops, w)->forward_left(y, left, w, N, accumulate, from, to, begin, end);
         return;
     }
-    int pairs = rounds_left(ops, w);
     size_t step = block_rows(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
@@ -463,7 +502,8 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
             struct tile_out out = {
                 y + m * w->O + begin, w->O, 1, accumulate || c > from, NULL, 0
             };
-            forward_block(ops, &r, make_block(a, pairs, packed_block(w, c)), w, c, begin, end, out);
+            forward_block(ops, &r, make_block(ops, a, w, packed_block(w, c)), w, c, begin, end,
+                          out);
         }
     }
 }
@@ -473,7 +513,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
-        ops->matrix->backward_left(dx, left, w, N, accumulate, from, to, begin, end);
+        matrix_for(ops, w)->backward_left(dx, left, w, N, accumulate, from, to, begin, end);
         return;
     }
     _Alignas(LINE) float right[RIGHT];
@@ -537,8 +577,8 @@ static void dense_product(float *y, size_t J, size_t K, struct operand a, struct
             pack_left(ops, left, rows, &r, block);
             for (size_t j = part.column; j < part.column_end; j += NR) {
                 struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
-                struct block p = { .a = left, .b = right, .K = block, .np = 1 };
-                p.columns = min_size(part.column_end - j, NR);
+                struct block p =
+                    make_f32_block(ops, left, right, block, min_size(part.column_end - j, NR));
                 /* A single row reads 16 rows of w where they are: packing them would move more
                  * bytes than the product does. */
                 if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns == NR &&
@@ -549,7 +589,7 @@ static void dense_product(float *y, size_t J, size_t K, struct operand a, struct
                 }
                 pack_right(ops, right, columns, p.columns, block);
                 struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
-                run_tiles(ops, &r, &p, (struct fetch){ 0 }, out);
+                run_tiles(&r, &p, (struct fetch){ 0 }, out);
             }
         }
     }

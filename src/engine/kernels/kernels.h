@@ -11,15 +11,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A weight matrix (O, C) laid out once for fast multiplication in both directions. */
+/* A weight operand: a matrix (O, C) laid out once for fast multiplication in both directions.  Its
+ * format is a tag; what a format needs is in one row of packed.h (layout) and of ops.h (kernels),
+ * and nothing outside kernels/ asks for it. */
 struct packed;
 /* PACKED_BF16 multiplies as accurately as the same numbers would as PACKED_F32; with
- * PACKED_BF16_PAIRS the other factor may be rounded to bfloat16 too, where that is faster. */
-enum packed_dtype { PACKED_F32, PACKED_BF16, PACKED_BF16_PAIRS };
-enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16 };
+ * PACKED_BF16_PAIRS the other factor may be rounded to bfloat16 too, where that is faster.  The
+ * quantized formats mean the float32 numbers that source_to_float() gives for a block of theirs:
+ * every product has the bits that PACKED_F32 would give with these numbers. */
+enum packed_dtype {
+    PACKED_F32,
+    PACKED_BF16,
+    PACKED_BF16_PAIRS,
+    PACKED_Q8_0,
+    PACKED_Q4_0,
+    PACKED_Q4_K,
+    PACKED_Q5_K,
+    PACKED_Q6_K,
+    PACKED_MXFP4,
+    PACKED_TYPES
+};
+/* How weights lie in files: numbers, or blocks of GGUF (blocks.h). */
+enum source_dtype {
+    SOURCE_F32,
+    SOURCE_F16,
+    SOURCE_BF16,
+    SOURCE_Q8_0,
+    SOURCE_Q4_0,
+    SOURCE_Q4_1,
+    SOURCE_Q5_0,
+    SOURCE_Q5_1,
+    SOURCE_Q4_K,
+    SOURCE_Q5_K,
+    SOURCE_Q6_K,
+    SOURCE_MXFP4,
+    SOURCE_TYPES
+};
+
+/* The format that keeps weights of this source exactly in the least memory that we have for it. */
+enum packed_dtype packed_native(enum source_dtype source);
+const char *packed_name(enum packed_dtype type);
 
 /* Bytes that packed_init() needs, and the packing itself into caller's memory
- * (64-byte aligned); w is (O, C) of the source type. */
+ * (64-byte aligned); w is (O, C) of the source type.  Numbers are rounded to the format, or
+ * quantized (PACKED_Q8_0 and PACKED_Q4_0 only); blocks of the very format are kept as they are. */
 size_t packed_bytes(enum packed_dtype type, size_t O, size_t C);
 struct packed *packed_init(void *mem, enum packed_dtype type, const void *w,
                            enum source_dtype source, size_t O, size_t C);
@@ -27,13 +62,23 @@ struct packed *packed_init(void *mem, enum packed_dtype type, const void *w,
 /* The same in parts: first the header, then rows [begin, end) of w, by any threads;
  * begin and end are multiples of gemm_grain() or the edge of the matrix. */
 struct packed *packed_begin(void *mem, enum packed_dtype type, size_t O, size_t C);
-void packed_fill(struct packed *p, const void *w, enum source_dtype source, size_t begin,
-                 size_t end);
+/* Where rows come from.  pairs is not 0 where a head of so many rows holds the two halves that
+ * rope turns interleaved, as GGUF has them for some architectures: row h pairs + s pairs/2 + j of
+ * the matrix is row h pairs + 2 j + s of the data. */
+struct packed_source {
+    const void *data;
+    enum source_dtype dtype;
+    size_t pairs;
+};
+void packed_fill(struct packed *p, const struct packed_source *from, size_t begin, size_t end);
+/* Row o of a matrix is this row of the data. */
+size_t packed_source_row(size_t pairs, size_t o);
 
 /* Row o of the matrix as float32, C values: what an embedding lookup needs. */
 void packed_row(float *out, const struct packed *w, size_t o);
 
 float f32_from_f16(uint16_t h);
+uint16_t f16_from_f32(float f); /* to nearest, ties to even; too large is infinite */
 float f32_from_bf16(uint16_t b);
 uint16_t bf16_from_f32(float f); /* to nearest, ties to even */
 
@@ -63,6 +108,8 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
 void gemm_backward_left(float *dx, const float *left, const struct packed *w, size_t N,
                         int accumulate, size_t from, size_t to, size_t begin, size_t end);
 size_t gemm_left_step(void);
+/* Do products with a and b read the same packed form of a left operand? */
+int gemm_same_left(const struct packed *a, const struct packed *b);
 
 /* Small dense products on unpacked matrices, for LoRA and weight gradients.
  * Rows [begin, end) of the output only. */

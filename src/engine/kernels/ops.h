@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "engine/kernels/kernels.h"
 
 enum {
     NR = 16,     /* columns of a panel */
@@ -24,7 +25,7 @@ enum { LINES_SLOW = 5 }; /* special value of tile_out.lines: one line per SLOW *
 
 /* Where the sums of a tile go: rows ldy apart, times alpha, added to what is there or stored.  And
  * what to prefetch for a later tile: `lines` cache lines from `fetch` on per STEPS, 0 to 4, or, in
- * tile_f32 only, LINES_SLOW. */
+ * float32 tiles only, LINES_SLOW. */
 struct tile_out {
     float *y;
     size_t ldy;
@@ -38,7 +39,7 @@ struct attn_ops;
 struct packed;
 struct vec_ops;
 
-/* What a matrix unit provides: whole products of bfloat16 weights instead of tiles, with the
+/* What a matrix unit provides: whole products with weights instead of tiles, with the
  * semantics of gemm_forward(), gemm_left() and so on in kernels.h. */
 struct matrix_ops {
     size_t (*left_floats)(size_t N, size_t K);
@@ -55,18 +56,29 @@ struct matrix_ops {
                           int accumulate, size_t from, size_t to, size_t begin, size_t end);
 };
 
+/* What a set of kernels does with weights of one format. */
+struct weight_ops {
+    /* out (mr,16*np) (+)= alpha * sum over K of a [K][mr] with np (1 or 2) panels of K inputs from b
+     * on, mr at most `rows`; same bits as expanding first.  Taller tiles expand the panels and are
+     * those of float32, so that `rows` 0, and no tile, is enough for a format. */
+    size_t rows;
+    void (*tile)(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                 const void *b, const struct tile_out *out);
+    /* dst [n][16] = inputs [k, k + n) of a panel of K inputs as float32; k is a multiple of 16, and
+     * quantized formats fill up to the next multiple of 16 rows. */
+    void (*expand)(float *dst, enum packed_dtype type, const void *panel, size_t K, size_t k,
+                   size_t n);
+    /* NULL, or: forward tiles take rows [mr][KC] of 16 bits, which this rounds, n a multiple of 16,
+     * in the place of a [K][mr] */
+    void (*narrow)(uint16_t *dst, const float *src, size_t n);
+    const struct matrix_ops *matrix; /* NULL, or what takes the whole product */
+};
+
 struct kernel_ops {
     const char *name;
     size_t mr;   /* tallest tile, <= MR_MAX */
     size_t wide; /* tallest tile that takes two panels at once */
-    /* out (mr,16*np) (+)= alpha * sum over K of a [K][mr] b [np][K][16], np is 1 or 2 */
-    void (*tile_f32)(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                     const struct tile_out *out);
-    /* The same with b as bfloat16 pairs [np][ceil(K/2)][16][2]; same bits as widening first. */
-    void (*tile_bf16)(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                      const struct tile_out *out);
-    /* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
-    void (*widen)(float *dst, const uint16_t *b, size_t K);
+    struct weight_ops weights[PACKED_TYPES];
     /* dst [cols][ldd] = transpose of src [rows][lds]; rows and cols are multiples of 8 */
     void (*transpose)(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                       size_t cols);
@@ -77,13 +89,8 @@ struct kernel_ops {
     /* NULL, or: y (16) (+)= alpha * sum over K of x [K] w [16][ldw], K a multiple of 8 */
     void (*row)(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
                 int add);
-    /* NULL, or: round n (a multiple of 16) values, and the tile on rounded pairs [mr][KC] */
-    void (*narrow)(uint16_t *dst, const float *src, size_t n);
-    void (*tile_pairs)(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                       const struct tile_out *out);
-    const struct matrix_ops *matrix; /* NULL, or what bfloat16 weights take instead of tiles */
-    const struct attn_ops *attn;     /* attn.h */
-    const struct vec_ops *vec;       /* vec.h */
+    const struct attn_ops *attn; /* attn.h */
+    const struct vec_ops *vec;   /* vec.h */
 };
 
 extern const struct kernel_ops kernels_plain; /* portable C, on every machine */

@@ -5,17 +5,19 @@
  * vector kernels fuse them, so the bits differ from those of the vector sets. */
 #include "engine/kernels/ops.h"
 #include "engine/kernels/attn.h"
-#include "engine/kernels/kernels.h"
+#include "engine/kernels/packed.h"
 #include "engine/kernels/vec.h"
 
 #include <string.h>
 
 /* Panels are taken one after the other: the plain tile has no use for two at once,
  * and leaves prefetching (out->fetch) to the hardware. */
-static void plain_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                           const struct tile_out *out)
+static void plain_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *left,
+                           const void *right, const struct tile_out *out)
 {
     struct tile_out to = *out;
+    const float *a = left, *b = right;
+    (void)type;
     for (size_t p = 0; p < np; p++, b += K * NR, to.y += NR) {
         float acc[MR_MAX * NR] = { 0 };
         for (size_t k = 0; k < K; k++)
@@ -30,23 +32,60 @@ static void plain_tile_f32(size_t mr, size_t np, size_t K, const float *a, const
     }
 }
 
-/* Two k share a 32-bit word per column: [k/2][16][2]. */
-static void plain_widen(float *dst, const uint16_t *b, size_t K)
+static void plain_expand_f32(float *dst, enum packed_dtype type, const void *panel, size_t K,
+                             size_t k, size_t n)
 {
-    for (size_t k = 0; k < K; k++)
-        for (size_t n = 0; n < NR; n++)
-            dst[k * NR + n] = f32_from_bf16(b[(k / 2 * NR + n) * 2 + (k & 1)]);
+    (void)type, (void)K;
+    memcpy(dst, (const float *)panel + k * NR, n * NR * sizeof *dst);
 }
 
-static void plain_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                            const struct tile_out *out)
+/* Two k share a 32-bit word per column: [k/2][16][2]. */
+static void plain_expand_bf16(float *dst, enum packed_dtype type, const void *panel, size_t K,
+                              size_t first, size_t n)
 {
-    struct tile_out to = *out;
-    float wide[KC * NR];
-    for (size_t p = 0; p < np; p++, b += (K + (K & 1)) * NR, to.y += NR) {
-        plain_widen(wide, b, K);
-        plain_tile_f32(mr, 1, K, a, wide, &to);
+    const uint16_t *b = (const uint16_t *)panel + first * NR;
+    (void)type, (void)K;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < NR; i++)
+            dst[k * NR + i] = f32_from_bf16(b[(k / 2 * NR + i) * 2 + (k & 1)]);
+}
+
+/* The scale of column i at input k of a quantized panel, and what is taken off. */
+static float read_scale(struct quant_format f, const uint8_t *panel, size_t K, size_t k, size_t i,
+                        float *min)
+{
+    uint16_t d, dmin;
+    size_t subs = (K + QUANT_BLOCK - 1) / QUANT_BLOCK * (QUANT_BLOCK / f.block);
+    const uint8_t *sub = panel + 4 * NR + k / f.block * NR + i;
+    *min = 0;
+    if (!f.super) {
+        memcpy(&d, panel + 2 * (k / QUANT_BLOCK * NR + i), sizeof d);
+        return f.brain ? f32_from_bf16(d) : f32_from_f16(d);
     }
+    memcpy(&d, panel + 2 * i, sizeof d);
+    memcpy(&dmin, panel + 2 * (NR + i), sizeof dmin);
+    if (f.min)
+        *min = f32_from_f16(dmin) * (float)panel[4 * NR + (subs + k / QUANT_BLOCK) * NR + i];
+    return f32_from_f16(d) * (f.sub_signed ? (float)(int8_t)*sub : (float)*sub);
+}
+
+/* The oracle of the vector kernels: what the codes of packed.h mean, one after the other. */
+static void plain_expand_quant(float *dst, enum packed_dtype type, const void *panel, size_t K,
+                               size_t first, size_t n)
+{
+    struct quant_format f = quant_format(type);
+    const uint8_t *codes = (const uint8_t *)panel + quant_scales(f, K);
+    for (size_t k = first; k < first + n; k++)
+        for (size_t i = 0; i < NR; i++, dst++) {
+            float min, scale = read_scale(f, panel, K, k, i, &min), value;
+            if (f.bits == 8) {
+                value = (float)(int8_t)codes[(k / 4 * NR + i) * 4 + k % 4];
+            } else {
+                uint8_t both = codes[(k / 8 * NR + i) * 4 + k % 4];
+                value = quant_values[f.values][k % 8 < 4 ? both & 15 : both >> 4];
+            }
+            *dst = f.min ? scale * value - min : scale * value;
+        }
 }
 
 static void plain_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
@@ -74,9 +113,17 @@ const struct kernel_ops kernels_plain = {
     .name = "plain",
     .mr = 4,
     .wide = 0,
-    .tile_f32 = plain_tile_f32,
-    .tile_bf16 = plain_tile_bf16,
-    .widen = plain_widen,
+    .weights = {
+        [PACKED_F32] = { .rows = MR_MAX, .tile = plain_tile_f32, .expand = plain_expand_f32 },
+        [PACKED_BF16] = { .expand = plain_expand_bf16 },
+        [PACKED_BF16_PAIRS] = { .expand = plain_expand_bf16 },
+        [PACKED_Q8_0] = { .expand = plain_expand_quant },
+        [PACKED_Q4_0] = { .expand = plain_expand_quant },
+        [PACKED_Q4_K] = { .expand = plain_expand_quant },
+        [PACKED_Q5_K] = { .expand = plain_expand_quant },
+        [PACKED_Q6_K] = { .expand = plain_expand_quant },
+        [PACKED_MXFP4] = { .expand = plain_expand_quant },
+    },
     .transpose = plain_transpose,
     .pack_rows = plain_pack_rows,
     .pack_columns = plain_pack_columns,

@@ -201,16 +201,4 @@ TILE_PART void tile_run_bf16(size_t mr, size_t nv, size_t K, const float *a, con
         tile_loop_bf16(mr, nv, K, a, b, out, out->lines);
 }
 
-/* dst [K][16] = bfloat16 pairs [ceil(K/2)][16][2] */
-TILE_PART void tile_widen(float *dst, const uint16_t *b, size_t K)
-{
-    for (size_t k = 0; k < K; k += 2, b += 2 * NR, dst += 2 * NR)
-        for (size_t v = 0; v < PANEL_VECS; v++) {
-            ivec words = ivec_load(b + v * LANES * 2);
-            vec_store(dst + v * LANES, vec_bf16_even(words));
-            if (k + 1 < K)
-                vec_store(dst + NR + v * LANES, vec_bf16_odd(words));
-        }
-}
-
 #endif

@@ -106,8 +106,25 @@ static size_t left_length(const struct packed *w, size_t rows)
     return THREADS_MEMORY / gemm_left_floats(w, rows, step) * step;
 }
 
+/* Kernels of different weight formats may want different layouts of x; then each matrix has a run
+ * of its own. */
+static bool has_one_layout(const struct linear_set *set)
+{
+    for (size_t i = 1; i < set->n; i++)
+        if (!gemm_same_left(set->linear[0]->w, set->linear[i]->w))
+            return false;
+    return true;
+}
+
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
 {
+    if (rows > SHARED_ROWS && !has_one_layout(set)) {
+        for (size_t i = 0; i < set->n; i++) {
+            struct linear_set one = { 1, { set->linear[i] }, { set->y[i] } };
+            linear_forward(t, &one, x, rows);
+        }
+        return;
+    }
     struct product_job job = { .set = set, .x = x, .rows = rows };
     size_t grain = gemm_grain(), columns = 0;
     for (size_t i = 0; i < set->n; i++) {

@@ -94,6 +94,12 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
                 (long long)lora->rank, RANK_MAX);
         return NULL;
     }
+    if (!lora->rank && engine_is_quantized(e)) {
+        err_set(err, TINKER_EINVAL,
+                "all weights (rank 0) cannot be trained on a quantized base: give a rank of 1 or "
+                "more, or load the model with dtype f32 or bf16");
+        return NULL;
+    }
     if (lora->rank && !lora->train_attn && !lora->train_mlp && !lora->train_unembed) {
         err_set(err, TINKER_EINVAL,
                 "nothing to train: train_attn, train_mlp and train_unembed are all false");
@@ -117,7 +123,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     if (status == TINKER_OK && lora->rank) {
         status = view_lora(a, err);
     } else if (status == TINKER_OK) {
-        a->model = model_new(&e->model->config, PACKED_F32, err);
+        a->model = model_new(&e->model->config, &(struct weight_source){ 0 }, err);
         a->stale = true; /* packed when first used */
         status = a->model ? TINKER_OK : TINKER_ENOMEM;
     }
@@ -201,7 +207,7 @@ uint64_t tinker_adapter_bytes(const tinker_adapter *a)
     if (a->lora.pairs)
         bytes += (a->engine->model->config.layers * LINEARS + 1) * sizeof(*a->lora.pairs);
     if (a->model)
-        bytes += model_bytes(&a->model->config, a->model->dtype);
+        bytes += a->model->weight_bytes;
     return bytes;
 }
 
@@ -236,7 +242,7 @@ static bool get_own_weight(void *state, const char *name, size_t rows, size_t co
     (void)err;
     assert(strcmp(p->name, name) == 0);
     (void)name;
-    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32 };
+    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32, 0 };
     return true;
 }
 
@@ -247,7 +253,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
     /* the weights changed since they were packed: an optimizer step, or nothing was packed yet */
     if (a->stale) {
         struct own_weights own = { a, 0 };
-        struct weight_source source = { get_own_weight, &own };
+        struct weight_source source = { get_own_weight, NULL, &own };
         if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
             return NULL;
         a->stale = false;

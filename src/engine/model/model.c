@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/err.h"
+#include "engine/kernels/blocks.h"
 #include "engine/model/huge_pages.h"
 #include "engine/layers/rope.h"
 #include "engine/model/safetensors.h"
@@ -21,11 +22,17 @@ static size_t round_up(size_t n)
 
 /* What a model's weights need.  An embedding is packed only where it is also the head. */
 struct sizes {
-    enum packed_dtype dtype;
+    const struct weight_source *source;
     bool tied;
     size_t packed, vectors; /* bytes */
     size_t matrices;        /* an upper bound */
 };
+
+static enum packed_dtype choose_format(const struct weight_source *source,
+                                       const struct tensor_place *at)
+{
+    return source->format ? source->format(source->state, at) : PACKED_F32;
+}
 
 /* A visitor of model_tensors() that counts. */
 static tinker_status add_size(void *state, const struct tensor_place *at, tinker_error *err)
@@ -35,33 +42,34 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
     if (at->rows == 0)
         s->vectors += round_up(at->cols * sizeof(float));
     else if (at->kind != TENSOR_EMBED || s->tied)
-        s->packed += round_up(packed_bytes(s->dtype, at->rows, at->cols));
+        s->packed += round_up(packed_bytes(choose_format(s->source, at), at->rows, at->cols));
     s->matrices += at->rows > 0;
     return TINKER_OK;
 }
 
 /* Walks the names only; cheap enough to repeat. */
-static struct sizes model_sizes(const struct model_config *c, enum packed_dtype dtype)
+static struct sizes model_sizes(const struct model_config *c, const struct weight_source *source)
 {
-    struct sizes s = { .dtype = dtype, .tied = c->tied };
+    struct sizes s = { .source = source, .tied = c->tied };
     model_tensors(c, add_size, &s, NULL);
     return s;
 }
 
-uint64_t model_bytes(const struct model_config *c, enum packed_dtype dtype)
+uint64_t model_bytes(const struct model_config *c, const struct weight_source *source)
 {
-    struct sizes s = model_sizes(c, dtype);
+    struct sizes s = model_sizes(c, source);
     return (uint64_t)s.packed + s.vectors;
 }
 
-struct model *model_new(const struct model_config *c, enum packed_dtype dtype, tinker_error *err)
+struct model *model_new(const struct model_config *c, const struct weight_source *source,
+                        tinker_error *err)
 {
-    struct sizes s = model_sizes(c, dtype);
+    struct sizes s = model_sizes(c, source);
     size_t per_layer = c->experts * EXPERT_LINEARS, sparse = model_sparse_layers(c);
     struct model *m = calloc(1, sizeof(*m));
     if (m) {
         m->config = *c;
-        m->dtype = dtype;
+        m->weight_bytes = (uint64_t)s.packed + s.vectors;
         m->layers = calloc(c->layers, sizeof(*m->layers));
         m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
         /* one more, because calloc(0) may return NULL */
@@ -99,6 +107,7 @@ void model_free(struct model *m)
 /* One matrix to pack. */
 struct pack_job {
     const struct packed **out;
+    enum packed_dtype format;
     void *memory;
     void *aligned; /* copy of a source that is not aligned to its elements */
     struct weight source;
@@ -156,15 +165,23 @@ static tinker_status plan_matrix(struct filling *f, const struct tensor_place *a
 {
     struct linear *linear = place_linear(f->m, at);
     struct pack_job *job = &f->jobs[f->n++];
-    size_t bytes = at->rows * at->cols * st_dtype_size(source.dtype);
-    *job = (struct pack_job){
-        .out = &linear->w, .memory = f->packed, .source = source, .rows = at->rows, .cols = at->cols
-    };
+    enum packed_dtype format = choose_format(f->source, at);
+    size_t bytes = source_bytes(source.dtype, at->rows * at->cols);
+    *job = (struct pack_job){ .out = &linear->w,
+                              .format = format,
+                              .memory = f->packed,
+                              .source = source,
+                              .rows = at->rows,
+                              .cols = at->cols };
+    if (at->kind == TENSOR_WEIGHT && at->layer == 0 && at->id == LINEAR_Q)
+        f->m->dtype = format;
+    f->m->quantized |= format >= PACKED_Q8_0;
     linear->out = at->rows;
     linear->in = at->cols;
-    f->packed += round_up(packed_bytes(f->m->dtype, at->rows, at->cols));
-    /* a safetensors header of odd length leaves its data unaligned, which kernels cannot read */
-    if ((uintptr_t)source.data % st_dtype_size(source.dtype) == 0)
+    f->packed += round_up(packed_bytes(format, at->rows, at->cols));
+    /* A safetensors header of odd length leaves its data unaligned, which the fast way from
+     * bfloat16 cannot read; all others copy bytes. */
+    if (source.dtype != SOURCE_BF16 || (uintptr_t)source.data % sizeof(uint16_t) == 0)
         return TINKER_OK;
     job->aligned = malloc(bytes);
     if (!job->aligned)
@@ -190,7 +207,11 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
     /* vectors are small: convert them now, without the threads */
     if (at->rows)
         return plan_matrix(f, at, source, err);
-    st_to_float(source.data, source.dtype, 0, at->cols, (float *)(void *)f->vectors);
+    float *values = (float *)(void *)f->vectors;
+    for (size_t i = 0; source.pairs && i < at->cols; i++)
+        st_to_float(source.data, source.dtype, packed_source_row(source.pairs, i), 1, values + i);
+    if (!source.pairs)
+        st_to_float(source.data, source.dtype, 0, at->cols, values);
     *place_vector(f->m, at) = (float *)(void *)f->vectors;
     f->vectors += round_up(at->cols * sizeof(float));
     return TINKER_OK;
@@ -205,7 +226,8 @@ struct pack_rows {
 static void pack_slice(void *arg, size_t begin, size_t end)
 {
     const struct pack_rows *r = arg;
-    packed_fill(r->packed, r->job->source.data, r->job->source.dtype, begin, end);
+    const struct weight *w = &r->job->source;
+    packed_fill(r->packed, &(struct packed_source){ w->data, w->dtype, w->pairs }, begin, end);
 }
 
 tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
@@ -214,14 +236,15 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
     struct filling f = {
         .m = m, .source = source, .packed = m->packed_memory, .vectors = m->vector_memory
     };
-    f.jobs = calloc(model_sizes(&m->config, m->dtype).matrices, sizeof(*f.jobs));
+    struct sizes sizes = model_sizes(&m->config, source);
+    f.jobs = calloc(sizes.matrices, sizeof(*f.jobs));
     if (!f.jobs)
         return err_nomem(err, "weights");
     tinker_status status = model_tensors(&m->config, plan_tensor, &f, err);
     for (size_t i = 0; status == TINKER_OK && i < f.n; i++) {
         struct pack_job *job = &f.jobs[i];
         struct pack_rows rows = { .packed =
-                                      packed_begin(job->memory, m->dtype, job->rows, job->cols),
+                                      packed_begin(job->memory, job->format, job->rows, job->cols),
                                   .job = job };
         threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
         *job->out = rows.packed;
@@ -231,7 +254,7 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
     free(f.jobs);
     /* a rank-0 adapter fills its model again after each step, in the same memory */
     if (status == TINKER_OK && !m->pages)
-        m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, m->dtype).packed);
+        m->pages = huge_pages_start(m->packed_memory, sizes.packed);
     return status;
 }
 

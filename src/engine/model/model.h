@@ -65,13 +65,15 @@ struct model {
     struct model_config config;
     const void *embed; /* (vocab, hidden), row-major, of embed_dtype */
     enum source_dtype embed_dtype;
+    uint64_t weight_bytes; /* of the two memories below */
     struct layer *layers;
     struct linear *experts; /* of all sparse layers */
     const float *norm;      /* (hidden) */
     struct linear head;
-    float *inv_freq;  /* (head_dim / 2) */
-    float rope_scale; /* of cos and sin; 1 but for yarn */
-    enum packed_dtype dtype;
+    float *inv_freq;                     /* (head_dim / 2) */
+    float rope_scale;                    /* of cos and sin; 1 but for yarn */
+    enum packed_dtype dtype;             /* of the first layer's first matrix */
+    bool quantized;                      /* some matrix is */
     void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
     struct huge_pages *pages;            /* of the former; NULL: as they are */
 };
@@ -92,27 +94,34 @@ void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *
 
 /* ---- making one ----------------------------------------------------------------------- */
 
-/* The data of one weight; row-major, of dtype, at any address. */
+/* The data of one weight; row-major, of dtype, at any address.  pairs: see struct packed_source. */
 struct weight {
     const void *data;
     enum source_dtype dtype;
+    size_t pairs;
 };
-/* Where weights come from.  Gives the weight of this name and shape (rows 0: a vector
- * of cols); false with *err set when there is none. */
+struct tensor_place;
+/* Where weights come from, and in which format the model keeps each matrix. */
 struct weight_source {
+    /* The weight of this name and shape (rows 0: a vector of cols); false with *err set when there
+     * is none. */
     bool (*get)(void *state, const char *name, size_t rows, size_t cols, struct weight *out,
                 tinker_error *err);
+    /* NULL: float32.  Gives the same for the same place every time. */
+    enum packed_dtype (*format)(void *state, const struct tensor_place *at);
     void *state;
 };
 
-/* A model with memory for its packed weights, and model_fill() to (re)pack them all.
- * The embedding is borrowed from the source.  After a failed fill the model's
+/* A model with memory for its packed weights, and model_fill() to (re)pack them all from the same
+ * source.  The embedding is borrowed from the source.  After a failed fill the model's
  * weights are undefined. */
-struct model *model_new(const struct model_config *c, enum packed_dtype dtype, tinker_error *err);
+struct model *model_new(const struct model_config *c, const struct weight_source *source,
+                        tinker_error *err);
 void model_free(struct model *m);
 tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
                          tinker_error *err);
-uint64_t model_bytes(const struct model_config *c, enum packed_dtype dtype);
+/* Memory of the weights of a model from this source. */
+uint64_t model_bytes(const struct model_config *c, const struct weight_source *source);
 uint64_t model_parameters(const struct model_config *c);
 
 /* Calls visit for every tensor a model of this config has, in a fixed order, with
@@ -159,6 +168,8 @@ struct tinker_engine {
     struct weight_files *files; /* the mapped safetensors */
 };
 
+/* Whether some matrices are quantized: then adapters need a rank. */
+bool engine_is_quantized(const tinker_engine *e);
 /* The stored weight of this name, as struct weight_source says. */
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err);

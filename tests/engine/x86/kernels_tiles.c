@@ -3,7 +3,7 @@
  * The AVX-512 files are compiled here a second time with their 16-lane vocabulary
  * spelled as pairs of 8-lane vectors, so that their loops run on machines that lack
  * the instructions. */
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -69,6 +69,57 @@ INLINE vec vec_bf16_odd(ivec w)
     return (vec){ _mm256_castsi256_ps(_mm256_and_si256(w.lo, upper)),
                   _mm256_castsi256_ps(_mm256_and_si256(w.hi, upper)) };
 }
+INLINE ivec ivec_shift(ivec w, int bits)
+{
+    return (ivec){ _mm256_srli_epi32(w.lo, bits), _mm256_srli_epi32(w.hi, bits) };
+}
+INLINE vec vec_load_f16(const void *p)
+{
+    const __m128i *h = p;
+    return (vec){ _mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1)) };
+}
+INLINE vec vec_load_bf16(const void *p)
+{
+    const __m128i *h = p;
+    ivec w = { _mm256_cvtepu16_epi32(_mm_loadu_si128(h)),
+               _mm256_cvtepu16_epi32(_mm_loadu_si128(h + 1)) };
+    return vec_bf16_even(w);
+}
+INLINE vec vec_load_u8(const void *p)
+{
+    __m128i b = _mm_loadu_si128(p);
+    return (vec){ _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8))) };
+}
+INLINE vec vec_load_i8(const void *p)
+{
+    __m128i b = _mm_loadu_si128(p);
+    return (vec){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8))) };
+}
+INLINE vec vec_byte(ivec w, int j)
+{
+    int up = 24 - 8 * j;
+    return (vec){
+        _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(w.lo, up), 24)),
+        _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(w.hi, up), 24)),
+    };
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    return (vec){ _mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi) };
+}
+typedef const float *vec_table;
+INLINE vec_table vec_table_load(const float *p)
+{
+    return p;
+}
+INLINE vec vec_lookup(const vec_table *t, ivec index)
+{
+    __m256i mask = _mm256_set1_epi32(15);
+    return (vec){ _mm256_i32gather_ps(*t, _mm256_and_si256(index.lo, mask), 4),
+                  _mm256_i32gather_ps(*t, _mm256_and_si256(index.hi, mask), 4) };
+}
 INLINE ivec ivec_set1(const void *p)
 {
     int32_t word;
@@ -129,10 +180,10 @@ static void avx512bf16_in_pairs_of_vectors(void)
         for (size_t np = 1; np <= 2; np++) {
             size_t K = mr % 2 ? 255 : 64;
             fill_operands(&p, np, K);
-            ops.narrow(rounded, p.a, MR_MAX * KC);
+            ops.weights[PACKED_BF16_PAIRS].narrow(rounded, p.a, MR_MAX * KC);
             CHECK(memcmp(rounded, p.a16, sizeof rounded) == 0);
             struct tile_out out = { y, COLUMNS, 1, 0, NULL, 0 };
-            ops.tile_pairs(mr, np, K, p.a16, p.b16, &out);
+            ops.weights[PACKED_BF16_PAIRS].tile(PACKED_BF16_PAIRS, mr, np, K, p.a16, p.b16, &out);
             double worst = 0;
             for (size_t m = 0; m < mr; m++)
                 for (size_t n = 0; n < np * NR; n++)

@@ -12,7 +12,8 @@
 
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 /* The four parts that every server CPU with AVX-512 has; the kernels are compiled for all. */
@@ -51,7 +52,8 @@ const struct kernel_set *cpu_kernel_sets(size_t *n)
     kernels_avx512bf16_fill(&avx512_with_bf16);
     avx512_with_amx = kernels_avx512;
     avx512_with_amx.name = "amx";
-    avx512_with_amx.matrix = &kernels_amx;
+    avx512_with_amx.weights[PACKED_BF16].matrix = &kernels_amx;
+    avx512_with_amx.weights[PACKED_BF16_PAIRS].matrix = &kernels_amx;
     *n = ARRAY_LEN(sets);
     return sets;
 }

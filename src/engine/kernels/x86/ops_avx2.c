@@ -1,7 +1,7 @@
 /* ops_avx2.c - tiles of up to 6 x 16 for AVX2 with FMA: 12 accumulators, 2 columns, 1 broadcast.
  * One or two rows take two panels at once, which hides the latency of their few chains. */
 #include "engine/kernels/x86/simd_avx2.h"
-#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/tile_weights.h"
 #include "engine/kernels/x86/pack_avx2.h"
 #include "engine/kernels/x86/sets.h"
 
@@ -58,9 +58,10 @@ TILE void avx2_panel_bf16(size_t mr, size_t K, const float *a, const uint16_t *b
 
 /* Two panels of three rows would need 12 sums, 4 columns and a broadcast, more than the 16
  * registers: from three rows on, one panel after the other. */
-TILE void avx2_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                        const struct tile_out *out)
+TILE void avx2_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                        const void *b, const struct tile_out *out)
 {
+    (void)type;
     if (np == 1) {
         avx2_panel_f32(mr, K, a, b, out);
     } else if (mr == 1) {
@@ -71,13 +72,14 @@ TILE void avx2_tile_f32(size_t mr, size_t np, size_t K, const float *a, const fl
         struct tile_out second = *out;
         second.y += NR;
         avx2_panel_f32(mr, K, a, b, out);
-        avx2_panel_f32(mr, K, a, b + K * NR, &second);
+        avx2_panel_f32(mr, K, a, (const float *)b + K * NR, &second);
     }
 }
 
-TILE void avx2_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                         const struct tile_out *out)
+TILE void avx2_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                         const void *b, const struct tile_out *out)
 {
+    (void)type;
     if (np == 1) {
         avx2_panel_bf16(mr, K, a, b, out);
     } else if (mr == 1) {
@@ -88,13 +90,8 @@ TILE void avx2_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const u
         struct tile_out second = *out;
         second.y += NR;
         avx2_panel_bf16(mr, K, a, b, out);
-        avx2_panel_bf16(mr, K, a, b + (K + (K & 1)) * NR, &second);
+        avx2_panel_bf16(mr, K, a, (const uint16_t *)b + (K + (K & 1)) * NR, &second);
     }
-}
-
-TILE void avx2_widen(float *dst, const uint16_t *b, size_t K)
-{
-    tile_widen(dst, b, K);
 }
 
 TILE void avx2_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
@@ -125,9 +122,17 @@ const struct kernel_ops kernels_avx2 = {
     .name = "avx2",
     .mr = 6,
     .wide = 2,
-    .tile_f32 = avx2_tile_f32,
-    .tile_bf16 = avx2_tile_bf16,
-    .widen = avx2_widen,
+    .weights = {
+        [PACKED_F32] = { .rows = 6, .tile = avx2_tile_f32, .expand = tile_expand_f32 },
+        [PACKED_BF16] = { .rows = 6, .tile = avx2_tile_bf16, .expand = tile_expand_bf16 },
+        [PACKED_BF16_PAIRS] = { .rows = 6, .tile = avx2_tile_bf16, .expand = tile_expand_bf16 },
+        [PACKED_Q8_0] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_0] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q5_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q6_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_MXFP4] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+    },
     .transpose = avx2_transpose,
     .pack_rows = avx2_pack_rows,
     .pack_columns = avx2_pack_columns,

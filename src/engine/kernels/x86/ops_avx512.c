@@ -1,7 +1,7 @@
 /* ops_avx512.c - tiles of up to 12 x 32 for AVX-512: 24 accumulators, 2 columns, 1 broadcast.
  * The same templates as ops_avx2.c with twice the lanes. */
 #include "engine/kernels/x86/simd_avx512.h"
-#include "engine/kernels/tile_simd.h"
+#include "engine/kernels/tile_weights.h"
 #include "engine/kernels/x86/pack_avx2.h"
 #include "engine/kernels/x86/sets.h"
 
@@ -26,9 +26,10 @@ TILE_PART void avx512_rows_bf16(size_t mr, size_t np, size_t K, const float *a, 
 
 /* One case per number of rows, each with code of its own; 12 rows by two panels take 24 of the 32
  * registers for sums. */
-TILE void avx512_tile_f32(size_t mr, size_t np, size_t K, const float *a, const float *b,
-                          const struct tile_out *out)
+TILE void avx512_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                          const void *b, const struct tile_out *out)
 {
+    (void)type;
     switch (mr) {
     case 1:
         avx512_rows_f32(1, np, K, a, b, out);
@@ -69,9 +70,10 @@ TILE void avx512_tile_f32(size_t mr, size_t np, size_t K, const float *a, const 
     }
 }
 
-TILE void avx512_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
-                           const struct tile_out *out)
+TILE void avx512_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                           const void *b, const struct tile_out *out)
 {
+    (void)type;
     switch (mr) {
     case 1:
         avx512_rows_bf16(1, np, K, a, b, out);
@@ -112,11 +114,6 @@ TILE void avx512_tile_bf16(size_t mr, size_t np, size_t K, const float *a, const
     }
 }
 
-TILE void avx512_widen(float *dst, const uint16_t *b, size_t K)
-{
-    tile_widen(dst, b, K);
-}
-
 /* 8 x 8 at a time, as AVX2 does: rows and cols are multiples of 8 only. */
 TILE void avx512_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                            size_t cols)
@@ -146,9 +143,17 @@ const struct kernel_ops kernels_avx512 = {
     .name = "avx512",
     .mr = 12,
     .wide = 12,
-    .tile_f32 = avx512_tile_f32,
-    .tile_bf16 = avx512_tile_bf16,
-    .widen = avx512_widen,
+    .weights = {
+        [PACKED_F32] = { .rows = 12, .tile = avx512_tile_f32, .expand = tile_expand_f32 },
+        [PACKED_BF16] = { .rows = 12, .tile = avx512_tile_bf16, .expand = tile_expand_bf16 },
+        [PACKED_BF16_PAIRS] = { .rows = 12, .tile = avx512_tile_bf16, .expand = tile_expand_bf16 },
+        [PACKED_Q8_0] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_0] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q5_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q6_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_MXFP4] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+    },
     .transpose = avx512_transpose,
     .pack_rows = avx512_pack_rows,
     .pack_columns = avx512_pack_columns,

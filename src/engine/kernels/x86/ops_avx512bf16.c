@@ -50,9 +50,10 @@ TILE_PART void avx512_rows_pairs(size_t mr, size_t np, size_t K, const uint16_t 
 }
 
 /* As in ops_avx512.c, a case per number of rows makes it a constant. */
-TILE void avx512_tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, const uint16_t *b,
-                            const struct tile_out *out)
+TILE void avx512_tile_pairs(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
+                            const void *b, const struct tile_out *out)
 {
+    (void)type;
     switch (mr) {
     case 1:
         avx512_rows_pairs(1, np, K, a, b, out);
@@ -97,6 +98,6 @@ TILE void avx512_tile_pairs(size_t mr, size_t np, size_t K, const uint16_t *a, c
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
-    ops->narrow = avx512_narrow;
-    ops->tile_pairs = avx512_tile_pairs;
+    ops->weights[PACKED_BF16_PAIRS].narrow = avx512_narrow;
+    ops->weights[PACKED_BF16_PAIRS].tile = avx512_tile_pairs;
 }

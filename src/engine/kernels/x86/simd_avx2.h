@@ -89,6 +89,48 @@ INLINE vec vec_bf16_odd(ivec words)
 {
     return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000)));
 }
+INLINE ivec ivec_shift(ivec words, int bits)
+{
+    return _mm256_srl_epi32(words, _mm_cvtsi32_si128(bits));
+}
+/* Numbers of 16 and 8 bits, widened. */
+INLINE vec vec_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE vec vec_load_bf16(const void *p)
+{
+    ivec words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+}
+INLINE vec vec_load_u8(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+INLINE vec vec_load_i8(const void *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+/* Signed byte j of each 32-bit word. */
+INLINE vec vec_byte(ivec words, int j)
+{
+    ivec up = _mm256_sll_epi32(words, _mm_cvtsi32_si128(24 - 8 * j));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(up, 24));
+}
+/* Sixteen numbers, of which the lowest four bits of each word choose one. */
+typedef struct vec_table {
+    vec low, high;
+} vec_table;
+INLINE vec_table vec_table_load(const float *p)
+{
+    return (vec_table){ vec_load(p), vec_load(p + 8) };
+}
+INLINE vec vec_lookup(const vec_table *t, ivec index)
+{
+    vec bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(t->low, index),
+                            _mm256_permutevar8x32_ps(t->high, index), bit3);
+}
 /* x * 2^n for whole n in [-252, 252], in two steps so that neither leaves the range. */
 INLINE vec vec_scale2(vec x, vec n)
 {

@@ -86,6 +86,44 @@ INLINE vec vec_bf16_odd(ivec words)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)));
 }
+INLINE ivec ivec_shift(ivec words, int bits)
+{
+    return _mm512_srl_epi32(words, _mm_cvtsi32_si128(bits));
+}
+/* Numbers of 16 and 8 bits, widened. */
+INLINE vec vec_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE vec vec_load_bf16(const void *p)
+{
+    ivec words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+INLINE vec vec_load_u8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE vec vec_load_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* Signed byte j of each 32-bit word. */
+INLINE vec vec_byte(ivec words, int j)
+{
+    ivec up = _mm512_sll_epi32(words, _mm_cvtsi32_si128(24 - 8 * j));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(up, 24));
+}
+/* Sixteen numbers, of which the lowest four bits of each word choose one. */
+typedef vec vec_table;
+INLINE vec_table vec_table_load(const float *p)
+{
+    return vec_load(p);
+}
+INLINE vec vec_lookup(const vec_table *t, ivec index)
+{
+    return _mm512_permutexvar_ps(index, *t);
+}
 /* x * 2^n for whole n in [-252, 252], in two steps so that neither leaves the range. */
 INLINE vec vec_scale2(vec x, vec n)
 {
