@@ -149,30 +149,24 @@ void loop_wake(struct loop *l)
     os_event_signal(l->wake);
 }
 
-static struct loop_task *take_posted(struct loop *l)
+static void run_posted(struct loop *l)
 {
     /* Acquire pairs with the release in loop_post(): what the poster wrote before is visible
      * to the task. */
     struct loop_task *stack = atomic_exchange_explicit(&l->posted, NULL, memory_order_acquire);
     struct loop_task *queue = NULL;
+    /* Posting pushes in front: reverse, so that tasks run in the order they were posted. */
     while (stack) {
         struct loop_task *t = stack;
         stack = stack->next;
         t->next = queue;
         queue = t;
     }
-    return queue;
-}
-
-static void run_posted(struct loop *l)
-{
-    struct loop_task *t = take_posted(l);
-    while (t) {
-        /* Read before the call: a task may free itself or post itself again. */
-        struct loop_task *next = t->next;
+    while (queue) {
+        struct loop_task *t = queue;
+        queue = t->next; /* before the call: a task may free itself or post itself again */
         begin_step(l);
         t->run(t);
-        t = next;
     }
 }
 
@@ -292,34 +286,6 @@ void loop_park(struct loop *l, int fd)
         l->watches[fd].ready = NULL;
 }
 
-/* The nearer of the two heaps decides; -1 is for ever. */
-static int poll_timeout(struct loop *l)
-{
-    int a = l->clock->poll_ms(l->clock, timers_next_ns(&l->timers));
-    int b = clock_real()->poll_ms(clock_real(), timers_next_ns(&l->real));
-    if (a < 0)
-        return b;
-    return b < 0 || a < b ? a : b;
-}
-
-static void handle_events(struct loop *l, const struct epoll_event *events, int n)
-{
-    for (int i = 0; i < n; i++) {
-        int fd = events[i].data.fd;
-        /* It only had to end epoll_wait(). */
-        if (fd == l->wake)
-            continue;
-        /* an earlier event of this turn may have closed it */
-        if ((size_t)fd >= l->n_watches || !l->watches[fd].events)
-            continue;
-        begin_step(l);
-        if (l->watches[fd].ready)
-            l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
-        else
-            loop_unwatch(l, fd); /* parked: nobody will take what has come, so stop telling */
-    }
-}
-
 void loop_run(struct loop *l)
 {
     l->thread = pthread_self();
@@ -327,9 +293,26 @@ void loop_run(struct loop *l)
     l->stepping = true;
     struct epoll_event events[EVENTS_PER_TURN];
     while (!atomic_load(&l->stop)) {
-        int n = epoll_wait(l->epoll, events, EVENTS_PER_TURN, poll_timeout(l));
-        if (n > 0)
-            handle_events(l, events, n);
+        /* Sleep until the nearer of the two heaps is due; -1 is forever. */
+        int fake = l->clock->poll_ms(l->clock, timers_next_ns(&l->timers));
+        int real = clock_real()->poll_ms(clock_real(), timers_next_ns(&l->real));
+        int timeout = fake < 0 || (real >= 0 && real < fake) ? real : fake;
+        int n = epoll_wait(l->epoll, events, EVENTS_PER_TURN, timeout);
+        for (int i = 0; i < n; i++) {
+            int fd = events[i].data.fd;
+            /* It only had to end epoll_wait(). */
+            if (fd == l->wake)
+                continue;
+            /* An earlier event of this turn may have closed it. */
+            if ((size_t)fd >= l->n_watches || !l->watches[fd].events)
+                continue;
+            begin_step(l);
+            /* A parked connection has no reader: stop watching it. */
+            if (l->watches[fd].ready)
+                l->watches[fd].ready(l->watches[fd].arg, fd, events[i].events);
+            else
+                loop_unwatch(l, fd);
+        }
         /* Events first, then tasks, then timers: an answer that is there wins over its
          * timeout. */
         run_posted(l);

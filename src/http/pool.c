@@ -200,19 +200,6 @@ static struct http_client *find_unused(const struct http_pool *p)
     return NULL;
 }
 
-/* An idle connection first, when sockets are scarce; else the first client with room; else a new
- * one.  NULL: no memory. */
-static struct http_client *client_acquire(struct http_pool *p)
-{
-    struct http_client *unused = p->opts.budget ? find_unused(p) : NULL;
-    if (unused)
-        return unused;
-    for (struct http_client *c = p->clients; c; c = c->next)
-        if (!c->retired && c->active < p->opts.per_client)
-            return c;
-    return client_new(p);
-}
-
 /* A connection of the client was bad: it takes no further request, and its end is that of its last
  * one.  The next request gets fresh connections. */
 void pool_retire(struct http_client *c)
@@ -302,20 +289,6 @@ static int local_port_of(int fd)
                                          : ((struct sockaddr_in *)&a)->sin_port);
 }
 
-static void keep_socket(struct http_client *c, int fd)
-{
-    if (c->n_kept == c->max_kept) {
-        int max = c->max_kept ? 2 * c->max_kept : 4;
-        int *v = realloc(c->kept, (size_t)max * sizeof(*v));
-        if (!v)
-            return; /* it is not counted, then */
-        c->kept = v;
-        c->max_kept = max;
-    }
-    c->kept[c->n_kept++] = fd;
-    count_sockets(c, 1);
-}
-
 void pool_socket_connected(struct http_request *r, int local_port)
 {
     int n = r->n_opened, fd = -1;
@@ -325,10 +298,21 @@ void pool_socket_connected(struct http_request *r, int local_port)
     for (int i = 0; i < n && fd < 0; i++)
         if (n == 1 || local_port_of(r->opened[i]) == local_port)
             fd = r->opened[i];
-    if (fd >= 0)
-        /* Count the connection first, then take the attempts off: the sum never shows less
-         * than is open. */
-        keep_socket(r->client, fd);
+    struct http_client *c = r->client;
+    if (fd >= 0 && c->n_kept == c->max_kept) {
+        int max = c->max_kept ? 2 * c->max_kept : 4;
+        int *v = realloc(c->kept, (size_t)max * sizeof(*v));
+        if (v) {
+            c->kept = v;
+            c->max_kept = max;
+        }
+    }
+    /* Without memory for it the connection is not counted.  Count it before the attempts are taken
+     * off: the sum never shows less than is open. */
+    if (fd >= 0 && c->n_kept < c->max_kept) {
+        c->kept[c->n_kept++] = fd;
+        count_sockets(c, 1);
+    }
     forget_opened(r);
 }
 
@@ -373,7 +357,14 @@ static void tell_waiting(const struct http_pool *p, bool none_left)
 static void request_begin(struct http_request *r)
 {
     struct http_pool *p = r->pool;
-    struct http_client *c = client_acquire(p);
+    /* An idle connection first, when sockets are scarce; else the first client with room; else a
+     * new one. */
+    struct http_client *c = p->opts.budget ? find_unused(p) : NULL;
+    for (struct http_client *o = p->clients; o && !c; o = o->next)
+        if (!o->retired && o->active < p->opts.per_client)
+            c = o;
+    if (!c)
+        c = client_new(p);
     if (c) {
         r->client = c;
         /* Both counts rise before transfer_begin(), whose callbacks may look at them. */
@@ -400,16 +391,6 @@ static void waiting_push(struct http_pool *p, struct http_request *r)
     else
         p->waiting = r;
     p->last_waiting = r;
-    p->n_waiting++;
-}
-
-/* In front of all: it was its turn before. */
-static void waiting_return(struct http_pool *p, struct http_request *r)
-{
-    r->prev_waiting = NULL;
-    r->next_waiting = p->waiting;
-    *(p->waiting ? &p->waiting->prev_waiting : &p->last_waiting) = r;
-    p->waiting = r;
     p->n_waiting++;
 }
 
@@ -470,16 +451,7 @@ void pool_release(struct http_request *r)
         socket_budget_wake(r->pool->opts.budget);
 }
 
-/* Did it fail before it had a connection, because this process has no descriptor left?  Looking up
- * names and reading certificates takes some, too, and fails without saying so. */
-static bool lacks_descriptor(const struct http_request *r)
-{
-    if (r->resp.failure != HTTP_FAIL_CONNECT && r->resp.failure != HTTP_FAIL_NOMEM)
-        return false;
-    return r->no_descriptor || (!transfer_connected(r) && !loop_can_open(r->pool->loop));
-}
-
-/* That is nobody's failure: the request waits, as it would for a connection. */
+/* Not an error: the request waits, as it would for a connection. */
 static void wait_for_descriptor(struct http_request *r)
 {
     struct http_pool *p = r->pool;
@@ -498,7 +470,12 @@ static void wait_for_descriptor(struct http_request *r)
     r->phase = 0;
     p->starved = true;
     leave_client(r);
-    waiting_return(p, r);
+    /* In front of all: it was its turn before. */
+    r->prev_waiting = NULL;
+    r->next_waiting = p->waiting;
+    *(p->waiting ? &p->waiting->prev_waiting : &p->last_waiting) = r;
+    p->waiting = r;
+    p->n_waiting++;
     /* its time to wait began when there was none for the first time */
     int64_t now = loop_now_ns(p->loop);
     if (!r->lacking_ns)
@@ -509,32 +486,15 @@ static void wait_for_descriptor(struct http_request *r)
     tell_waiting(p, true);
 }
 
-/* An empty 400 comes from a proxy in front of the service that dislikes this
- * connection: a new one usually helps, so it counts as a connection error as long as
- * the pool has had recent successes to show for it. */
-static void judge_edge(struct http_request *r)
-{
-    struct http_pool *p = r->pool;
-    struct http_response *resp = &r->resp;
-    if (resp->failure != HTTP_OK)
-        return;
-    if (resp->status == 400 && resp->length <= 0) {
-        if (r->client)
-            pool_retire(r->client);
-        if (p->budget > 0) {
-            p->budget--;
-            transfer_fail(r, HTTP_FAIL_CONNECT, "empty answer 400 from a proxy on the way");
-        }
-    } else if (resp->status >= 200 && resp->status < 300 && p->budget < EDGE_BUDGET)
-        p->budget++;
-}
-
 /* The only way out of a request that is not canceled.  Which way: wait again, begin again at
  * another address, or done(). */
 static void request_ended(struct http_request *r)
 {
     transfer_end(r);
-    if (lacks_descriptor(r)) {
+    /* Did it fail before it had a connection, because this process has no descriptor left?
+     * Looking up names and reading certificates takes some, too, and fails without saying so. */
+    bool failed = r->resp.failure == HTTP_FAIL_CONNECT || r->resp.failure == HTTP_FAIL_NOMEM;
+    if (failed && (r->no_descriptor || (!transfer_connected(r) && !loop_can_open(r->pool->loop)))) {
         wait_for_descriptor(r);
         return;
     }
@@ -544,7 +504,21 @@ static void request_ended(struct http_request *r)
         request_begin(r);
         return;
     }
-    judge_edge(r);
+    /* An empty 400 comes from a proxy in front of the service that dislikes this connection: a new
+     * one usually helps, so it counts as a connection error as long as the pool has had recent
+     * successes to show for it. */
+    struct http_pool *p = r->pool;
+    const struct http_response *resp = &r->resp;
+    if (resp->failure == HTTP_OK && resp->status == 400 && resp->length <= 0) {
+        if (r->client)
+            pool_retire(r->client);
+        if (p->budget > 0) {
+            p->budget--;
+            transfer_fail(r, HTTP_FAIL_CONNECT, "empty response 400 from a proxy on the way");
+        }
+    } else if (resp->failure == HTTP_OK && resp->status >= 200 && resp->status < 300 &&
+               p->budget < EDGE_BUDGET)
+        p->budget++;
     pool_release(r);
     loop_disarm(r->pool->loop, &r->timer);
     r->running = false;
@@ -604,9 +578,9 @@ void http_start(struct http_pool *p, struct http_request *r)
     if (!below_max(p)) {
         waiting_push(p, r);
         transfer_arm(r, r->timeouts.acquire_ms);
-        /* Who came first goes first: nobody passes those who wait. No timer is armed for this
-     * wait; it ends when a socket becomes free, or with a cancel. */
     } else if (p->waiting || !has_room(p)) {
+        /* First come, first served.  No timer is armed for this wait; it ends when a socket becomes
+         * free, or with a cancel. */
         waiting_push(p, r);
         tell_waiting(p, false);
         pool_wake(p, 0);

@@ -1,7 +1,7 @@
-/* redirect.c - following a Location, without telling secrets to strangers.
+/* redirect.c - following a Location without sending secrets to another host.
  *
  * curl could follow by itself but would repeat our headers, the API key among them, to
- * whatever host the answer names.  Runs on the loop thread. */
+ * whatever host the response names.  Runs on the loop thread. */
 #include "http/pool_impl.h"
 
 #include <stdlib.h>
@@ -23,38 +23,28 @@ static bool same_part(CURLU *a, CURLU *b, CURLUPart part)
     return same;
 }
 
-static bool same_origin(CURLU *a, CURLU *b)
-{
-    return same_part(a, b, CURLUPART_SCHEME) && same_part(a, b, CURLUPART_HOST) &&
-           same_part(a, b, CURLUPART_PORT);
-}
-
-/* From https to http the request would travel in the clear. */
-static bool is_downgrade(CURLU *from, CURLU *to)
-{
-    char *a = NULL, *b = NULL;
-    bool down = curl_url_get(from, CURLUPART_SCHEME, &a, 0) == CURLUE_OK &&
-                curl_url_get(to, CURLUPART_SCHEME, &b, 0) == CURLUE_OK &&
-                strcasecmp(a, "https") == 0 && strcasecmp(b, "https") != 0;
-    curl_free(a);
-    curl_free(b);
-    return down;
-}
-
 /* Resolve `to` against `from`; NULL when it is not a usable address. */
 static char *resolve_location(struct http_request *r, const char *from, const char *to)
 {
     CURLU *base = curl_url(), *target = curl_url();
-    char *url = NULL, *copy = NULL;
+    char *url = NULL, *copy = NULL, *was = NULL, *is = NULL;
     if (base && target && curl_url_set(base, CURLUPART_URL, from, 0) == CURLUE_OK &&
         curl_url_set(target, CURLUPART_URL, from, 0) == CURLUE_OK &&
-        curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK && !is_downgrade(base, target) &&
+        curl_url_set(target, CURLUPART_URL, to, 0) == CURLUE_OK &&
+        curl_url_get(base, CURLUPART_SCHEME, &was, 0) == CURLUE_OK &&
+        curl_url_get(target, CURLUPART_SCHEME, &is, 0) == CURLUE_OK &&
+        /* From https to http the request would travel in the clear. */
+        (strcasecmp(was, "https") != 0 || strcasecmp(is, "https") == 0) &&
         curl_url_get(target, CURLUPART_URL, &url, 0) == CURLUE_OK) {
-        /* Once a stranger, always a stranger: coming back to the first host does not bring
-         * the secrets back, since the stranger chose the path. */
-        r->cross_origin = r->cross_origin || !same_origin(base, target);
+        /* A redirect back to the first host does not bring the secrets back, since the other
+         * host chose the path. */
+        r->cross_origin = r->cross_origin || !(same_part(base, target, CURLUPART_SCHEME) &&
+                                               same_part(base, target, CURLUPART_HOST) &&
+                                               same_part(base, target, CURLUPART_PORT));
         copy = strdup(url);
     }
+    curl_free(was);
+    curl_free(is);
     curl_free(url);
     curl_url_cleanup(base);
     curl_url_cleanup(target);

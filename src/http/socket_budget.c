@@ -41,24 +41,19 @@ void socket_budget_remove(struct socket_budget *b, struct http_pool *p)
         }
 }
 
-/* Sockets that a pool keeps for later do not keep another one waiting. */
-static void close_unused(struct socket_budget *b, const struct http_pool *but)
-{
-    for (struct http_pool *p = b->pools; p && b->sockets >= b->max; p = p->next_of_budget)
-        if (p != but)
-            pool_drop_unused(p);
-}
-
 bool socket_budget_allows(struct socket_budget *b, struct http_pool *p)
 {
     if (p->sockets + p->connecting == 0)
-        return true; /* nobody waits for ever for what others have */
+        return true; /* a pool may always have one, so none waits forever */
+    /* Idle connections of other pools give way. */
     if (b->sockets + b->connecting >= b->max)
-        close_unused(b, p);
+        for (struct http_pool *o = b->pools; o && b->sockets >= b->max; o = o->next_of_budget)
+            if (o != p)
+                pool_drop_unused(o);
     return b->sockets + b->connecting < b->max && b->connecting < b->max_connecting;
 }
 
-/* All pools are told; each begins what it may, and socket_budget_allows() decides who does. */
+/* Wake all pools; each begins what it can, and socket_budget_allows() decides. */
 void socket_budget_wake(struct socket_budget *b)
 {
     for (struct http_pool *p = b->pools; p; p = p->next_of_budget)

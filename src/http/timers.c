@@ -1,17 +1,9 @@
-/* timers.c - the pairing heap.  Insert is O(1), removal O(log n) amortised; both only
+/* timers.c - the pairing heap.  Insert is O(1), removal O(log n) amortized; both only
  * relink nodes.  A node's `prev` is its elder sibling or, for the first child, its
  * parent, which is what lets any node be cut out without a search. */
 #include "http/timers.h"
 
 #include <stddef.h>
-
-/* order breaks ties, so timers of the same instant fire in the order they were armed. */
-static bool is_before(const struct timer *a, const struct timer *b)
-{
-    if (a->due_ns != b->due_ns)
-        return a->due_ns < b->due_ns;
-    return a->order < b->order;
-}
 
 /* Join two heaps; either may be NULL.  The roots have no siblings. */
 static struct timer *meld_heaps(struct timer *a, struct timer *b)
@@ -20,8 +12,9 @@ static struct timer *meld_heaps(struct timer *a, struct timer *b)
         return b;
     if (!b)
         return a;
-    /* The earlier root wins; the other becomes its first child. */
-    if (is_before(b, a)) {
+    /* The earlier root wins; the other becomes its first child.  order breaks ties, so timers of
+     * the same instant fire in the order they were armed. */
+    if (b->due_ns < a->due_ns || (b->due_ns == a->due_ns && b->order < a->order)) {
         struct timer *swap = a;
         a = b;
         b = swap;
@@ -44,10 +37,15 @@ static struct timer *detach_first(struct timer **list)
     return t;
 }
 
-/* Meld a list of siblings in pairs, then the pairs from the last to the first. */
-static struct timer *meld_siblings(struct timer *list)
+void timers_disarm(struct timers *h, struct timer *t)
 {
-    struct timer *pairs = NULL;
+    if (!t->armed)
+        return;
+    t->armed = false;
+    /* Meld the children in pairs from the first to the last, then the pairs from the last to the
+     * first: the two passes that make the pairing heap O(log n) amortized. */
+    struct timer *list = t->child, *pairs = NULL, *rest = NULL;
+    t->child = NULL;
     while (list) {
         struct timer *a = detach_first(&list);
         struct timer *b = detach_first(&list);
@@ -55,24 +53,12 @@ static struct timer *meld_siblings(struct timer *list)
         pair->next = pairs;
         pairs = pair;
     }
-    struct timer *root = NULL;
     while (pairs) {
         struct timer *pair = pairs;
         pairs = pairs->next;
         pair->next = NULL;
-        root = meld_heaps(root, pair);
+        rest = meld_heaps(rest, pair);
     }
-    return root;
-}
-
-/* Takes O(log n) amortized, like taking the root. */
-void timers_disarm(struct timers *h, struct timer *t)
-{
-    if (!t->armed)
-        return;
-    t->armed = false;
-    struct timer *rest = meld_siblings(t->child);
-    t->child = NULL;
     if (t == h->root) {
         h->root = rest;
         return;

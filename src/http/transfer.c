@@ -4,6 +4,7 @@
  * that asks for it, the whole), and follow the loop's clock: curl's callbacks only note the phase and the last sign of
  * life; the request's timer in pool.c draws the conclusion.  Runs on the loop thread. */
 #include "http/pool_impl.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -158,36 +159,6 @@ static bool is_header(const char *line, size_t n, const char *name)
     return n > len && line[len] == ':' && strncasecmp(line, name, len) == 0;
 }
 
-static bool text_ends_with(const char *line, size_t n, const char *end)
-{
-    size_t len = strlen(end);
-    return n >= len && strncasecmp(line + n - len, end, len) == 0;
-}
-
-/* A status line begins a response; a 1xx may have come before it. */
-static void begin_head(struct http_request *r, const char *line, size_t n)
-{
-    buf_reset(&r->resp.head);
-    r->resp.length = -1;
-    r->resp.until_close = false;
-    r->http1 = n >= 7 && memcmp(line, "HTTP/1.", 7) == 0;
-    r->chunked = r->head_done = false;
-}
-
-/* The blank line: only now the headers are known to be all there.  That of a 1xx ends no
- * response.  Without a length and without chunks the body of an HTTP/1 response ends with the
- * connection (RFC 9112, 6.3); HTTP/2 frames every body. */
-static void end_head(struct http_request *r)
-{
-    long status = 0;
-    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
-    if (status < 200)
-        return;
-    r->head_done = true;
-    r->resp.until_close =
-        r->http1 && r->resp.length < 0 && !r->chunked && status != 204 && status != 304;
-}
-
 /* One line of the head per call, with its line end, not NUL-terminated. */
 static size_t on_header(char *line, size_t size, size_t count, void *arg)
 {
@@ -199,11 +170,25 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == '\n'))
         len--;
     if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
-        begin_head(r, line, len);
+        /* A status line begins a response; a 1xx may have come before it. */
+        buf_reset(&r->resp.head);
+        r->resp.length = -1;
+        r->resp.until_close = false;
+        r->http1 = len >= 7 && memcmp(line, "HTTP/1.", 7) == 0;
+        r->chunked = r->head_done = false;
         return n;
     }
     if (len == 0) {
-        end_head(r);
+        /* The blank line: only now the headers are known to be all there.  That of a 1xx ends no
+         * response.  Without a length and without chunks the body of an HTTP/1 response ends with
+         * the connection (RFC 9112, 6.3); HTTP/2 frames every body. */
+        long status = 0;
+        curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+        if (status >= 200) {
+            r->head_done = true;
+            resp->until_close =
+                r->http1 && resp->length < 0 && !r->chunked && status != 204 && status != 304;
+        }
         return n;
     }
     /* The head is kept as text, one line per header, and searched by find_header() when
@@ -214,7 +199,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
         resp->length = strtoll(line + sizeof("content-length:") - 1, NULL, 10);
     /* Only the last coding counts: "gzip, chunked" is chunked (RFC 9112, 6.1). */
     if (is_header(line, len, "transfer-encoding"))
-        r->chunked = text_ends_with(line, len, "chunked");
+        r->chunked = len >= 7 && strncasecmp(line + len - 7, "chunked", 7) == 0;
     if (buf_ok(&resp->head))
         return n;
     /* A buffer fails for its limit or for memory.  The first is the server's fault, the
@@ -227,15 +212,6 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
     return 0;
 }
 
-/* Also tells the status, which on_data may want to know before the end. */
-static bool is_success(struct http_request *r)
-{
-    long status = 0;
-    curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
-    r->resp.status = (int)status;
-    return status >= 200 && status < 300;
-}
-
 static size_t on_write(char *p, size_t size, size_t count, void *arg)
 {
     struct http_request *r = arg;
@@ -243,9 +219,15 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
     is_alive(r);
     if (r->paused)
         return CURL_WRITEFUNC_PAUSE; /* curl keeps it */
+    /* on_data may want to know the status before the end. */
+    long status = 0;
+    if (r->on_data) {
+        curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+        r->resp.status = (int)status;
+    }
     /* A stream is for success only.  The body of an error is collected below, because it
      * carries the message for the user. */
-    if (r->on_data && is_success(r)) {
+    if (r->on_data && status >= 200 && status < 300) {
         if (r->on_data(r, p, n))
             return n;
         transfer_fail(r, HTTP_FAIL_SINK, "the receiver stopped the transfer");
@@ -292,16 +274,6 @@ char *transfer_header_line(const struct http_header *h)
     return line;
 }
 
-static bool add_header(struct curl_slist **list, const struct http_header *h)
-{
-    char *line = transfer_header_line(h);
-    struct curl_slist *longer = line ? curl_slist_append(*list, line) : NULL;
-    free(line);
-    if (longer)
-        *list = longer;
-    return longer != NULL;
-}
-
 /* Headers that are the same for all requests of a session, built once.  Requests link their
  * own nodes in front of this list and never change it, so many can share it. */
 struct http_common {
@@ -312,8 +284,14 @@ struct http_common *http_common_new(const struct http_header *headers, size_t n)
 {
     struct http_common *c = calloc(1, sizeof(*c));
     bool ok = c != NULL;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = add_header(&c->list, &headers[i]);
+    for (size_t i = 0; ok && i < n; i++) {
+        char *line = transfer_header_line(&headers[i]);
+        struct curl_slist *longer = line ? curl_slist_append(c->list, line) : NULL;
+        free(line);
+        ok = longer != NULL;
+        if (ok)
+            c->list = longer;
+    }
     if (!ok && c) {
         http_common_free(c);
         c = NULL;
@@ -336,24 +314,18 @@ void http_common_free(struct http_common *c)
     free(c);
 }
 
-static bool has_header(const struct http_request *r, const char *name)
-{
-    for (size_t i = 0; i < r->n_headers; i++)
-        if (strcasecmp(r->headers[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 /* The request's own headers in one block, nodes first, in front of the shared ones.  host
  * (may be NULL) replaces the one of the URL.  curl only reads the list. */
 static bool set_headers(struct http_request *r, const char *host)
 {
     const struct http_header host_header = { "Host", host, false };
     size_t n = 0, size = 0;
+    bool own_encoding = false;
     /* First pass: count nodes and bytes.  A secret (the API key) does not go to another
      * origin after a redirect. */
     for (size_t i = 0; i < r->n_headers + 1; i++) {
         const struct http_header *h = i < r->n_headers ? &r->headers[i] : &host_header;
+        own_encoding = own_encoding || strcasecmp(h->name, "accept-encoding") == 0;
         if (!h->value || (r->cross_origin && h->secret))
             continue;
         n++;
@@ -365,7 +337,7 @@ static bool set_headers(struct http_request *r, const char *host)
         return false;
     char *text = (char *)(nodes + n + 2);
     n = 0;
-    if (!r->on_data && !has_header(r, "accept-encoding"))
+    if (!r->on_data && !own_encoding)
         nodes[n++].data = (char *)"Accept-Encoding: " ENCODINGS; /* curl would write it twice */
     if (r->body_len > SMALL_BODY)
         nodes[n++].data = (char *)"Expect:"; /* none: curl would wait for a 100 */
@@ -497,9 +469,13 @@ static void set_constants(const struct http_pool *p, CURL *e)
         curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
 }
 
-/* Remember url; NULL: no more, no memory, or it is wrong, which curl will say. */
-static CURLU *add_address(struct http_pool *p, const char *url)
+/* Linear search: there are at most POOL_ADDRESSES. */
+static CURLU *parsed_address(struct http_pool *p, const char *url)
 {
+    for (int i = 0; i < p->n_addresses; i++)
+        if (strcmp(p->addresses[i].url, url) == 0)
+            return p->addresses[i].parsed;
+    /* Remember url; NULL: no more, no memory, or it is wrong, which curl will say. */
     if (p->n_addresses == POOL_ADDRESSES)
         return NULL;
     struct http_address a = { strdup(url), curl_url() };
@@ -510,23 +486,6 @@ static CURLU *add_address(struct http_pool *p, const char *url)
     }
     p->addresses[p->n_addresses++] = a;
     return a.parsed;
-}
-
-/* Linear search: there are at most POOL_ADDRESSES. */
-static CURLU *parsed_address(struct http_pool *p, const char *url)
-{
-    for (int i = 0; i < p->n_addresses; i++)
-        if (strcmp(p->addresses[i].url, url) == 0)
-            return p->addresses[i].parsed;
-    return add_address(p, url);
-}
-
-/* What is wrong with a certificate is said nowhere else. */
-static bool set_detail(struct http_request *r)
-{
-    r->detail = calloc(1, CURL_ERROR_SIZE);
-    curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, r->detail);
-    return r->detail != NULL;
 }
 
 /* Everything that differs between requests, whatever the handle did before. */
@@ -558,56 +517,39 @@ static bool configure_easy(struct http_request *r)
     curl_easy_setopt(e, CURLOPT_PREREQDATA, r);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-    if (!set_headers(r, NULL) || (https && !set_detail(r)))
+    if (!set_headers(r, NULL))
         return false;
+    if (https) {
+        /* Only this buffer says what is wrong with a certificate. */
+        r->detail = calloc(1, CURL_ERROR_SIZE);
+        curl_easy_setopt(e, CURLOPT_ERRORBUFFER, r->detail);
+        if (!r->detail)
+            return false;
+    }
     /* A redirect with 301, 302 or 303 has turned the method into GET. */
     set_method(r, r->as_get ? "GET" : r->method);
     return !https || set_underscore_host(r, url);
-}
-
-/* Line breaks in a value would let whoever supplies it inject headers.
- * The name of a header that would not stay one line; NULL: none. */
-static const char *find_broken_header(const struct http_request *r)
-{
-    for (size_t i = 0; i < r->n_headers; i++)
-        if (r->headers[i].value && strpbrk(r->headers[i].value, "\r\n"))
-            return r->headers[i].name;
-    return NULL;
-}
-
-static CURL *take_easy(struct http_pool *p)
-{
-    if (p->n_idle > 0)
-        return p->idle[--p->n_idle];
-    CURL *e = curl_easy_init();
-    if (e)
-        set_constants(p, e);
-    return e;
-}
-
-/* A handle that did something unusual is not worth the trouble of undoing it. */
-static void give_easy(struct http_request *r)
-{
-    struct http_pool *p = r->pool;
-    bool usual = r->body_len <= SMALL_BODY && !r->on_data && !r->connect_to;
-    curl_easy_setopt(r->easy, CURLOPT_PRIVATE, NULL);
-    curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, NULL);
-    if (usual && p->n_idle < POOL_IDLE_MAX)
-        p->idle[p->n_idle++] = r->easy;
-    else
-        curl_easy_cleanup(r->easy);
 }
 
 /* Afterwards curl owns the progress: the multi handle reports through client_ready() and
  * client_timer().  On failure nothing is left on the client. */
 bool transfer_begin(struct http_client *c, struct http_request *r)
 {
-    const char *broken = find_broken_header(r);
-    if (broken) {
-        transfer_fail(r, HTTP_FAIL_INVALID, "header %s has a line break in it", broken);
-        return false;
+    /* Line breaks in a value would let whoever supplies it inject headers. */
+    for (size_t i = 0; i < r->n_headers; i++)
+        if (r->headers[i].value && strpbrk(r->headers[i].value, "\r\n")) {
+            transfer_fail(r, HTTP_FAIL_INVALID, "header %s has a line break in it",
+                          r->headers[i].name);
+            return false;
+        }
+    struct http_pool *p = c->pool;
+    if (p->n_idle > 0)
+        r->easy = p->idle[--p->n_idle];
+    else {
+        r->easy = curl_easy_init();
+        if (r->easy)
+            set_constants(p, r->easy);
     }
-    r->easy = take_easy(c->pool);
     r->resp.length = -1;
     r->head_done = false;
     if (r->easy)
@@ -637,7 +579,15 @@ void transfer_end(struct http_request *r)
     if (r->easy) {
         if (r->client)
             curl_multi_remove_handle(r->client->multi, r->easy);
-        give_easy(r);
+        /* A handle that did something unusual is not worth the trouble of undoing it. */
+        struct http_pool *p = r->pool;
+        bool usual = r->body_len <= SMALL_BODY && !r->on_data && !r->connect_to;
+        curl_easy_setopt(r->easy, CURLOPT_PRIVATE, NULL);
+        curl_easy_setopt(r->easy, CURLOPT_ERRORBUFFER, NULL);
+        if (usual && p->n_idle < POOL_IDLE_MAX)
+            p->idle[p->n_idle++] = r->easy;
+        else
+            curl_easy_cleanup(r->easy);
         loop_busy(r->pool->loop, -1);
     }
     free(r->header_list);
@@ -667,31 +617,6 @@ static enum http_failure classify_failure(CURLcode code)
     }
 }
 
-/* "Couldn't connect to server" alone does not tell a wrong port from a wrong network. */
-static void fail_to_connect(struct http_request *r)
-{
-    long number = 0;
-    char why[128] = "";
-    curl_easy_getinfo(r->easy, CURLINFO_OS_ERRNO, &number);
-    if (number != 0 && strerror_r((int)number, why, sizeof(why)) != 0)
-        why[0] = '\0';
-    r->resp.refused = number == ECONNREFUSED;
-    transfer_fail(r, HTTP_FAIL_CONNECT, "%s%s%s", curl_easy_strerror(CURLE_COULDNT_CONNECT),
-                  why[0] ? ": " : "", why);
-}
-
-/* OpenSSL's words; curl has one code for all failed handshakes.
- * A handshake that failed for what the two sides are, not for what happened on the way. */
-static bool speaks_no_tls(const struct http_request *r, CURLcode code)
-{
-    static const char *const signs[] = { "wrong version number", "unsupported protocol",
-                                         "alert protocol version" };
-    for (size_t i = 0; code == CURLE_SSL_CONNECT_ERROR && r->detail && i < 3; i++)
-        if (strstr(r->detail, signs[i]))
-            return true;
-    return false;
-}
-
 /* Certificates and ciphers do not get better by trying again, so these are not retried. */
 static bool refuses_tls(const struct http_request *r, CURLcode code)
 {
@@ -706,8 +631,16 @@ static bool refuses_tls(const struct http_request *r, CURLcode code)
     case CURLE_SSL_CLIENTCERT:
         return true;
     default:
-        return speaks_no_tls(r, code);
+        break;
     }
+    /* curl has one code for all failed handshakes.  OpenSSL's text tells those that failed for what
+     * the two sides are from those that the network broke. */
+    static const char *const signs[] = { "wrong version number", "unsupported protocol",
+                                         "alert protocol version" };
+    for (size_t i = 0; code == CURLE_SSL_CONNECT_ERROR && r->detail && i < ARRAY_LEN(signs); i++)
+        if (strstr(r->detail, signs[i]))
+            return true;
+    return false;
 }
 
 /* Name the host, which after a redirect is not the service's, and what may help. */
@@ -746,9 +679,17 @@ void transfer_complete(struct http_request *r, CURLcode code)
     /* A callback or the timer has said why already; curl's code would only be "write error". */
     if (r->resp.failure != HTTP_OK)
         return;
-    if (code == CURLE_COULDNT_CONNECT)
-        fail_to_connect(r);
-    else if (refuses_tls(r, code))
+    if (code == CURLE_COULDNT_CONNECT) {
+        /* "Couldn't connect to server" alone does not tell a wrong port from a wrong network. */
+        long number = 0;
+        char why[128] = "";
+        curl_easy_getinfo(r->easy, CURLINFO_OS_ERRNO, &number);
+        if (number != 0 && strerror_r((int)number, why, sizeof(why)) != 0)
+            why[0] = '\0';
+        r->resp.refused = number == ECONNREFUSED;
+        transfer_fail(r, HTTP_FAIL_CONNECT, "%s%s%s", curl_easy_strerror(CURLE_COULDNT_CONNECT),
+                      why[0] ? ": " : "", why);
+    } else if (refuses_tls(r, code))
         fail_tls(r, code);
     else if (code == CURLE_WEIRD_SERVER_REPLY ||
              (code == CURLE_UNSUPPORTED_PROTOCOL && transfer_connected(r)))
