@@ -105,21 +105,16 @@ tinker_status wire_check_segment(const char *what, const char *s, size_t n, tink
     return TINKER_OK;
 }
 
-/* What RFC 3986 reserves for no use, and the colon: ids of runs have it, and it means nothing
- * behind the first slash. */
-static bool stands_for_itself(unsigned char c)
-{
-    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
-           (c && strchr("-._~:", c));
-}
-
 /* Everything else as %XX, in upper case as RFC 3986, 2.1 recommends. */
 void wire_put_segment(struct buf *out, const char *s, size_t n)
 {
     static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (stands_for_itself(c))
+        /* What RFC 3986 reserves for no use, and the colon: ids of runs have it, and it means nothing
+         * behind the first slash. */
+        if ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+            (c && strchr("-._~:", c)))
             buf_putc(out, (char)c);
         else {
             buf_putc(out, '%');

@@ -117,18 +117,6 @@ static void unref_breaker(struct breaker *b)
         free(b);
 }
 
-static struct breaker *ref_breaker(struct breaker *b)
-{
-    if (b)
-        atomic_fetch_add(&b->refs, 1);
-    return b;
-}
-
-static struct breaker *find_breaker_locked(const char *name)
-{
-    return ready ? map_get(&names, name, strlen(name)) : NULL;
-}
-
 /* The options of whoever comes first count; later ones with the same name get the same
  * breaker. */
 static struct breaker *make_breaker_locked(const char *name, const tinker_breaker_options *o)
@@ -154,10 +142,11 @@ static struct breaker *get_breaker(const char *name, const tinker_breaker_option
 {
     pthread_once(&fork_once, guard_forks);
     pthread_mutex_lock(&lock);
-    struct breaker *b = find_breaker_locked(name);
+    struct breaker *b = ready ? map_get(&names, name, strlen(name)) : NULL;
     if (!b && opts)
         b = make_breaker_locked(name, opts);
-    ref_breaker(b);
+    if (b)
+        atomic_fetch_add(&b->refs, 1);
     pthread_mutex_unlock(&lock);
     return b;
 }
@@ -225,28 +214,6 @@ tinker_status breaker_admit(const char *name, const tinker_breaker_options *opts
     return TINKER_ECIRCUIT;
 }
 
-/* Closed: count failures in a row. */
-static struct view judge_closed(const struct breaker *b, struct view v,
-                                enum breaker_verdict verdict, int64_t now_ms)
-{
-    if (verdict == BREAKER_SUCCESS)
-        v.count = 0;
-    else if (verdict == BREAKER_FAILURE && ++v.count >= (unsigned)b->threshold)
-        v = change_state(v, TINKER_BREAKER_OPEN, 0, now_ms);
-    return v;
-}
-
-/* Half open: the first probe that ends decides.  One without a verdict gives its place back. */
-static struct view judge_probe(struct view v, enum breaker_verdict verdict, int64_t now_ms)
-{
-    if (verdict == BREAKER_SUCCESS)
-        return change_state(v, TINKER_BREAKER_CLOSED, 0, 0);
-    if (verdict == BREAKER_FAILURE)
-        return change_state(v, TINKER_BREAKER_OPEN, 0, now_ms);
-    v.count--;
-    return v;
-}
-
 void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, int64_t now_ms)
 {
     struct breaker *b = ticket->breaker;
@@ -257,8 +224,21 @@ void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, in
         struct view v = unpack_state(w);
         if (v.generation != ticket->generation) /* it has changed since */
             break;
-        struct view next = v.state == TINKER_BREAKER_CLOSED ? judge_closed(b, v, verdict, now_ms)
-                                                            : judge_probe(v, verdict, now_ms);
+        struct view next = v;
+        if (v.state == TINKER_BREAKER_CLOSED) {
+            /* Closed: count failures in a row. */
+            if (verdict == BREAKER_SUCCESS)
+                next.count = 0;
+            else if (verdict == BREAKER_FAILURE && ++next.count >= (unsigned)b->threshold)
+                next = change_state(next, TINKER_BREAKER_OPEN, 0, now_ms);
+            /* Half open: the first probe that ends decides.  One without a verdict gives its place
+             * back. */
+        } else if (verdict == BREAKER_SUCCESS)
+            next = change_state(v, TINKER_BREAKER_CLOSED, 0, 0);
+        else if (verdict == BREAKER_FAILURE)
+            next = change_state(v, TINKER_BREAKER_OPEN, 0, now_ms);
+        else
+            next.count--;
         /* Nothing to change: no write, so calls that succeed do not fight for the cache
          * line. */
         if (pack_state(next) == w || swap_state(b, &w, next))
@@ -268,8 +248,8 @@ void breaker_end(struct breaker_ticket *ticket, enum breaker_verdict verdict, in
     unref_breaker(b);
 }
 
-/* Nobody needs to call for an open breaker to become half open; whoever asks sees what a
- * call would find. */
+/* An open breaker becomes half open by time alone: report the state that the next call would
+ * find. */
 static tinker_breaker_state state_at(const struct breaker *b, const struct view *v, int64_t now_ms)
 {
     return v->state == TINKER_BREAKER_OPEN && has_waited(b, v, now_ms) ? TINKER_BREAKER_HALF_OPEN

@@ -102,14 +102,6 @@ static bool extend_body(struct call *c)
 
 /* ---- one attempt -------------------------------------------------------------------- */
 
-static bool has_default_header(const struct config *cfg, const char *name)
-{
-    for (size_t i = 0; i < cfg->n_default_headers; i++)
-        if (strcasecmp(cfg->default_headers[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 /* Headers being collected.  Precedence, highest first: the credential, options of the call, options
  * of the service, the library. */
 struct header_list {
@@ -123,7 +115,10 @@ static void put_header(struct header_list *l, const char *name, const char *valu
 {
     /* Lower precedence yields: a name that the service's or the call's options set is left
      * out here. */
-    if (value && !has_default_header(l->cfg, name) && !call_options_has_header(l->options, name))
+    bool taken = !value || call_options_has_header(l->options, name);
+    for (size_t i = 0; !taken && i < l->cfg->n_default_headers; i++)
+        taken = strcasecmp(l->cfg->default_headers[i].name, name) == 0;
+    if (!taken)
         l->v[l->n++] = (struct http_header){ name, value, secret };
 }
 
@@ -157,16 +152,6 @@ static tinker_status make_common_headers(struct session *h, tinker_error *err)
     return h->common ? TINKER_OK : err_nomem(err, "headers");
 }
 
-/* The value of x-stainless-read-timeout, in seconds: that of the call, of its kind, or of
- * the service. */
-static const char *call_timeout_text(const struct call *c)
-{
-    const struct call_options *p = submit_options(c);
-    if (p && p->timeout_ms)
-        return p->timeout_text;
-    return c->spec->timeout_text ? c->spec->timeout_text : c->session->cfg->timeout_text;
-}
-
 static tinker_status build_headers(struct call *c, tinker_error *err)
 {
     const struct config *cfg = c->session->cfg;
@@ -187,7 +172,13 @@ static tinker_status build_headers(struct call *c, tinker_error *err)
     if (!get)
         put_header(&l, "X-Idempotency-Key", c->key, false);
     put_header(&l, "x-stainless-retry-count", c->retry_count, false);
-    put_header(&l, "x-stainless-read-timeout", call_timeout_text(c), false);
+    /* In seconds: the timeout of the call, of its kind, or of the service. */
+    const struct call_options *own = submit_options(c);
+    put_header(&l, "x-stainless-read-timeout",
+               own && own->timeout_ms  ? own->timeout_text
+               : c->spec->timeout_text ? c->spec->timeout_text
+                                       : cfg->timeout_text,
+               false);
     for (size_t i = 0; i < c->n_extra; i++)
         put_header(&l, c->extra[i].name, c->extra[i].value, c->extra[i].secret);
     const struct http_header key = { "X-API-Key", c->token, true };
@@ -257,16 +248,6 @@ static void finish_call(struct call *c)
     c->done(c);
 }
 
-/* Of the circuit breaker: is the endpoint well?
- * An error of the user's proves that the endpoint works.  A local failure proves nothing. */
-static enum breaker_verdict judge_endpoint(const struct call *c)
-{
-    if (c->outcome == CALL_LOCAL)
-        return BREAKER_NEITHER;
-    bool well = c->outcome == CALL_OK || c->outcome == CALL_CAUGHT || tinker_error_is_user(&c->err);
-    return well ? BREAKER_SUCCESS : BREAKER_FAILURE;
-}
-
 static int64_t call_now_ms(const struct call *c)
 {
     return loop_now_ns(c->session->rt->loop) / 1000000;
@@ -279,7 +260,14 @@ static void end_try(struct call *c)
     if (!c->trying)
         return;
     c->trying = false;
-    breaker_end(&c->ticket, judge_endpoint(c), call_now_ms(c));
+    /* Is the endpoint well?  A client error proves that it works; a local failure proves
+     * nothing. */
+    enum breaker_verdict verdict = BREAKER_FAILURE;
+    if (c->outcome == CALL_LOCAL)
+        verdict = BREAKER_NEITHER;
+    else if (c->outcome == CALL_OK || c->outcome == CALL_CAUGHT || tinker_error_is_user(&c->err))
+        verdict = BREAKER_SUCCESS;
+    breaker_end(&c->ticket, verdict, call_now_ms(c));
     call_event(c, CALL_EVENT_TRY_END, 0);
 }
 
@@ -300,17 +288,6 @@ static void fail_local(struct call *c, const tinker_error *err)
 }
 
 static void on_http(struct http_request *r);
-
-/* What keeps a session going has small responses, so it need not wait for one that trickles in; what
- * connecting and one silence may take is enough for all of it.  0: no limit. */
-static int64_t exchange_limit_ms(const struct call *c, const struct http_timeouts *t)
-{
-    enum pool_kind pool = c->spec->pool;
-    bool small =
-        pool == POOL_SESSION || pool == POOL_CONFIG || pool == POOL_AUTH || pool == POOL_TELEMETRY;
-    bool endless = t->connect_ms > INT64_MAX / 4 || t->read_ms > INT64_MAX / 4;
-    return small && !endless ? t->connect_ms + t->read_ms : 0;
-}
 
 static void send_attempt(struct call *c)
 {
@@ -339,7 +316,13 @@ static void send_attempt(struct call *c)
     r->url = c->url;
     /* an own timeout of the call or its kind covers connecting, too */
     r->timeouts = (struct http_timeouts){ ms, own_ms ? ms : cfg->connect_ms, ms, ms };
-    r->total_ms = exchange_limit_ms(c, &r->timeouts);
+    /* Calls that keep a session alive have small responses, so one that trickles in is given up:
+     * connecting and one silence are enough time for all of it.  0: no limit. */
+    enum pool_kind kind = spec->pool;
+    bool small =
+        kind == POOL_SESSION || kind == POOL_CONFIG || kind == POOL_AUTH || kind == POOL_TELEMETRY;
+    bool endless = r->timeouts.connect_ms > INT64_MAX / 4 || r->timeouts.read_ms > INT64_MAX / 4;
+    r->total_ms = small && !endless ? r->timeouts.connect_ms + r->timeouts.read_ms : 0;
     r->follow = !spec->no_redirect;
     r->max_response = c->max_response ? c->max_response : max_response_default;
     r->done = on_http;
@@ -391,27 +374,23 @@ static void begin_attempt(struct call *c)
 
 /* ---- judging ------------------------------------------------------------------------ */
 
-/* What a refusal may be due to, if an attempt of this very call did what was asked. */
-static const char *repeat_hint(const struct call *c)
-{
-    int status = c->http.resp.status;
-    bool refused = (status == 409 && c->conflict_final) ||
-                   (status == 404 && strcmp(c->spec->method, "DELETE") == 0);
-    return refused && c->maybe_done ? " (an attempt whose response was lost may have done it)" : "";
-}
-
 /* Into c->err: status, text for people, and whether the program may try again itself. */
 static void describe_failure(struct call *c)
 {
     const struct http_response *resp = &c->http.resp;
     char text[320];
+    /* Refused because an earlier attempt of this very call may have succeeded. */
+    bool repeated =
+        c->maybe_done && ((resp->status == 409 && c->conflict_final) ||
+                          (resp->status == 404 && strcmp(c->spec->method, "DELETE") == 0));
     switch (c->outcome) {
     case CALL_STATUS:
     case CALL_CAUGHT:
         /* The service explains itself in the body; wire_error_text() finds the words in it. */
         wire_error_text(resp->status, resp->body.data ? resp->body.data : "", resp->body.len, text,
                         sizeof(text));
-        err_set(&c->err, TINKER_EHTTP, "%s%s", text, repeat_hint(c));
+        err_set(&c->err, TINKER_EHTTP, "%s%s", text,
+                repeated ? " (an attempt whose response was lost may have done it)" : "");
         c->err.http_status = resp->status;
         if (c->spec->pool != POOL_RETRIEVE) /* a poll is known by its promise */
             http_response_header(resp, "x-request-id", c->err.request_id,
@@ -502,19 +481,6 @@ static void next_attempt(struct timer *t)
     begin_attempt(c);
 }
 
-static void wait_attempt(struct call *c)
-{
-    /* A wait that the service asks for comes before our own back-off. */
-    struct runtime *rt = c->session->rt;
-    int64_t ms =
-        c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
-    if (ms == 0)
-        ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, c->attempt + 1, rt->uniform(rt));
-    c->timer.fire = next_attempt;
-    call_event(c, CALL_EVENT_AGAIN, ms);
-    loop_arm(rt->loop, &c->timer, ms);
-}
-
 /* A new try has a new idempotency key, unless one_key; the owner may change the body. */
 static void next_try(struct timer *t)
 {
@@ -522,14 +488,6 @@ static void next_try(struct timer *t)
     if (c->renew)
         c->renew(c);
     begin_try(c);
-}
-
-static bool try_retryable(const struct call *c)
-{
-    if (c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT)
-        return true;
-    return c->outcome == CALL_STATUS && retry_status_is(c->http.resp.status, RETRY_ON_TRY) &&
-           !(c->conflict_final && c->http.resp.status == 409);
 }
 
 /* Layer 2; false: the outcome stands. */
@@ -548,7 +506,11 @@ static bool try_again(struct call *c)
     }
     /* The budget covers all tries and pauses together; the last delay is cut to what is left of it. */
     int64_t elapsed_ms = (loop_now_ns(l) - c->start_ns) / 1000000;
-    bool retryable = try_retryable(c) && !attempts_spent(c);
+    int status = c->http.resp.status;
+    bool retryable = c->outcome == CALL_CONNECT || c->outcome == CALL_TIMEOUT ||
+                     (c->outcome == CALL_STATUS && retry_status_is(status, RETRY_ON_TRY) &&
+                      !(c->conflict_final && status == 409));
+    retryable = retryable && !attempts_spent(c);
     call_event(c, CALL_EVENT_TRY_FAILED, retryable ? 0 : -1);
     /* The budget is looked at before the delay: a try that has begun may run over it. */
     if (!retryable || elapsed_ms >= RETRY_TRY_BUDGET_MS)
@@ -575,28 +537,23 @@ static bool response_was_lost(const struct call *c)
     return resp->sends > 1 || (lost && resp->sends > 0);
 }
 
-/* A body that was cut is as good as none: the usual retry of a lost connection. */
-static void refuse_truncated_body(const struct call *c, struct http_response *resp)
-{
-    if (resp->failure != HTTP_OK || c->http.on_data || !truncated_body_is_cut(resp, c->empty_ok))
-        return;
-    resp->failure = HTTP_FAIL_CONNECT;
-    snprintf(resp->reason, sizeof(resp->reason),
-             "the connection closed in the middle of the response");
-}
-
 static void on_http(struct http_request *r)
 {
     struct call *c = container_of(r, struct call, http);
-    /* From here: judge the response, tell everybody, then decide among another attempt (layer 1), the
-     * owner's own treatment (catch), another try (layer 2), and the end.
+    /* Judge the response and report it, then decide among another attempt (layer 1), the owner's
+     * own handling (catch), another try (layer 2), and the end.
      * The exchange frees itself when it is done. */
     c->exchange = NULL;
     if (!c->trying) { /* settled before */
         finish_call(c);
         return;
     }
-    refuse_truncated_body(c, &r->resp);
+    /* A body that was cut is as good as none: the usual retry of a lost connection. */
+    if (r->resp.failure == HTTP_OK && !r->on_data && truncated_body_is_cut(&r->resp, c->empty_ok)) {
+        r->resp.failure = HTTP_FAIL_CONNECT;
+        snprintf(r->resp.reason, sizeof(r->resp.reason),
+                 "the connection closed in the middle of the response");
+    }
     c->session->reached = c->session->reached || r->resp.failure == HTTP_OK;
     c->outcome = classify_outcome(c);
     c->maybe_done = c->maybe_done || response_was_lost(c);
@@ -611,7 +568,15 @@ static void on_http(struct http_request *r)
         return;
     }
     if (attempt_again(c)) {
-        wait_attempt(c);
+        /* A wait that the service asks for comes before our own back-off. */
+        struct runtime *rt = c->session->rt;
+        int64_t ms =
+            c->outcome == CALL_STATUS ? retry_after_ms(&c->http.resp, clock_wall_ns(rt->clock)) : 0;
+        if (ms == 0)
+            ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, c->attempt + 1, rt->uniform(rt));
+        c->timer.fire = next_attempt;
+        call_event(c, CALL_EVENT_AGAIN, ms);
+        loop_arm(rt->loop, &c->timer, ms);
         return;
     }
     /* before layer 2, because a rate limit of samples pauses the account instead of this call */
@@ -627,14 +592,6 @@ static void on_http(struct http_request *r)
 }
 
 /* ---- tries --------------------------------------------------------------------------- */
-
-/* Heartbeats, polls, telemetry and what they need are never stopped. */
-static bool has_breaker(const struct call *c)
-{
-    enum pool_kind pool = c->spec->pool;
-    return c->session->cfg->breaker_scope &&
-           (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
-}
 
 /* The name is the key of the process-wide registry, so services with the same scope share
  * it. */
@@ -665,25 +622,13 @@ static void on_refused(struct timer *t)
     finish_call(c);
 }
 
-/* The same key lets the service recognize a repetition of what it has executed already.  All
- * attempts of a try share one; the prefix is the reference SDK's. */
-static void make_idempotency_key(struct call *c)
-{
-    const struct call_options *p = submit_options(c);
-    if (c->one_key && c->tries > 0)
-        return;
-    if (!p || !p->key)
-        rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
-    /* An operation may consist of several calls; the caller's key must differ between them. */
-    else if (c->op->number == 0 && c->part == 0)
-        snprintf(c->key, sizeof(c->key), "%s", p->key);
-    else
-        snprintf(c->key, sizeof(c->key), "%s-%d.%d", p->key, c->op->number, c->part);
-}
-
 static void begin_try(struct call *c)
 {
-    if (has_breaker(c) && !admit_call(c)) {
+    /* Heartbeats, polls, telemetry and what they need are never stopped. */
+    enum pool_kind pool = c->spec->pool;
+    bool guarded = c->session->cfg->breaker_scope &&
+                   (pool == POOL_TRAIN || pool == POOL_SAMPLE || pool == POOL_REDIRECT);
+    if (guarded && !admit_call(c)) {
         c->timer.fire = on_refused; /* not now: the owner may still be starting the call */
         loop_arm(c->session->rt->loop, &c->timer, 0);
         return;
@@ -692,7 +637,18 @@ static void begin_try(struct call *c)
     c->trying = true;
     c->try_ns = loop_now_ns(c->session->rt->loop);
     call_event(c, CALL_EVENT_TRY, 0);
-    make_idempotency_key(c);
+    /* The same key lets the service recognize a repetition of what it has executed already.  All
+     * attempts of a try share one; the prefix is the reference SDK's. */
+    const struct call_options *p = submit_options(c);
+    if (!c->one_key || c->tries == 0) {
+        if (!p || !p->key)
+            rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
+        /* An operation may consist of several calls; the caller's key must differ between them. */
+        else if (c->op->number == 0 && c->part == 0)
+            snprintf(c->key, sizeof(c->key), "%s", p->key);
+        else
+            snprintf(c->key, sizeof(c->key), "%s-%d.%d", p->key, c->op->number, c->part);
+    }
     c->attempt = 0;
     begin_attempt(c);
 }

@@ -31,7 +31,7 @@ static bool is_token(const char *s)
     return *s != '\0';
 }
 
-/* Anything but controls; a tab is none here. */
+/* Anything but control characters; a tab is allowed (RFC 9110, 5.5). */
 static bool is_field_value(const char *s)
 {
     for (const char *p = s; *p; p++)
@@ -50,7 +50,8 @@ tinker_status call_options_check_header(const tinker_named_string *h, tinker_err
     return TINKER_OK;
 }
 
-/* What frames a message, says what is in it, or who sends it, is the library's to say. */
+/* Headers that frame the message, describe its body or name its sender: only the library sets
+ * them. */
 static bool is_reserved(const char *name)
 {
     static const char *const names[] = {
@@ -75,7 +76,7 @@ static tinker_status check_headers(const tinker_call_options *o, tinker_error *e
         if (s != TINKER_OK)
             return s;
         if (is_reserved(h->name))
-            return err_set(err, TINKER_EINVAL, "header %s is the library's to set%s", h->name,
+            return err_set(err, TINKER_EINVAL, "header %s is set by the library%s", h->name,
                            strcasecmp(h->name, "x-idempotency-key") == 0
                                ? "; see the option idempotency_key"
                                : "");
@@ -104,15 +105,6 @@ static tinker_status check_list(const char *what, const tinker_named_string *v, 
     return TINKER_OK;
 }
 
-static tinker_status check_key(const char *key, tinker_error *err)
-{
-    if (key && (!*key || strlen(key) > KEY_MAX || !is_field_value(key)))
-        return err_set(err, TINKER_EINVAL,
-                       "call options: idempotency_key must have 1 to %d printable characters",
-                       KEY_MAX);
-    return TINKER_OK;
-}
-
 static tinker_status check_options(const tinker_call_options *o, tinker_error *err)
 {
     if (o->timeout_ms < 0 || o->deadline_ms < 0 || o->max_retries < -1)
@@ -126,54 +118,15 @@ static tinker_status check_options(const tinker_call_options *o, tinker_error *e
         s = check_list("metadata", o->metadata, o->n_metadata, err);
     if (s == TINKER_OK)
         s = check_headers(o, err);
-    return s == TINKER_OK ? check_key(o->idempotency_key, err) : s;
+    const char *key = o->idempotency_key;
+    if (s == TINKER_OK && key && (!*key || strlen(key) > KEY_MAX || !is_field_value(key)))
+        s = err_set(err, TINKER_EINVAL,
+                    "call options: idempotency_key must have 1 to %d printable characters",
+                    KEY_MAX);
+    return s;
 }
 
 /* ---- copying -------------------------------------------------------------------------------- */
-
-static void copy_option_headers(struct call_options *p, const tinker_call_options *o)
-{
-    p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
-    for (size_t i = 0; p->headers && i < o->n_headers; i++)
-        p->headers[p->n_headers++] =
-            (struct http_header){ arena_strdup(&p->arena, o->headers[i].name),
-                                  /* true: whatever the program puts there may be a
-                                   * credential, so it is not logged and not sent to another
-                                   * origin. */
-                                  arena_strdup(&p->arena, o->headers[i].value), true };
-}
-
-static void copy_option_query(struct call_options *p, const tinker_call_options *o)
-{
-    struct buf q;
-    buf_init(&q, SIZE_MAX / 4);
-    for (size_t i = 0; i < o->n_query; i++) {
-        if (i)
-            buf_putc(&q, '&');
-        http_query_escape(&q, o->query[i].name);
-        buf_putc(&q, '=');
-        http_query_escape(&q, o->query[i].value);
-    }
-    if (!buf_ok(&q))
-        p->arena.failed = true;
-    else if (q.len)
-        p->query = arena_strdup(&p->arena, q.data);
-    buf_clear(&q);
-}
-
-/* Metadata appear in events, hence redacted once, here. */
-static void copy_option_metadata(struct call_options *p, const tinker_call_options *o)
-{
-    p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
-    for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
-        size_t n = strlen(o->metadata[i].value) + 1;
-        char *value = arena_memdup(&p->arena, o->metadata[i].value, n);
-        if (value)
-            log_redact(value, n);
-        p->metadata[p->n_metadata++] =
-            (tinker_named_string){ arena_strdup(&p->arena, o->metadata[i].name), value };
-    }
-}
 
 /* The members of the object, without its braces. */
 static tinker_status copy_extra_body(struct call_options *p, const char *json, tinker_error *err)
@@ -215,9 +168,40 @@ static struct call_options *call_options_new(const tinker_call_options *o, tinke
     p->keep = o->keep_response != 0;
     p->on_response = o->on_response;
     p->on_response_state = o->on_response_state;
-    copy_option_headers(p, o);
-    copy_option_query(p, o);
-    copy_option_metadata(p, o);
+    /* Any header of the program's may hold a credential, so all are secret: not logged, and not
+     * sent to another origin. */
+    p->headers = arena_array(&p->arena, o->n_headers, sizeof(*p->headers));
+    for (size_t i = 0; p->headers && i < o->n_headers; i++)
+        p->headers[p->n_headers++] =
+            (struct http_header){ .name = arena_strdup(&p->arena, o->headers[i].name),
+                                  .value = arena_strdup(&p->arena, o->headers[i].value),
+                                  .secret = true };
+    /* Metadata appears in events, so it is redacted once, here. */
+    p->metadata = arena_array(&p->arena, o->n_metadata, sizeof(*p->metadata));
+    for (size_t i = 0; p->metadata && i < o->n_metadata; i++) {
+        size_t n = strlen(o->metadata[i].value) + 1;
+        char *value = arena_memdup(&p->arena, o->metadata[i].value, n);
+        if (value)
+            log_redact(value, n);
+        p->metadata[p->n_metadata++] =
+            (tinker_named_string){ .name = arena_strdup(&p->arena, o->metadata[i].name),
+                                   .value = value };
+    }
+    struct buf q;
+    buf_init(&q, SIZE_MAX / 4);
+    for (size_t i = 0; i < o->n_query; i++) {
+        if (i)
+            buf_putc(&q, '&');
+        http_query_escape(&q, o->query[i].name);
+        buf_putc(&q, '=');
+        http_query_escape(&q, o->query[i].value);
+    }
+    if (!buf_ok(&q))
+        p->arena.failed = true;
+    else if (q.len)
+        p->query = arena_strdup(&p->arena, q.data);
+    buf_clear(&q);
+
     tinker_status s = copy_extra_body(p, o->extra_body, err);
     if (s == TINKER_OK && p->arena.failed)
         s = err_nomem(err, "call options");

@@ -286,15 +286,6 @@ static void handle_pending(struct poll *p)
     send_poll_after_error(p);
 }
 
-/* 410: the service has forgotten the promise.  The owner may submit the request anew. */
-static void handle_gone(struct poll *p)
-{
-    p->gone = true;
-    poll_event(p, POLL_EVENT_GONE, NULL);
-    p->call.err.retryable = 1;
-    fail_poll(p, &p->call.err);
-}
-
 static void handle_status(struct poll *p, int status)
 {
     enum retry_poll_action action = retry_poll_action(status);
@@ -322,7 +313,11 @@ static void handle_status(struct poll *p, int status)
         send_poll_after_error(p);
         break;
     case RETRY_POLL_GONE:
-        handle_gone(p);
+        /* 410: the service has forgotten the promise.  The owner may submit the request anew. */
+        p->gone = true;
+        poll_event(p, POLL_EVENT_GONE, NULL);
+        p->call.err.retryable = 1;
+        fail_poll(p, &p->call.err);
         break;
     case RETRY_POLL_BUDGET:
         poll_event(p, POLL_EVENT_BUDGET, NULL);

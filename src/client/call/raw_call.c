@@ -31,47 +31,39 @@ static tinker_status keep_raw_response(struct rest_op *r, const char *body, size
     return response_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
 }
 
-/* A static name of the method; NULL: none that is known. */
-static const char *find_method(const char *method)
-{
-    static const char *const names[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
-    for (size_t i = 0; method && i < ARRAY_LEN(names); i++)
-        if (strcmp(names[i], method) == 0)
-            return names[i];
-    return NULL;
-}
-
-/* One slash: "//host" would be another server's address. */
-static tinker_status check_path(const char *path, tinker_error *err)
-{
-    if (!path || path[0] != '/' || path[1] == '/' || path[1] == '\0')
-        return err_set(err, TINKER_EINVAL,
-                       "the path of a call begins with one slash, as in \"/api/v1/healthz\"");
-    for (const char *p = path; *p; p++)
-        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 127 || strchr("\\\"<>#", *p))
-            return err_set(err, TINKER_EINVAL,
-                           "the path of a call has a character that no URL has, at byte %zu",
-                           (size_t)(p - path));
-    return TINKER_OK;
-}
-
 const char *raw_call_check(const char *method, const char *path, const char *content_type,
                            tinker_error *err)
 {
-    const char *known = find_method(method);
-    const tinker_named_string type = { "content-type", content_type };
+    static const char *const methods[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };
+    const char *known = NULL;
+    for (size_t i = 0; method && i < ARRAY_LEN(methods); i++)
+        if (strcmp(methods[i], method) == 0)
+            known = methods[i];
     if (!known) {
-        err_set(err, TINKER_EINVAL, "\"%s\" is no method; there are GET, POST, PUT, PATCH, DELETE",
+        err_set(err, TINKER_EINVAL, "\"%s\" is not a method; use GET, POST, PUT, PATCH or DELETE",
                 method ? method : "");
         return NULL;
     }
-    if (check_path(path, err) != TINKER_OK ||
-        (content_type && call_options_check_header(&type, err) != TINKER_OK))
+    /* One slash: "//host" would be another server's address. */
+    if (!path || path[0] != '/' || path[1] == '/' || path[1] == '\0') {
+        err_set(err, TINKER_EINVAL,
+                "the path of a call begins with one slash, as in \"/api/v1/healthz\"");
+        return NULL;
+    }
+    for (const char *p = path; *p; p++)
+        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 127 || strchr("\\\"<>#", *p)) {
+            err_set(err, TINKER_EINVAL,
+                    "the path of a call has a character that no URL has, at byte %zu",
+                    (size_t)(p - path));
+            return NULL;
+        }
+    const tinker_named_string type = { .name = "content-type", .value = content_type };
+    if (content_type && call_options_check_header(&type, err) != TINKER_OK)
         return NULL;
     return known;
 }
 
-/* Without the query, which may hold what is nobody's business. */
+/* Without the query, which may hold private data. */
 void raw_call_label(struct operation *op, const char *method, const char *path)
 {
     snprintf(op->label, sizeof(op->label), "%s %.*s", method, (int)strcspn(path, "?"), path);

@@ -67,30 +67,25 @@ static bool on_sse_event(void *state, const struct sse_event *e)
     return i->next != TINKER_RECEIVE_STOP;
 }
 
-/* Line by line, because an event ends with one and the user may want no other. */
-static void feed_events(struct receive_buffer *i)
-{
-    tinker_status s = TINKER_OK;
-    while (s == TINKER_OK && i->at < i->out.len && i->next == TINKER_RECEIVE_MORE) {
-        const char *line = i->out.data + i->at;
-        size_t rest = i->out.len - i->at, n = 0;
-        while (n < rest && line[n] != '\n' && line[n] != '\r')
-            n++;
-        n += n < rest;
-        i->at += n;
-        s = sse_feed(&i->sse, line, n, &i->err);
-    }
-    if (s != TINKER_OK && i->next != TINKER_RECEIVE_STOP)
-        err_prefix(&i->err, "an event of the answer");
-}
-
 static void deliver_pieces(struct callback_job *r)
 {
     struct receive_buffer *i = (struct receive_buffer *)r;
     i->next = TINKER_RECEIVE_MORE;
-    if (i->events)
-        feed_events(i);
-    else {
+    if (i->events) {
+        /* Line by line, because an event ends with one and the user may want no other. */
+        tinker_status s = TINKER_OK;
+        while (s == TINKER_OK && i->at < i->out.len && i->next == TINKER_RECEIVE_MORE) {
+            const char *line = i->out.data + i->at;
+            size_t rest = i->out.len - i->at, n = 0;
+            while (n < rest && line[n] != '\n' && line[n] != '\r')
+                n++;
+            n += n < rest;
+            i->at += n;
+            s = sse_feed(&i->sse, line, n, &i->err);
+        }
+        if (s != TINKER_OK && i->next != TINKER_RECEIVE_STOP)
+            err_prefix(&i->err, "an event of the answer");
+    } else {
         tinker_piece piece = { .data = i->out.data, .n = i->out.len };
         i->at = i->out.len;
         call_receiver(i, &piece);

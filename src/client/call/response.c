@@ -56,25 +56,6 @@ void response_unref(struct response *a)
     free(a);
 }
 
-/* One "Name: value" line. */
-static void add_response_header(struct response *a, tinker_named_string *v, const char *line,
-                                size_t n)
-{
-    const char *colon = memchr(line, ':', n);
-    if (!colon)
-        return;
-    size_t name = (size_t)(colon - line), at = name + 1;
-    while (at < n && (line[at] == ' ' || line[at] == '\t'))
-        at++;
-    char *copy = arena_strndup(&a->arena, line, name);
-    /* In lower case, because HTTP/2 sends them so and programs compare. */
-    for (char *c = copy; c && *c; c++)
-        if (*c >= 'A' && *c <= 'Z')
-            *c = (char)(*c - 'A' + 'a');
-    v[a->pub.n_headers++] =
-        (tinker_named_string){ copy, arena_strndup(&a->arena, line + at, n - at) };
-}
-
 /* Two passes: count the lines, then fill exactly one array. */
 static void copy_response_headers(struct response *a, const struct buf *head)
 {
@@ -87,8 +68,20 @@ static void copy_response_headers(struct response *a, const struct buf *head)
     while (v && p < end) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         size_t n = eol ? (size_t)(eol - p) : (size_t)(end - p);
-        if (eol)
-            add_response_header(a, v, p, n);
+        const char *colon = eol ? memchr(p, ':', n) : NULL;
+        if (colon) {
+            size_t name = (size_t)(colon - p), at = name + 1;
+            while (at < n && (p[at] == ' ' || p[at] == '\t'))
+                at++;
+            char *copy = arena_strndup(&a->arena, p, name);
+            /* In lower case, because HTTP/2 sends them so and programs compare. */
+            for (char *c = copy; c && *c; c++)
+                if (*c >= 'A' && *c <= 'Z')
+                    *c = (char)(*c - 'A' + 'a');
+            v[a->pub.n_headers++] =
+                (tinker_named_string){ .name = copy,
+                                       .value = arena_strndup(&a->arena, p + at, n - at) };
+        }
         p += n + 1;
     }
 }
@@ -161,13 +154,6 @@ static void post_response(struct callback_guard *g, const struct call_options *p
 
 /* ---- from the call -------------------------------------------------------------------------- */
 
-/* Loop thread, before the future is done: readers wait for that. */
-static void replace_response(struct tinker_future *f, struct response *a)
-{
-    response_unref(f->response);
-    f->response = a;
-}
-
 /* retries: attempts before this one. */
 static struct response_note make_note(const struct call *c)
 {
@@ -199,9 +185,11 @@ void response_record(struct call *c)
     struct response *a = response_from_call(c, &f->note);
     if (a && p->on_response)
         post_response(f->guard, p, a, c->session);
-    if (p->keep)
-        replace_response(f, a); /* an older one would not be the last */
-    else
+    if (p->keep) {
+        /* Loop thread, before the future is done: readers wait for that. */
+        response_unref(f->response);
+        f->response = a;
+    } else
         response_unref(a);
 }
 

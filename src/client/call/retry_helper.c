@@ -8,14 +8,6 @@
 #include "client/sampling/sample_retry.h"
 #include "client/io/runtime.h"
 
-/* Signals interrupt the sleep, and nanosleep() says how much is left. */
-static void sleep_ms(int64_t ms)
-{
-    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-    while (nanosleep(&t, &t) != 0)
-        ;
-}
-
 tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_options *opts,
                            tinker_error *err)
 {
@@ -43,7 +35,10 @@ tinker_status tinker_retry(tinker_retry_fn *fn, void *state, const tinker_retry_
                     (!o.no_stuck_detection && clock_now_ms(clock_real()) - start >= o.progress_ms);
         if (last)
             break;
-        sleep_ms(retry_sample_delay_ms(&o, k + 1, rng_uniform(&rng)));
+        int64_t ms = retry_sample_delay_ms(&o, k + 1, rng_uniform(&rng));
+        struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+        while (nanosleep(&left, &left) != 0)
+            ; /* interrupted by a signal: sleep for the rest */
     }
     if (err)
         *err = mine;

@@ -7,27 +7,6 @@
 #include "json/json.h"
 #include "wire/proto/pb.h"
 
-static bool is_whole_json(const struct buf *body)
-{
-    struct json_reader r;
-    struct arena scratch;
-    arena_init(&scratch, 1 << 20);
-    json_reader_init(&r, body->data, body->len, &scratch);
-    bool whole = json_skip(&r) && json_end(&r);
-    arena_clear(&scratch);
-    return whole;
-}
-
-/* Every field ends within the body. */
-static bool is_whole_protobuf(const struct buf *body)
-{
-    struct pb_in in = pb_open(body->data, body->len);
-    struct pb_field f;
-    while (pb_next(&in, &f)) {
-    }
-    return !in.bad;
-}
-
 bool truncated_body_is_cut(const struct http_response *resp, bool empty_ok)
 {
     const struct buf *body = &resp->body;
@@ -45,7 +24,22 @@ bool truncated_body_is_cut(const struct http_response *resp, bool empty_ok)
     bool json = strstr(type, "json") != NULL, protobuf = strstr(type, "protobuf") != NULL;
     if (body->len == 0)
         return json || protobuf || (!type[0] && !empty_ok);
-    if (json || (!type[0] && body->data[0] == '{'))
-        return !is_whole_json(body);
-    return protobuf && !is_whole_protobuf(body);
+    if (json || (!type[0] && body->data[0] == '{')) {
+        /* Whole: one value, and nothing after it. */
+        struct json_reader r;
+        struct arena scratch;
+        arena_init(&scratch, 1 << 20);
+        json_reader_init(&r, body->data, body->len, &scratch);
+        bool whole = json_skip(&r) && json_end(&r);
+        arena_clear(&scratch);
+        return !whole;
+    }
+    if (!protobuf)
+        return false;
+    /* Whole: every field ends within the body. */
+    struct pb_in in = pb_open(body->data, body->len);
+    struct pb_field f;
+    while (pb_next(&in, &f)) {
+    }
+    return in.bad;
 }

@@ -133,14 +133,6 @@ static void start_item(struct run *r)
     finish_item(r, i);
 }
 
-/* Futures that are complete do not mind. */
-static void cancel_items(struct run *r)
-{
-    for (size_t i = 0; i < r->m->started; i++)
-        if (r->m->items[i].future)
-            tinker_future_cancel(r->m->items[i].future);
-}
-
 /* How long to wait for the next item: until it is time to look at the clock or the canceler. */
 static int64_t next_wait_ms(const struct run *r)
 {
@@ -174,7 +166,10 @@ static void run_items(struct run *r)
         while (m->ending == RUNNING && m->started < m->n && r->running < r->max)
             start_item(r);
         if (m->ending != RUNNING && !canceled) {
-            cancel_items(r);
+            /* Futures that are complete do not mind. */
+            for (size_t i = 0; i < r->m->started; i++)
+                if (r->m->items[i].future)
+                    tinker_future_cancel(r->m->items[i].future);
             canceled = true;
         }
         if (r->running == 0)

@@ -39,12 +39,6 @@ struct event {
     tinker_named_string *texts; /* TEXTS_MAX and the user's */
 };
 
-/* An empty prefix matches every event. */
-static bool hook_matches(const struct hook *k, const char *name)
-{
-    return strncmp(name, k->prefix, strlen(k->prefix)) == 0;
-}
-
 static void hook_free(struct hook *k)
 {
     if (k)
@@ -73,7 +67,7 @@ static struct found next_hook(struct hooks *h, uint64_t after, const char *name)
         return f;
     pthread_mutex_lock(&h->lock);
     for (const struct hook *k = h->first; k && !f.serial; k = k->next)
-        if (k->serial > after && hook_matches(k, name)) {
+        if (k->serial > after && strncmp(name, k->prefix, strlen(k->prefix)) == 0) {
             f = (struct found){ .serial = k->serial, .call = k->call, .state = k->state };
             snprintf(f.id, sizeof(f.id), "%s", k->id);
         }
@@ -110,14 +104,6 @@ static void log_on_callback_thread(void *state, enum log_level level, const char
         log_stderr(NULL, level, line);
 }
 
-static void detach_failed_hook(struct hooks *h, const struct found *f, const char *event)
-{
-    /* The level is that of the configuration; only the destination differs. */
-    struct log log = { log_on_callback_thread, (void *)h->cfg, h->cfg->log.level };
-    hook_free(remove_hook(h, NULL, f->serial));
-    log_line(&log, LOG_WARNING, "hook %s failed at %s and is detached", f->id, event);
-}
-
 static void event_free(struct event *e)
 {
     arena_clear(&e->arena);
@@ -134,26 +120,25 @@ static void deliver_event(void *arg)
          f = next_hook(h, f.serial, e->pub.name))
         /* A result other than 0 means that the hook failed: it is detached.  Other hooks
          * still get the event. */
-        if (f.call(&e->pub, f.state) != 0)
-            detach_failed_hook(h, &f, e->pub.name);
+        if (f.call(&e->pub, f.state) != 0) {
+            /* The level is that of the configuration; only the destination differs. */
+            struct log log = { log_on_callback_thread, (void *)h->cfg, h->cfg->log.level };
+            hook_free(remove_hook(h, NULL, f.serial));
+            log_line(&log, LOG_WARNING, "hook %s failed at %s and is detached", f.id, e->pub.name);
+        }
     event_free(e);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Two steps, because most programs attach no hook: the relaxed load costs nothing on the hot
- * path, and the lock is taken only if somebody listens. */
-static bool is_event_wanted(struct hooks *h, const char *name)
-{
-    return h && atomic_load_explicit(&h->n, memory_order_relaxed) > 0 &&
-           next_hook(h, 0, name).serial;
-}
-
 /* Any thread.  NULL: nobody wants it, or no memory; all event_*() functions take NULL and do
  * nothing, so callers need no test. */
 struct event *event_new(struct hooks *h, const char *name)
 {
-    if (!is_event_wanted(h, name))
+    /* Two steps, because most programs attach no hook: the relaxed load costs nothing on the hot
+     * path, and the lock is taken only if somebody listens. */
+    if (!(h && atomic_load_explicit(&h->n, memory_order_relaxed) > 0 &&
+          next_hook(h, 0, name).serial))
         return NULL;
     struct event *e = calloc(1, sizeof(*e));
     if (!e)
@@ -193,16 +178,6 @@ void event_text(struct event *e, const char *key, const char *value)
         e->texts[e->pub.n_metadata++] = (tinker_named_string){ key, copy };
 }
 
-/* The user's own texts come last. */
-static void add_metadata(struct event *e)
-{
-    const struct config *cfg = e->hooks->cfg;
-    for (size_t i = 0; i < cfg->n_metadata; i++)
-        /* A key that the event or the call has set already wins over the service's metadata. */
-        if (!tinker_event_text(&e->pub, cfg->metadata[i].name))
-            e->texts[e->pub.n_metadata++] = cfg->metadata[i];
-}
-
 /* Metadata of one call.  The array grows by n; the old one stays in the arena until the
  * event is freed. */
 void event_own(struct event *e, const tinker_named_string *v, size_t n)
@@ -230,8 +205,11 @@ void event_send(struct event *e)
     if (!e)
         return;
     struct hooks *h = e->hooks;
-    /* Last, so that keys of the event itself have precedence. */
-    add_metadata(e);
+    /* The service's metadata comes last: a key that the event or the call has set wins. */
+    const struct config *cfg = h->cfg;
+    for (size_t i = 0; i < cfg->n_metadata; i++)
+        if (!tinker_event_text(&e->pub, cfg->metadata[i].name))
+            e->texts[e->pub.n_metadata++] = cfg->metadata[i];
     if (atomic_fetch_add(&h->waiting, 1) < WAITING_MAX &&
         runtime_post_callback(h->rt, deliver_event, e))
         return;
@@ -262,24 +240,6 @@ void hooks_clear(struct hooks *h)
     pthread_mutex_destroy(&h->lock);
 }
 
-/* At the end of the list, which keeps the serial numbers rising. */
-static tinker_status add_hook(struct hooks *h, struct hook *k, tinker_error *err)
-{
-    struct hook **at = &h->first;
-    pthread_mutex_lock(&h->lock);
-    while (*at && strcmp((*at)->id, k->id) != 0)
-        at = &(*at)->next;
-    bool fresh = *at == NULL;
-    if (fresh) {
-        k->serial = h->next_serial++;
-        *at = k;
-        atomic_fetch_add(&h->n, 1);
-    }
-    pthread_mutex_unlock(&h->lock);
-    return fresh ? TINKER_OK
-                 : err_set(err, TINKER_EINVAL, "a hook with the id \"%s\" is attached", k->id);
-}
-
 tinker_status tinker_service_attach(tinker_service *s, const char *id, const char *prefix,
                                     tinker_hook_fn *hook, void *state, tinker_error *err)
 {
@@ -297,10 +257,24 @@ tinker_status tinker_service_attach(tinker_service *s, const char *id, const cha
     k->call = hook;
     k->state = state;
     memcpy(k->id, id, n);
-    tinker_status status = add_hook(&s->base->hooks, k, err);
-    if (status != TINKER_OK)
-        hook_free(k);
-    return status;
+    /* At the end of the list, which keeps the serial numbers rising. */
+    struct hooks *h = &s->base->hooks;
+    struct hook **at = &h->first;
+    pthread_mutex_lock(&h->lock);
+    while (*at && strcmp((*at)->id, k->id) != 0)
+        at = &(*at)->next;
+    bool fresh = *at == NULL;
+    if (fresh) {
+        k->serial = h->next_serial++;
+        *at = k;
+        atomic_fetch_add(&h->n, 1);
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (fresh)
+        return TINKER_OK;
+    err_set(err, TINKER_EINVAL, "a hook with the id \"%s\" is attached", k->id);
+    hook_free(k);
+    return TINKER_EINVAL;
 }
 
 /* When it returns, no call of this hook is running or will come, unless a thread of the

@@ -186,18 +186,6 @@ static struct event *request_event(const struct call *c, const char *name)
     return e;
 }
 
-/* A header that carries a secret shows its name only. */
-static void append_headers(struct buf *out, const struct call *c)
-{
-    for (size_t i = 0; i < c->http.n_headers; i++) {
-        const struct http_header *h = &c->http.headers[i];
-        buf_printf(out, "%s%s: %s", i ? ", " : "", h->name, h->secret ? "[REDACTED]" : h->value);
-    }
-    const char *line; /* none of these is a secret */
-    for (size_t i = 0; (line = http_common_line(c->http.common, i)) != NULL; i++)
-        buf_printf(out, ", %s", line);
-}
-
 static void log_attempt(struct call *c)
 {
     struct session *h = c->session;
@@ -208,7 +196,14 @@ static void log_attempt(struct call *c)
     }
     struct buf b;
     buf_init(&b, 1 << 16);
-    append_headers(&b, c);
+    /* A header that carries a secret shows its name only.  The shared headers hold no secrets. */
+    for (size_t i = 0; i < c->http.n_headers; i++) {
+        const struct http_header *v = &c->http.headers[i];
+        buf_printf(&b, "%s%s: %s", i ? ", " : "", v->name, v->secret ? "[REDACTED]" : v->value);
+    }
+    const char *line;
+    for (size_t i = 0; (line = http_common_line(c->http.common, i)) != NULL; i++)
+        buf_printf(&b, ", %s", line);
     log_line(&h->log, LOG_INFO, "%s %s%s (attempt %d, body of %zu bytes) %s", c->spec->method,
              h->cfg->base_url, c->path, c->attempt + 1, c->body_len, buf_ok(&b) ? b.data : "");
     buf_clear(&b);
@@ -270,16 +265,6 @@ static void end_try_event(struct call *c)
     event_send(e);
 }
 
-/* Not counted in the metrics: the outcome is nobody's. */
-static void cancel_try_event(struct call *c)
-{
-    struct event *e = request_event(c, "http.request.exception");
-    event_number(e, "duration_ms", ms_since(c->session, c->try_ns));
-    event_text(e, "reason", "canceled");
-    put_call_metadata(e, c->op);
-    event_send(e);
-}
-
 /* For the service's telemetry, and the log. */
 static void send_try_failure(struct call *c, bool retryable)
 {
@@ -299,17 +284,6 @@ static void send_try_failure(struct call *c, bool retryable)
     put_times(&d, h, c->start_ns);
     send_data(&d, h, "InternalClientHolder.execute_with_retries.exception",
               retryable || user ? TINKER_SEVERITY_WARNING : TINKER_SEVERITY_ERROR);
-}
-
-static void decide_try_event(struct call *c, enum call_event event, int64_t delay_ms)
-{
-    struct attempt a = try_of(c);
-    a.delay_ms = delay_ms;
-    attempt_event(c->session,
-                  event == CALL_EVENT_RETRY ? ATTEMPT_RETRY
-                  : a.err                   ? ATTEMPT_FAILED
-                                            : ATTEMPT_STOP,
-                  &a);
 }
 
 /* The single entry for call.c, which knows nothing of hooks, metrics and telemetry. */
@@ -337,14 +311,27 @@ void call_event(struct call *c, enum call_event event, int64_t delay_ms)
         send_try_failure(c, delay_ms >= 0);
         break;
     case CALL_EVENT_RETRY:
-    /* Only calls with layer 2 have attempts to tell about. */
     case CALL_EVENT_FINAL:
-        if (c->spec->outer)
-            decide_try_event(c, event, delay_ms);
+        /* Only calls with layer 2 report their attempts. */
+        if (c->spec->outer) {
+            struct attempt a = try_of(c);
+            a.delay_ms = delay_ms;
+            attempt_event(c->session,
+                          event == CALL_EVENT_RETRY ? ATTEMPT_RETRY
+                          : a.err                   ? ATTEMPT_FAILED
+                                                    : ATTEMPT_STOP,
+                          &a);
+        }
         break;
-    case CALL_EVENT_CANCELED:
-        cancel_try_event(c);
+    case CALL_EVENT_CANCELED: {
+        /* Not counted in the metrics: there is no outcome. */
+        struct event *e = request_event(c, "http.request.exception");
+        event_number(e, "duration_ms", ms_since(c->session, c->try_ns));
+        event_text(e, "reason", "canceled");
+        put_call_metadata(e, c->op);
+        event_send(e);
         break;
+    }
     case CALL_EVENT_REFUSED:
         metric_add(m->circuit_refused, 1);
         break;
@@ -393,16 +380,6 @@ static void foreign_text(struct data *d, const char *key, const char *value)
     put_text(d, key, copy);
 }
 
-static void put_headers(struct data *d, const struct poll *p)
-{
-    const struct http_response *resp = &p->call.http.resp;
-    foreign_text(d, "response_headers", resp->head.data ? resp->head.data : "");
-    /* Request headers carry the API key, so they are never reported. */
-    put_text(d, "request_headers", "[REDACTED]");
-    if (resp->body.len > 0)
-        foreign_text(d, "response_body", resp->body.data);
-}
-
 /* One poll failed and the state machine in poll.c has decided how to go on: kind. */
 static void send_poll_status(struct poll *p, enum poll_event kind)
 {
@@ -429,8 +406,14 @@ static void send_poll_status(struct poll *p, enum poll_event kind)
     put_text(&d, "exception_type", telemetry_error_type(err));
     put_int(&d, "bad_request_retries", p->bad400);
     put_int(&d, "connection_error_retries", p->conn);
-    if (loud)
-        put_headers(&d, p);
+    if (loud) {
+        const struct http_response *resp = &p->call.http.resp;
+        foreign_text(&d, "response_headers", resp->head.data ? resp->head.data : "");
+        /* Request headers carry the API key, so they are never reported. */
+        put_text(&d, "request_headers", "[REDACTED]");
+        if (resp->body.len > 0)
+            foreign_text(&d, "response_body", resp->body.data);
+    }
     poll_end(&d, p, kind == POLL_EVENT_CONNECTION ? "connection_error" : "api_status_error",
              loud ? TINKER_SEVERITY_ERROR : TINKER_SEVERITY_WARNING);
 }
@@ -498,9 +481,9 @@ void queue_event(struct session *h, const char *who, enum wire_queue_state state
     event_send(e);
 }
 
-/* The caller's patience is over; the operation itself goes on. */
-static void send_timeout_hook(struct session *h, const struct tinker_future *f, double timeout_s)
+void future_timeout_event(struct session *h, const struct tinker_future *f, double timeout_s)
 {
+    /* The caller's patience is over; the operation itself goes on. */
     struct event *e = event_new(h->hooks, "future.timeout");
     event_number(e, "elapsed_ms", timeout_s * 1000);
     event_number(e, "iteration", (double)f->iteration);
@@ -508,11 +491,6 @@ static void send_timeout_hook(struct session *h, const struct tinker_future *f, 
     event_text(e, "request_type", f->request_type);
     put_call_metadata(e, f->op);
     event_send(e);
-}
-
-void future_timeout_event(struct session *h, const struct tinker_future *f, double timeout_s)
-{
-    send_timeout_hook(h, f, timeout_s);
     if (!h->telemetry)
         return;
     struct data d;

@@ -152,49 +152,30 @@ void metric_set(struct metric *m, double value)
         atomic_store_explicit(&m->value, value, memory_order_relaxed);
 }
 
-/* C11 has no fetch-add for doubles, hence the loop. */
-static void insert_metric(_Atomic double *to, double v)
-{
-    double old = atomic_load_explicit(to, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak(to, &old, old + v)) {
-    }
-}
-
-static void keep_min(_Atomic double *to, double v)
-{
-    double old = atomic_load_explicit(to, memory_order_relaxed);
-    while (v < old && !atomic_compare_exchange_weak(to, &old, v)) {
-    }
-}
-
-static void keep_max(_Atomic double *to, double v)
-{
-    double old = atomic_load_explicit(to, memory_order_relaxed);
-    while (v > old && !atomic_compare_exchange_weak(to, &old, v)) {
-    }
-}
-
-/* The bounds are inclusive, as Prometheus defines "le". */
-static int bucket_of(double ms)
-{
-    int i = 0;
-    while (i < BOUNDS && ms > bounds[i])
-        i++;
-    return i;
-}
-
 void metric_record(struct metric *m, double ms)
 {
     /* NaN and infinity would spoil the sum for ever. */
     if (!m || !isfinite(ms))
         return;
     struct histogram *h = m->histogram;
-    insert_metric(&h->sum, ms);
-    keep_min(&h->min, ms);
-    keep_max(&h->max, ms);
+    /* C11 has no fetch-add for doubles, hence the loop. */
+    double old = atomic_load_explicit(&h->sum, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&h->sum, &old, old + ms)) {
+    }
+    old = atomic_load_explicit(&h->min, memory_order_relaxed);
+    while (ms < old && !atomic_compare_exchange_weak(&h->min, &old, ms)) {
+    }
+    old = atomic_load_explicit(&h->max, memory_order_relaxed);
+    while (ms > old && !atomic_compare_exchange_weak(&h->max, &old, ms)) {
+    }
     size_t at = atomic_fetch_add_explicit(&h->next, 1, memory_order_relaxed);
     atomic_store_explicit(&h->values[at % h->retain], ms, memory_order_relaxed);
-    atomic_fetch_add(&h->buckets[bucket_of(ms)], 1); /* last: who sees it sees the rest */
+    /* The bounds are inclusive, as Prometheus defines "le". */
+    int bucket = 0;
+    while (bucket < BOUNDS && ms > bounds[bucket])
+        bucket++;
+    /* Last: a reader that sees the count sees the rest, too. */
+    atomic_fetch_add(&h->buckets[bucket], 1);
 }
 
 void tinker_counter_add(const char *name, int64_t delta)

@@ -105,12 +105,6 @@ const char *telemetry_error_type(const tinker_error *err)
 
 /* ---- the queue ------------------------------------------------------------------------ */
 
-static const char *severity_name(tinker_severity s)
-{
-    static const char *const names[] = { "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL" };
-    return (unsigned)s < 5 ? names[s] : "INFO";
-}
-
 /* a and b go into one block, each with its NUL. */
 static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
                                 tinker_severity severity, const char *a, const char *b, size_t nb)
@@ -124,7 +118,8 @@ static struct event *make_event(struct telemetry *t, enum wire_event_kind kind,
     rand_uuid(e->id);
     e->wire.kind = kind;
     e->wire.event_id = e->id;
-    e->wire.severity = severity_name(severity);
+    static const char *const severities[] = { "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL" };
+    e->wire.severity = (unsigned)severity < ARRAY_LEN(severities) ? severities[severity] : "INFO";
     e->wire.timestamp.has = 1;
     e->wire.timestamp.us = clock_wall_ns(t->session->rt->clock) / 1000;
     return e;
@@ -167,24 +162,21 @@ static bool enqueue_event(struct telemetry *t, struct event *a, struct event *b,
     return false;
 }
 
-/* Data that the program gives is sent as it is, so it must be one JSON object and nothing
- * behind it. */
-static bool is_object(const char *json, size_t n)
-{
-    struct arena scratch;
-    struct json_reader r;
-    arena_init(&scratch, 1 << 20);
-    json_reader_init(&r, json, n, &scratch);
-    bool ok = json_peek(&r) == JSON_OBJECT && json_skip(&r) && json_end(&r);
-    arena_clear(&scratch);
-    return ok;
-}
-
 /* Any thread.  false: dropped, not an object, or no telemetry. */
 bool telemetry_generic(struct telemetry *t, const char *name, tinker_severity severity,
                        const char *json, size_t n)
 {
-    if (!t || (json && !is_object(json, n)))
+    if (!t)
+        return false;
+    /* Data that the program gives is sent as it is, so it must be one JSON object and nothing
+     * behind it. */
+    struct arena scratch;
+    struct json_reader r;
+    arena_init(&scratch, 1 << 20);
+    json_reader_init(&r, json ? json : "{}", json ? n : 2, &scratch);
+    bool object = json_peek(&r) == JSON_OBJECT && json_skip(&r) && json_end(&r);
+    arena_clear(&scratch);
+    if (!object)
         return false;
     struct event *e =
         make_event(t, WIRE_EVENT_GENERIC, severity, name, json ? json : "{}", json ? n : 2);
@@ -318,29 +310,22 @@ static void finish_close(struct telemetry *t)
     closed(t->closed_arg);
 }
 
-/* A 2xx alone does not count: a captive portal answers 200 with a page of its own. */
-static bool is_accepted(struct call *c)
-{
-    struct wire_telemetry_response res;
-    struct arena scratch;
-    const struct buf *body = &c->http.resp.body;
-    if (c->outcome != CALL_OK)
-        return false;
-    arena_init(&scratch, 1 << 16);
-    bool ok = wire_decode_json(&wire_telemetry_response, body->data ? body->data : "", body->len,
-                               WIRE_LENIENT, &scratch, &res, &c->err) == TINKER_OK;
-    arena_clear(&scratch);
-    return ok;
-}
-
 /* The batch leaves the queue only here, delivered or given up, so no event is lost between
  * two attempts. */
 static void on_batch_sent(struct call *c)
 {
     struct telemetry *t = container_of(c, struct telemetry, call);
     int64_t max = t->session->cfg->telemetry_max_retries;
-    bool ok = is_accepted(c);
-    /* max < 0: try for ever. */
+    /* A 2xx alone does not count: a captive portal answers 200 with a page of its own. */
+    const struct buf *body = &c->http.resp.body;
+    struct wire_telemetry_response res;
+    struct arena scratch;
+    arena_init(&scratch, 1 << 16);
+    bool ok = c->outcome == CALL_OK &&
+              wire_decode_json(&wire_telemetry_response, body->data ? body->data : "", body->len,
+                               WIRE_LENIENT, &scratch, &res, &c->err) == TINKER_OK;
+    arena_clear(&scratch);
+    /* max < 0: retry forever. */
     if (ok || (max >= 0 && ++t->failures > max)) {
         if (!ok) {
             log_line(&t->session->log, LOG_WARNING, "telemetry: %zu events given up: %s",

@@ -89,18 +89,6 @@ struct progress {
     int64_t done, total;
 };
 
-static struct progress *progress_new(const tinker_download_options *opts)
-{
-    struct progress *p = calloc(1, sizeof(*p));
-    if (!p)
-        return NULL;
-    p->call = opts->progress;
-    p->state = opts->progress_state;
-    p->refs = 1;
-    pthread_mutex_init(&p->lock, NULL);
-    return p;
-}
-
 static void progress_unref(struct progress *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -198,31 +186,6 @@ static bool report_progress(struct download_op *a)
     return go_on;
 }
 
-/* Note what tells a whole archive from a part: its first bytes and the zeros at its end. */
-static void count_bytes(struct download_op *a, const char *p, size_t n)
-{
-    size_t zeros = 0;
-    if (a->got < ARCHIVE_HEAD) {
-        size_t room = ARCHIVE_HEAD - (size_t)a->got;
-        memcpy(a->head + a->got, p, n < room ? n : room);
-    }
-    while (zeros < n && p[n - 1 - zeros] == '\0')
-        zeros++;
-    a->zeros = zeros == n ? a->zeros + (int64_t)n : (int64_t)zeros;
-    a->got += (int64_t)n;
-}
-
-/* A body without Content-Length ends with the connection, complete or not.  A tar ends with two
- * blocks of zeros, so one that does not was cut off.  gzip cannot be told from here: the checksum at
- * its end is for whoever unpacks it. */
-static bool is_cut_archive(const struct download_op *a)
-{
-    bool gzip = a->got >= 2 && memcmp(a->head, "\x1f\x8b", 2) == 0;
-    bool tar = a->got >= ARCHIVE_HEAD && memcmp(a->head + TAR_MAGIC_AT, "ustar", 5) == 0;
-    return a->http.resp.until_close && !gzip &&
-           (a->got < ARCHIVE_HEAD || (tar && a->zeros < TAR_END));
-}
-
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct download_op *a = container_of(r, struct download_op, http);
@@ -231,20 +194,18 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
         return false;
     if (room == FILE_WRITER_FULL) /* the disk is slower than the network: on_room() goes on */
         http_pause(r, true);
-    count_bytes(a, p, n);
+    /* Note what tells a whole archive from a part: its first bytes and the zeros at its end. */
+    const char *bytes = p;
+    size_t zeros = 0;
+    if (a->got < ARCHIVE_HEAD) {
+        size_t space = ARCHIVE_HEAD - (size_t)a->got;
+        memcpy(a->head + a->got, bytes, n < space ? n : space);
+    }
+    while (zeros < n && bytes[n - 1 - zeros] == '\0')
+        zeros++;
+    a->zeros = zeros == n ? a->zeros + (int64_t)n : (int64_t)zeros;
+    a->got += (int64_t)n;
     return report_progress(a);
-}
-
-/* Why the download was refused.  Only a body in JSON is ours to repeat: that of a store of files
- * may quote the signature of the address. */
-static void set_refusal(const struct http_response *resp, tinker_error *err)
-{
-    char text[320];
-    bool json = resp->body.len > 0 && resp->body.data[0] == '{';
-    wire_error_text(resp->status, json ? resp->body.data : "", json ? resp->body.len : 0, text,
-                    sizeof(text));
-    err_set(err, TINKER_EHTTP, "download: %s", text);
-    err->http_status = resp->status;
 }
 
 static void download_failed(struct download_op *a)
@@ -259,8 +220,16 @@ static void download_failed(struct download_op *a)
     else if (resp->failure != HTTP_OK)
         err_set(&err, resp->failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
                 "download: %s", resp->reason);
-    else
-        set_refusal(resp, &err);
+    else {
+        /* Only a JSON body is repeated in the message: that of an object store may quote the
+         * signature of the URL. */
+        char text[320];
+        bool json = resp->body.len > 0 && resp->body.data[0] == '{';
+        wire_error_text(resp->status, json ? resp->body.data : "", json ? resp->body.len : 0, text,
+                        sizeof(text));
+        err_set(&err, TINKER_EHTTP, "download: %s", text);
+        err.http_status = resp->status;
+    }
     fail_download(a, &err);
 }
 
@@ -286,44 +255,40 @@ static void on_saved(struct file_writer_owner *o, int error)
     operation_succeed(&a->op);
 }
 
-/* Only after a lost connection: an HTTP status is an answer, and a full disk stays full. */
-static bool may_download_again(const struct download_op *a)
-{
-    enum http_failure failure = a->http.resp.failure;
-    const struct call_options *p = a->op.options;
-    int max = p && p->max_retries >= 0 ? p->max_retries : a->op.session->cfg->max_retries;
-    return (failure == HTTP_FAIL_CONNECT || failure == HTTP_FAIL_TIMEOUT) &&
-           !file_writer_error(a->writer) && a->failures < max;
-}
-
-static void download_again(struct download_op *a)
-{
-    struct session *h = a->op.session;
-    struct runtime *rt = h->rt;
-    int64_t ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, ++a->failures, rt->uniform(rt));
-    file_writer_free(a->writer);
-    a->writer = NULL;
-    log_line(&h->log, LOG_DEBUG, "the download begins again in %lld ms: %s", (long long)ms,
-             a->http.resp.reason);
-    metric_add(h->cfg->metrics.attempt_retries, 1);
-    a->timer.fire = on_download_timer;
-    loop_arm(rt->loop, &a->timer, ms);
-}
-
 /* The GET is over.  Success is not reported before the file is on the disk: on_saved(). */
 static void on_downloaded(struct http_request *r)
 {
     struct download_op *a = container_of(r, struct download_op, http);
-    if (r->resp.failure == HTTP_OK && r->resp.status == 200 && is_cut_archive(a)) {
-        r->resp.failure = HTTP_FAIL_CONNECT;
-        snprintf(r->resp.reason, sizeof(r->resp.reason),
+    struct session *h = a->op.session;
+    struct http_response *resp = &r->resp;
+    /* A body without Content-Length ends with the connection, complete or not.  A tar ends with two
+     * blocks of zeros, so one that does not was cut off.  A cut gzip cannot be recognized here: the
+     * checksum at its end is for whoever unpacks it. */
+    bool gzip = a->got >= 2 && memcmp(a->head, "\x1f\x8b", 2) == 0;
+    bool tar = a->got >= ARCHIVE_HEAD && memcmp(a->head + TAR_MAGIC_AT, "ustar", 5) == 0;
+    bool cut = resp->until_close && !gzip && (a->got < ARCHIVE_HEAD || (tar && a->zeros < TAR_END));
+    if (cut && resp->failure == HTTP_OK && resp->status == 200) {
+        resp->failure = HTTP_FAIL_CONNECT;
+        snprintf(resp->reason, sizeof(resp->reason),
                  "the connection closed in the middle of the archive");
     }
-    if (may_download_again(a)) {
-        download_again(a);
+    /* Begin again after a lost connection only: an HTTP status is a response, and a full disk stays
+     * full. */
+    const struct call_options *p = a->op.options;
+    int max = p && p->max_retries >= 0 ? p->max_retries : h->cfg->max_retries;
+    bool lost = resp->failure == HTTP_FAIL_CONNECT || resp->failure == HTTP_FAIL_TIMEOUT;
+    if (lost && !file_writer_error(a->writer) && a->failures < max) {
+        int64_t ms = retry_delay_ms(RETRY_DELAY_ATTEMPT, ++a->failures, h->rt->uniform(h->rt));
+        file_writer_free(a->writer);
+        a->writer = NULL;
+        log_line(&h->log, LOG_DEBUG, "the download begins again in %lld ms: %s", (long long)ms,
+                 resp->reason);
+        metric_add(h->cfg->metrics.attempt_retries, 1);
+        a->timer.fire = on_download_timer;
+        loop_arm(h->rt->loop, &a->timer, ms);
         return;
     }
-    if (r->resp.failure != HTTP_OK || r->resp.status != 200) {
+    if (resp->failure != HTTP_OK || resp->status != 200) {
         download_failed(a);
         return;
     }
@@ -642,9 +607,14 @@ static tinker_status prepare_file(struct download_op *a, const char *file, tinke
     if (!a->opts.force && access(file, F_OK) == 0)
         return err_set(err, TINKER_EINVAL, "%s exists; use force to replace it", file);
     if (a->opts.progress) {
-        a->progress = progress_new(&a->opts);
-        if (!a->progress)
+        struct progress *p = calloc(1, sizeof(*p));
+        if (!p)
             return err_nomem(err, "download_checkpoint");
+        p->call = a->opts.progress;
+        p->state = a->opts.progress_state;
+        p->refs = 1;
+        pthread_mutex_init(&p->lock, NULL);
+        a->progress = p;
         a->op.calls_back = true;
     }
     a->file = strdup(file);

@@ -55,22 +55,6 @@ static void feed_input(struct gunzip *g)
     g->n -= g->z.avail_in;
 }
 
-/* A member ended: is there another?  false: something else is behind it. */
-static bool next_member(struct gunzip *g)
-{
-    feed_input(g);
-    const unsigned char *p = g->z.next_in;
-    size_t n = g->z.avail_in;
-    while (n > 0 && *p == 0) {
-        p++;
-        n--;
-    }
-    g->end = n == 0 && g->n == 0;
-    if (g->end)
-        return true;
-    return p == g->z.next_in && inflateReset(&g->z) == Z_OK;
-}
-
 /* One call of inflate(): some input for some output.  Z_BUF_ERROR only means that there was no
  * progress; with input left it is not an error, without it the data ends too early. */
 static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
@@ -78,9 +62,21 @@ static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
     feed_input(g);
     bool starved = g->z.avail_in == 0;
     int rc = inflate(&g->z, Z_NO_FLUSH);
-    if (rc == Z_STREAM_END)
-        return next_member(g) ? TINKER_OK
-                              : err_set(err, TINKER_EINVAL, "something follows the gzip data");
+    if (rc == Z_STREAM_END) {
+        /* A member ended.  Zeros up to the end of the input are padding; else another member must
+         * follow at once (RFC 1952, 2.2). */
+        feed_input(g);
+        const unsigned char *p = g->z.next_in;
+        size_t n = g->z.avail_in;
+        while (n > 0 && *p == 0) {
+            p++;
+            n--;
+        }
+        g->end = n == 0 && g->n == 0;
+        if (g->end || (p == g->z.next_in && inflateReset(&g->z) == Z_OK))
+            return TINKER_OK;
+        return err_set(err, TINKER_EINVAL, "something follows the gzip data");
+    }
     if (rc == Z_MEM_ERROR)
         return err_nomem(err, "gzip");
     if (rc != Z_OK && !(rc == Z_BUF_ERROR && !starved))

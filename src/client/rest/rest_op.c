@@ -49,18 +49,6 @@ tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *w
     return *out ? TINKER_OK : err_nomem(err, "result");
 }
 
-/* Read the body straight into the public struct, which the wire table describes. */
-static tinker_status decode_in_place(struct rest_op *r, const char *body, size_t n,
-                                     tinker_error *err)
-{
-    struct tinker_future *f = r->op.future;
-    void *value = arena_alloc(&f->arena, wire_type_size(r->kind->type));
-    if (!value)
-        return err_nomem(err, "result");
-    f->value = value;
-    return wire_decode_json(r->kind->type, body, n, WIRE_LENIENT, &f->arena, value, err);
-}
-
 static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
@@ -75,8 +63,15 @@ static void on_call_done(struct call *c)
         tinker_status s = TINKER_OK;
         if (r->kind->read)
             s = r->kind->read(r, body->data ? body->data : "", body->len, &c->err);
-        else if (r->kind->type)
-            s = decode_in_place(r, body->data ? body->data : "", body->len, &c->err);
+        else if (r->kind->type) {
+            /* Read the body straight into the public struct, which the wire table describes. */
+            struct tinker_future *f = r->op.future;
+            void *value = arena_alloc(&f->arena, wire_type_size(r->kind->type));
+            f->value = value;
+            s = value ? wire_decode_json(r->kind->type, body->data ? body->data : "", body->len,
+                                         WIRE_LENIENT, &f->arena, value, &c->err)
+                      : err_nomem(&c->err, "result");
+        }
         if (wire_as_answer(s, &c->err) == TINKER_OK) {
             operation_succeed(&r->op);
             return;

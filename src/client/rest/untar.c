@@ -36,7 +36,7 @@ struct untar {
 };
 
 /* The tar_read_fn of both kinds of file. */
-static tinker_status read_archive(void *out, size_t n, size_t *got, void *state, tinker_error *err)
+static tinker_status read_unpacked(void *out, size_t n, size_t *got, void *state, tinker_error *err)
 {
     struct untar *u = state;
     if (u->gz)
@@ -82,22 +82,6 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     return s;
 }
 
-static tinker_status put_entry(struct untar *u, const struct tar_entry *e, tinker_error *err)
-{
-    char path[4096];
-    if (!e->name[0]) /* "./", the directory itself */
-        return TINKER_OK;
-    if ((size_t)snprintf(path, sizeof(path), "%s/%s", u->dir, e->name) >= sizeof(path))
-        return err_set(err, TINKER_EINVAL, "a name is too long: %s", e->name);
-    if (e->is_dir)
-        return os_make_dirs(path, err);
-    char parent[4096]; /* archives need not list directories */
-    snprintf(parent, sizeof(parent), "%s", path);
-    *strrchr(parent, '/') = '\0';
-    tinker_status s = os_make_dirs(parent, err);
-    return s == TINKER_OK ? write_file(u, path, e->size, err) : s;
-}
-
 static tinker_status unpack_file(const struct os_map *map, const char *dir, tinker_error *err)
 {
     struct untar *u = calloc(1, sizeof(*u));
@@ -114,13 +98,24 @@ static tinker_status unpack_file(const struct os_map *map, const char *dir, tink
     }
     if (s == TINKER_OK)
         s = os_make_dirs(dir, err);
-    tar_reader_init(&u->tar, read_archive, u, u->gz ? TAR_LENGTH_UNKNOWN : u->n);
+    tar_reader_init(&u->tar, read_unpacked, u, u->gz ? TAR_LENGTH_UNKNOWN : u->n);
     bool end = false;
     struct tar_entry e;
     while (s == TINKER_OK && !end) {
         s = tar_next(&u->tar, &e, &end, err);
-        if (s == TINKER_OK && !end)
-            s = put_entry(u, &e, err);
+        if (s != TINKER_OK || end || !e.name[0]) /* "": the directory itself, "./" */
+            continue;
+        char path[4096], parent[4096];
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", u->dir, e.name) >= sizeof(path)) {
+            s = err_set(err, TINKER_EINVAL, "a name is too long: %s", e.name);
+            continue;
+        }
+        /* Archives need not list the directories of their files. */
+        snprintf(parent, sizeof(parent), "%s", path);
+        *strrchr(parent, '/') = '\0';
+        s = os_make_dirs(e.is_dir ? path : parent, err);
+        if (s == TINKER_OK && !e.is_dir)
+            s = write_file(u, path, e.size, err);
     }
     gunzip_close(u->gz);
     free(u);

@@ -119,14 +119,6 @@ static void tell_error(uint64_t id, const tinker_error *err)
 
 /* ---- samplers ------------------------------------------------------------------------------------ */
 
-static struct helped *find_sampler(const struct helping *h, uint32_t number)
-{
-    struct helped *t = h->targets;
-    while (t && t->number != number)
-        t = t->next;
-    return t;
-}
-
 /* A service and a sampler as the other process has them. What the text does not hold comes from
  * the settings before it. */
 static bool open_sampler(struct helped *t, const char *content, size_t n)
@@ -210,7 +202,9 @@ static tinker_future *submit_order(const struct helped *t, const char *content, 
 /* Submit a sample and remember it by its id, or answer why not. */
 static void add_order(struct helping *h, const struct helper_frame *f, const char *content)
 {
-    struct helped *t = find_sampler(h, f->target);
+    struct helped *t = h->targets;
+    while (t && t->number != f->target)
+        t = t->next;
     tinker_error err;
     if (!t || !t->sampler) {
         if (!t)

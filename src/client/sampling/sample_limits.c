@@ -47,18 +47,6 @@ char *sample_limits_scope(const char *base_url)
     return scope;
 }
 
-/* Scope and credential: the service counts per account. */
-static char *make_key(const char *base_url, const char *api_key)
-{
-    char *scope = sample_limits_scope(base_url);
-    size_t n = scope ? strlen(scope) + strlen(api_key) + 2 : 0;
-    char *key = scope ? malloc(n) : NULL;
-    if (key)
-        snprintf(key, n, "%s %s", scope, api_key);
-    free(scope);
-    return key;
-}
-
 static struct sample_limits *sample_limits_new(char *key, int64_t bytes)
 {
     struct sample_limits *l = calloc(1, sizeof(*l));
@@ -82,7 +70,14 @@ struct sample_limits *sample_limits_ref(const char *base_url, const char *api_ke
     if (shared_by != getpid()) /* in a fork nobody gives back what requests of the parent hold */
         shared = NULL;
     shared_by = getpid();
-    char *key = make_key(base_url, api_key ? api_key : "");
+    /* Scope and credential: the service counts per account. */
+    char *scope = sample_limits_scope(base_url);
+    const char *credential = api_key ? api_key : "";
+    size_t n = scope ? strlen(scope) + strlen(credential) + 2 : 0;
+    char *key = scope ? malloc(n) : NULL;
+    if (key)
+        snprintf(key, n, "%s %s", scope, credential);
+    free(scope);
     if (!key)
         return NULL;
     for (struct sample_limits *l = shared; l; l = l->next)

@@ -302,27 +302,6 @@ static bool may_retry_stream(const struct stream_op *o, bool broken)
            (c->outcome == CALL_STATUS && retry_status_is(c->err.http_status, RETRY_ON_TRY));
 }
 
-/* An attempt failed. broken: a response without an end, which is worth another attempt like a
- * lost connection. */
-static void handle_stream_failure(struct stream_op *o, const tinker_error *err, bool broken)
-{
-    struct runtime *rt = o->op.session->rt;
-    sample_permits_give(&o->permits);
-    o->failures++;
-    bool again = may_retry_stream(o, broken);
-    if (o->use_retry)
-        sample_retry_failed(o->group, err);
-    if (!again) {
-        report_stream_attempt(o, ATTEMPT_FAILED, 0, err);
-        fail_stream(o, err);
-        return;
-    }
-    int64_t delay_ms = retry_sample_delay_ms(&o->group->opts, o->failures, rt->uniform(rt));
-    report_stream_attempt(o, ATTEMPT_RETRY, delay_ms, err);
-    o->timer.fire = on_stream_retry;
-    loop_arm(rt->loop, &o->timer, delay_ms);
-}
-
 /* 429 and 402 pause the account: as in sample_op.c. */
 static bool on_stream_status(struct call *c, int status)
 {
@@ -390,7 +369,23 @@ static void on_stream_response(struct call *c)
         return;
     }
     operation_note_response(&o->op, c);
-    handle_stream_failure(o, &err, broken);
+    /* An attempt failed. broken: a response without an end, which is worth another attempt like a
+     * lost connection. */
+    struct runtime *rt = o->op.session->rt;
+    sample_permits_give(&o->permits);
+    o->failures++;
+    bool again = may_retry_stream(o, broken);
+    if (o->use_retry)
+        sample_retry_failed(o->group, &err);
+    if (!again) {
+        report_stream_attempt(o, ATTEMPT_FAILED, 0, &err);
+        fail_stream(o, &err);
+        return;
+    }
+    int64_t delay_ms = retry_sample_delay_ms(&o->group->opts, o->failures, rt->uniform(rt));
+    report_stream_attempt(o, ATTEMPT_RETRY, delay_ms, &err);
+    o->timer.fire = on_stream_retry;
+    loop_arm(rt->loop, &o->timer, delay_ms);
 }
 
 /* All permits are held: send. Events arrive through on_stream_data() while the call runs. */

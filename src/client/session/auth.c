@@ -136,19 +136,6 @@ static void give_credential(struct auth *a, struct auth_wait *w, bool insist)
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-/* Give the JWT, new or old, to all who wait.  One of them may end others, which then leave the
- * list through auth_forget(); so the list is taken over first and its head read again each time. */
-static void wake_waiting(struct auth *a)
-{
-    a->answered = a->waiting;
-    a->waiting = NULL;
-    for (struct auth_wait *w; (w = a->answered) != NULL;) {
-        a->answered = w->next;
-        w->auth = NULL;
-        w->ready(w, a->jwt, NULL);
-    }
-}
-
 /* Arm the timer for the next exchange: REFRESH_BEFORE_S before the JWT expires, but not earlier than
  * floor_ms from now.  A JWT without a readable exp is looked at again in a minute. */
 static void schedule_refresh(struct auth *a, int64_t floor_ms)
@@ -218,7 +205,15 @@ static void on_exchanged(struct call *c)
         a->timer.fire = on_pause_timer;
         loop_arm(a->session->rt->loop, &a->timer, PAUSE_MS);
     }
-    wake_waiting(a);
+    /* Give the JWT, new or old, to all who wait.  One of them may end others, which then leave the
+     * list through auth_forget(); so the list is taken over first and its head read again each time. */
+    a->answered = a->waiting;
+    a->waiting = NULL;
+    for (struct auth_wait *w; (w = a->answered) != NULL;) {
+        a->answered = w->next;
+        w->auth = NULL;
+        w->ready(w, a->jwt, NULL);
+    }
     if (ready)
         ready(a->ready_arg, NULL);
 }

@@ -17,19 +17,6 @@ static const char *const aliased[] = {
     "TINKER_POOL_SIZE",       "TINKER_PROXY",         "TINKER_PROXY_HEADERS", "TINKER_TIMEOUT"
 };
 
-static const char *find_variable(const char *name)
-{
-    const char *value = getenv(name);
-    bool blank = !value || !value[strspn(value, " \t\r\n\v\f")];
-    for (size_t i = 0; blank && i < ARRAY_LEN(aliased); i++)
-        if (strcmp(name, aliased[i]) == 0) {
-            char alias[40];
-            snprintf(alias, sizeof(alias), "TINKEX_%s", name + strlen("TINKER_"));
-            value = getenv(alias);
-        }
-    return value;
-}
-
 /* A copy without blanks at both ends; NULL: nothing is left, or no memory (arena.failed says so). */
 static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
 {
@@ -42,7 +29,14 @@ static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
 
 const char *env_text(struct arena *a, const char *name)
 {
-    const char *value = find_variable(name);
+    const char *value = getenv(name);
+    bool blank = !value || !value[strspn(value, " \t\r\n\v\f")];
+    for (size_t i = 0; blank && i < ARRAY_LEN(aliased); i++)
+        if (strcmp(name, aliased[i]) == 0) {
+            char alias[40];
+            snprintf(alias, sizeof(alias), "TINKEX_%s", name + strlen("TINKER_"));
+            value = getenv(alias);
+        }
     return value ? copy_trimmed(a, value, strlen(value)) : NULL;
 }
 

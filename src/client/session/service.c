@@ -239,20 +239,6 @@ static void *run_service_end(void *arg)
     return NULL;
 }
 
-/* In a callback the end would wait for the callback itself: another thread does it, and the program
- * is told nothing more (muted), because it may have freed what its callbacks use.  Without memory
- * for a thread the service leaks, which is better than a deadlock. */
-static void end_service_aside(tinker_service *s)
-{
-    pthread_t thread;
-    atomic_store(&s->cfg.muted, true);
-    pthread_mutex_lock(&s->observer.lock);
-    s->observer.call = NULL;
-    pthread_mutex_unlock(&s->observer.lock);
-    if (pthread_create(&thread, NULL, run_service_end, s) == 0)
-        pthread_detach(thread);
-}
-
 void tinker_service_free(tinker_service *s)
 {
     if (s && s->base != s) { /* only options; the service itself goes on */
@@ -260,9 +246,18 @@ void tinker_service_free(tinker_service *s)
         free(s);
         return;
     }
-    if (s && runtime_is_own_thread())
-        end_service_aside(s);
-    else if (s)
+    if (s && runtime_is_own_thread()) {
+        /* In a callback the end would wait for the callback itself: another thread does it, and the program
+         * is told nothing more (muted), because it may have freed what its callbacks use.  Without memory
+         * for a thread the service leaks, which is better than a deadlock. */
+        pthread_t thread;
+        atomic_store(&s->cfg.muted, true);
+        pthread_mutex_lock(&s->observer.lock);
+        s->observer.call = NULL;
+        pthread_mutex_unlock(&s->observer.lock);
+        if (pthread_create(&thread, NULL, run_service_end, s) == 0)
+            pthread_detach(thread);
+    } else if (s)
         end_service(s);
 }
 

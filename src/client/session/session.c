@@ -155,21 +155,6 @@ void session_when_ready(struct session *h, struct session_wait *w)
     }
 }
 
-/* Cancel every live operation, the latest first.  A training request that is canceled stays in
- * `ending` until those before it are gone, because requests leave in the order of their sequence
- * numbers; canceling one may also end others.  So take the first that is left until none is. */
-static void cancel_operations(struct session *h)
-{
-    for (struct operation *op; (op = h->ops) != NULL;) {
-        operation_put(op, &h->ending);
-        if (op->future)
-            operation_cancel(op);
-        else if (op->lingers)
-            op->class->abandon(op);
-    }
-    assert(!h->ending);
-}
-
 static void run_free_task(struct loop_task *t)
 {
     struct session *h = container_of(t, struct session, free_task);
@@ -197,7 +182,17 @@ void session_close(struct session *h, void (*closed)(void *arg), void *arg)
     h->on_closed = closed;
     h->on_closed_arg = arg;
     startup_stop(h->startup);
-    cancel_operations(h);
+    /* Cancel every live operation, the latest first.  A training request that is canceled stays in
+     * `ending` until those before it are gone, because requests leave in the order of their sequence
+     * numbers; canceling one may also end others.  So take the first that is left until none is. */
+    for (struct operation *op; (op = h->ops) != NULL;) {
+        operation_put(op, &h->ending);
+        if (op->future)
+            operation_cancel(op);
+        else if (op->lingers)
+            op->class->abandon(op);
+    }
+    assert(!h->ending);
     telemetry_close(h->telemetry, h->cfg->close_ms, on_telemetry_closed, h);
 }
 
