@@ -145,16 +145,6 @@ static int64_t next_wait_ms(const struct run *r)
     return looks && (left < 0 || left > CHECK_MS) ? CHECK_MS : left;
 }
 
-static void check_limits(struct run *r)
-{
-    if (r->m->ending != RUNNING)
-        return;
-    if (r->how->canceler && atomic_load(&r->how->canceler->wanted))
-        r->m->ending = CANCELED;
-    else if (r->deadline_ms >= 0 && clock_now_ms(clock_real()) >= r->deadline_ms)
-        r->m->ending = TIMED_OUT;
-}
-
 /* Even after the end it waits for items under way: their futures must be complete before the
  * caller gets the report, and a cancel completes them soon. */
 static void run_items(struct run *r)
@@ -162,11 +152,15 @@ static void run_items(struct run *r)
     tinker_parallel *m = r->m;
     bool canceled = false;
     for (;;) {
-        check_limits(r);
+        if (m->ending == RUNNING && r->how->canceler && atomic_load(&r->how->canceler->wanted))
+            m->ending = CANCELED;
+        else if (m->ending == RUNNING && r->deadline_ms >= 0 &&
+                 clock_now_ms(clock_real()) >= r->deadline_ms)
+            m->ending = TIMED_OUT;
         while (m->ending == RUNNING && m->started < m->n && r->running < r->max)
             start_item(r);
         if (m->ending != RUNNING && !canceled) {
-            /* Futures that are complete do not mind. */
+            /* Canceling a complete future has no effect. */
             for (size_t i = 0; i < r->m->started; i++)
                 if (r->m->items[i].future)
                     tinker_future_cancel(r->m->items[i].future);

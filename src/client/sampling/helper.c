@@ -381,27 +381,6 @@ static void on_hello(struct helper *x, const struct helper_frame *f, const char 
     end_helper(x, why);
 }
 
-static void on_frame(struct helper *x, const struct helper_frame *f, const char *content)
-{
-    switch (f->kind) {
-    case HELPER_HELLO:
-        on_hello(x, f, content);
-        break;
-    case HELPER_RESULT:
-        on_result(x, f, content);
-        break;
-    case HELPER_FAILURE:
-        on_failure(x, f, content);
-        break;
-    case HELPER_STATE:
-    case HELPER_LINE:
-        on_news(x, f, content);
-        break;
-    default:
-        end_helper(x, "the sampling helper says what nobody understands");
-    }
-}
-
 /* The socket can be read or written. A frame may end the helper, so that is asked before each. */
 static void on_ready(void *arg, int fd, unsigned events)
 {
@@ -426,10 +405,26 @@ static void on_ready(void *arg, int fd, unsigned events)
     const char *content;
     size_t at = 0;
     while (!x->ended && (content = helper_frame_next(&x->in, &at, &f, &broken)) != NULL)
-        on_frame(x, &f, content);
+        switch (f.kind) {
+        case HELPER_HELLO:
+            on_hello(x, &f, content);
+            break;
+        case HELPER_RESULT:
+            on_result(x, &f, content);
+            break;
+        case HELPER_FAILURE:
+            on_failure(x, &f, content);
+            break;
+        case HELPER_STATE:
+        case HELPER_LINE:
+            on_news(x, &f, content);
+            break;
+        default:
+            end_helper(x, "the sampling helper sent an unknown message");
+        }
     helper_frame_drop(&x->in, at);
     if (broken)
-        end_helper(x, "the sampling helper says what nobody understands");
+        end_helper(x, "the sampling helper sent a malformed message");
     else if (!open)
         end_helper(x, NULL);
 }

@@ -261,25 +261,18 @@ imported_session_new(tinker_service *service, const struct exported_sampler *p, 
     return NULL;
 }
 
-static struct imported_session *find_imported(tinker_service *service,
-                                              const struct exported_sampler *p)
-{
-    pthread_mutex_lock(&service->lock);
-    struct imported_session *s = service->imported_sessions;
-    while (s && (strcmp(s->session->session_id, p->session_id) != 0 ||
-                 strcmp(s->cfg.base_url, p->base_url) != 0))
-        s = s->next;
-    pthread_mutex_unlock(&service->lock);
-    return s;
-}
-
 /* The one of this session, made if there is none.  Not under the service's lock: making one waits
  * for the I/O thread, which may be about to take that lock. */
 static struct imported_session *import_session(tinker_service *service,
                                                const struct exported_sampler *p, tinker_error *err)
 {
     pthread_mutex_lock(&service->importing);
-    struct imported_session *s = find_imported(service, p);
+    pthread_mutex_lock(&service->lock);
+    struct imported_session *s = service->imported_sessions;
+    while (s && (strcmp(s->session->session_id, p->session_id) != 0 ||
+                 strcmp(s->cfg.base_url, p->base_url) != 0))
+        s = s->next;
+    pthread_mutex_unlock(&service->lock);
     if (!s) {
         s = imported_session_new(service, p, err);
         pthread_mutex_lock(&service->lock);

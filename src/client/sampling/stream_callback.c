@@ -75,36 +75,29 @@ static bool grow_tokens(struct kept_sequence *s)
     return true;
 }
 
-/* Rows of k for all tokens that there is room for; new ones are marked as unused. */
-static bool grow_topk_rows(struct kept_sequence *s, size_t k)
-{
-    if (s->rows == s->cap)
-        return true;
-    if (s->cap > SIZE_MAX / sizeof(int32_t) / k)
-        return false;
-    int32_t *tokens = realloc(s->top_tokens, s->cap * k * sizeof(*tokens));
-    if (tokens)
-        s->top_tokens = tokens;
-    float *logprobs = tokens ? realloc(s->top_logprobs, s->cap * k * sizeof(*logprobs)) : NULL;
-    if (!logprobs)
-        return false;
-    s->top_logprobs = logprobs;
-    for (size_t i = s->rows * k; i < s->cap * k; i++) {
-        tokens[i] = 0;
-        logprobs[i] = TOPK_UNUSED;
-    }
-    s->rows = s->cap;
-    return true;
-}
-
-/* The likeliest in the place of the token that comes next. Sequences that are never told any cost
- * nothing. */
+/* Keep the likeliest tokens at the position of the next token, as one row of k.  There are rows for
+ * all tokens that fit into `cap`; cells without a token are marked as unused.  Sequences without
+ * any cost nothing. */
 static bool keep_topk(struct kept_sequence *s, size_t k, const tinker_stream_event *e)
 {
     if (k == 0 || (e->topk == 0 && s->rows == 0))
         return true;
-    if (!grow_topk_rows(s, k))
-        return false;
+    if (s->rows < s->cap) {
+        if (s->cap > SIZE_MAX / sizeof(int32_t) / k)
+            return false;
+        int32_t *tokens = realloc(s->top_tokens, s->cap * k * sizeof(*tokens));
+        if (tokens)
+            s->top_tokens = tokens;
+        float *logprobs = tokens ? realloc(s->top_logprobs, s->cap * k * sizeof(*logprobs)) : NULL;
+        if (!logprobs)
+            return false;
+        s->top_logprobs = logprobs;
+        for (size_t i = s->rows * k; i < s->cap * k; i++) {
+            tokens[i] = 0;
+            logprobs[i] = TOPK_UNUSED;
+        }
+        s->rows = s->cap;
+    }
     size_t n = e->topk < k ? e->topk : k;
     if (n) {
         memcpy(s->top_tokens + s->n * k, e->topk_tokens, n * sizeof(*s->top_tokens));
