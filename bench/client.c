@@ -395,7 +395,7 @@ static void posts_begin(void *arg)
                                                    .body = small_body,
                                                    .body_len = sizeof(small_body) - 1,
                                                    .timeouts = { 60000, 5000, 60000, 60000 },
-                                                   .small_answer = true,
+                                                   .small_response = true,
                                                    .done = post_done };
         http_start(posts.pool, &posts.requests[i]);
     }
