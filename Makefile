@@ -286,6 +286,11 @@ bench:
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all $(BENCHES)
 	@tools/run-bench $(OUT)/release
 
+## make mutants        change single lines of the sources; do the tests notice?  COUNT=100, FOLDERS="src/client ..."
+.PHONY: mutants
+mutants: deps
+	@tools/mutants --count $(or $(COUNT),100) $(FOLDERS)
+
 ## make deps           name and install missing Debian packages
 deps:
 	@tools/deps
