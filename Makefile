@@ -286,6 +286,13 @@ bench:
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all $(BENCHES)
 	@tools/run-bench $(OUT)/release
 
+## make trials         hours of faults against real clients and a real server; SHORT=1: what CI runs
+.PHONY: trials
+trials: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) build-tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=asan all build/asan/tools/make-tiny-model
+	@tools/trials $(if $(SHORT),--short)
+
 ## make mutants        change single lines of the sources; do the tests notice?  COUNT=100, FOLDERS="src/client ..."
 .PHONY: mutants
 mutants: deps
