@@ -62,6 +62,7 @@ PKGS_client := libcurl libzstd zlib libpcre2-8 libutf8proc
 PKGS_server := libmicrohttpd sqlite3
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
+LIBS_cli = $(shell pkg-config --libs libedit)
 LIBS_json := -lm
 LIBS_BENCH_json := -ljansson
 LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
@@ -203,7 +204,7 @@ $(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
 	    -Wl,--version-script=src/client/libtinker.map -Wl,-z,defs -o $@ $(LIB_OBJS) $(LIBS_client)
 	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
 $(B)/tinker: $(call archives,cli)
-	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client)
+	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client) $(LIBS_cli)
 # For pkg-config.  What the static library needs is named as it is linked here: by Requires.private
 # one would get what a static libcurl needs, too, which nobody has installed.
 PC_tinker := fine-tuning and sampling of language models through the Tinker API

@@ -37,10 +37,10 @@ enum exit_code {
 
 /* Options that every command accepts, before or after its name. */
 struct globals {
-    bool json;               /* --json, --format json */
-    const char *format;      /* "table" unless told */
-    const char *base_url;    /* NULL: environment, then default */
-    const char *api_key;     /* NULL: environment */
+    bool json;            /* --json, --format json */
+    const char *format;   /* "table" unless told */
+    const char *base_url; /* NULL: environment, then default */
+    const char *api_key;  /* NULL: environment */
     const char *api_key_file;
     const char *profile;     /* of the configuration file */
     const char *time_format; /* "relative", "rfc3339", "unix" */
@@ -59,6 +59,7 @@ enum { COMMANDS_MAX = 128 };
 extern const struct command commands[];
 extern const size_t n_commands;
 
+int cmd_chat(int argc, char **argv);
 int cmd_checkpoint_delete(int argc, char **argv);
 int cmd_checkpoint_download(int argc, char **argv);
 int cmd_checkpoint_info(int argc, char **argv);

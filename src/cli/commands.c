@@ -4,6 +4,7 @@
 
 /* Alphabetical: help prints it in this order. */
 const struct command commands[] = {
+    { .name = "chat", .summary = "Talk to a model", .run = cmd_chat },
     { .name = "checkpoint delete",
       .summary = "Permanently delete checkpoints",
       .run = cmd_checkpoint_delete },

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/args/opt.h"
 #include "cli/output/out.h"
+#include "cli/sample/prompt_model.h"
 #include "cli/text/text_model.h"
 #include "json/json.h"
 
@@ -35,9 +36,8 @@ struct request {
 /* What a request becomes: tokens to send, and how to read the answer. */
 struct job {
     const struct request *q;
-    const char *base_model; /* decides on tokenizer and renderer */
-    tinker_tokenizer *tokenizer;
-    tinker_renderer *renderer; /* NULL: raw */
+    const struct api *api;
+    struct prompt_model text;
     tinker_tokens prompt;
     int32_t *stop_tokens;
     const char **stop_strings;
@@ -48,8 +48,7 @@ struct job {
 /* Members that were never set are NULL, which all of these accept. */
 static void clear_job(struct job *j)
 {
-    tinker_renderer_free(j->renderer);
-    tinker_tokenizer_free(j->tokenizer);
+    prompt_model_close(&j->text);
     tinker_tokens_clear(&j->prompt);
     free(j->stop_tokens);
     free(j->stop_strings);
@@ -62,7 +61,7 @@ static void clear_job(struct job *j)
 static int render_prompt(struct job *j, const tinker_message *messages, size_t n)
 {
     tinker_error err;
-    tinker_rendered *x = tinker_renderer_prompt(j->renderer, messages, n, NULL, NULL, &err);
+    tinker_rendered *x = tinker_renderer_prompt(j->text.renderer, messages, n, NULL, NULL, &err);
     if (!x)
         return text_model_fail_data(&err);
     int status = EXIT_OK;
@@ -84,8 +83,9 @@ static int encode_text(struct job *j, const char *text, size_t n)
 {
     tinker_error err;
     tinker_message messages[2] = { { .role = "system" }, { .role = "user" } };
-    if (!j->renderer)
-        return tinker_tokenizer_encode(j->tokenizer, text, n, NULL, &j->prompt, &err) == TINKER_OK
+    if (!j->text.renderer)
+        return tinker_tokenizer_encode(j->text.tokenizer, text, n, NULL, &j->prompt, &err) ==
+                       TINKER_OK
                    ? EXIT_OK
                    : text_model_fail_data(&err);
     messages[0].content = j->q->system;
@@ -99,7 +99,7 @@ static int encode_text(struct job *j, const char *text, size_t n)
 static int encode_messages(struct job *j, const char *json, size_t n)
 {
     tinker_error err;
-    if (!j->renderer)
+    if (!j->text.renderer)
         return out_fail(EXIT_USAGE, NULL, "--messages needs a renderer: give --renderer NAME");
     tinker_conversation *c = tinker_conversation_parse(json, n, &err);
     if (!c)
@@ -142,28 +142,6 @@ static int read_prompt(struct job *j)
 
 /* ---- model, tokenizer, renderer, stops ------------------------------------------------------ */
 
-/* Choose the chat format. A base model without one gets the text as it is; role_colon is what
- * tinker_renderer_for() returns when nothing indicates a chat model. */
-static int open_renderer(struct job *j)
-{
-    tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
-    tinker_error err;
-    const char *name = j->q->renderer;
-    if (j->q->raw || j->q->tokens_file)
-        return EXIT_OK;
-    if (!name)
-        name = tinker_renderer_for(j->base_model, j->tokenizer);
-    /* role_colon is what is left when nothing speaks for a chat model. */
-    if (!j->q->renderer && !j->q->messages_file && strcmp(name, "role_colon") == 0)
-        return j->q->system ? out_fail(EXIT_USAGE, "Give one with --renderer NAME.",
-                                       "--system needs a chat format, and %s has none of its own",
-                                       j->base_model)
-                            : EXIT_OK;
-    o.warn = text_model_warn;
-    j->renderer = tinker_renderer_new(name, j->tokenizer, &o, &err);
-    return j->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
-}
-
 /* The user's stops, else the renderer's own. The service takes tokens or strings, not both:
  * --stop-token adds the renderer's tokens, --stop replaces all. */
 static int choose_stops(struct job *j)
@@ -172,8 +150,8 @@ static int choose_stops(struct job *j)
     tinker_stop_sequences own = { 0 };
     if (q->stop.n && q->stop_tokens.n)
         return out_fail(EXIT_USAGE, NULL, "Give either --stop or --stop-token.");
-    if (j->renderer && !q->no_default_stop && !q->stop.n)
-        own = tinker_renderer_stop(j->renderer);
+    if (j->text.renderer && !q->no_default_stop && !q->stop.n)
+        own = tinker_renderer_stop(j->text.renderer);
     size_t n = q->stop.n + q->stop_tokens.n + own.n;
     j->stop_tokens = calloc(n + 1, sizeof(*j->stop_tokens));
     j->stop_strings = calloc(n + 1, sizeof(*j->stop_strings));
@@ -201,55 +179,18 @@ static int choose_stops(struct job *j)
     return EXIT_OK;
 }
 
-/* Does the server have the model? true also when it does not say. *names: the models it has,
- * for the hint. Waits briefly only: it is asked just to improve an error message. */
-static bool is_served(struct api *a, const char *model, struct buf *names)
-{
-    enum { PATIENCE_MS = 3000 };
-    tinker_error err;
-    tinker_future *f =
-        tinker_future_await(tinker_service_get_capabilities(a->service, &err), PATIENCE_MS, &err);
-    const tinker_capabilities *c = f ? tinker_future_capabilities(f) : NULL;
-    bool served = !c || c->n == 0;
-    for (size_t i = 0; c && i < c->n; i++) {
-        const char *name = tinker_supported_model_at(c, i)->name;
-        if (!name)
-            continue;
-        served = served || strcmp(name, model) == 0;
-        buf_printf(names, "%s%s", names->len ? ", " : "It has: ", name);
-    }
-    tinker_future_free(f);
-    return served;
-}
-
-/* No tokenizer is found for a model name: a mistyped name is more likely than a missing file,
- * so ask the server which models it has. */
-static int fail_no_tokenizer(struct api *a, const struct job *j, const tinker_error *err)
-{
-    struct buf names;
-    int status;
-    buf_init(&names, 4096);
-    if (err->status == TINKER_ESTATE && j->q->model && !j->q->tokenizer &&
-        !is_served(a, j->q->model, &names))
-        status = out_fail(EXIT_NOT_FOUND, buf_ok(&names) ? names.data : NULL,
-                          "the server has no model %s", j->q->model);
-    else
-        status = text_model_fail(err, "Give its directory with --tokenizer DIR.");
-    buf_clear(&names);
-    return status;
-}
-
-/* Each step needs the one before: model, tokenizer, renderer, stops, prompt. */
+/* Each step needs the one before: tokenizer and renderer, stops, prompt. */
 static int prepare_job(struct api *a, struct job *j)
 {
-    tinker_error err;
-    j->base_model = a->model;
-    /* --tokenizer wins over what belongs to the base model. */
-    const char *from = j->q->tokenizer ? j->q->tokenizer : j->base_model;
-    j->tokenizer = text_model_find(from, &err);
-    if (!j->tokenizer)
-        return fail_no_tokenizer(a, j, &err);
-    int status = open_renderer(j);
+    const struct request *q = j->q;
+    const struct prompt_choice choice = { .tokenizer = q->tokenizer,
+                                          .renderer = q->renderer,
+                                          .raw = q->raw || q->tokens_file,
+                                          .chat = q->messages_file };
+    int status = prompt_model_open(&j->text, a, &choice);
+    if (status == EXIT_OK && q->system && !j->text.renderer)
+        status = out_fail(EXIT_USAGE, "Give one with --renderer NAME.",
+                          "--system needs a chat format, and %s has none of its own", a->model);
     if (status == EXIT_OK)
         status = choose_stops(j);
     if (status == EXIT_OK)
@@ -273,7 +214,7 @@ static bool decode_sequence(const struct job *j, const tinker_sequence *s, tinke
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
     tinker_error err;
     o.skip_special = !j->q->raw;
-    if (tinker_tokenizer_decode(j->tokenizer, s->tokens, s->n, &o, out, &err) == TINKER_OK)
+    if (tinker_tokenizer_decode(j->text.tokenizer, s->tokens, s->n, &o, out, &err) == TINKER_OK)
         return true;
     text_model_fail_data(&err);
     return false;
@@ -392,10 +333,10 @@ static bool print_sample_json(const struct job *j, const tinker_future *f, const
     json_writer_init(&w, &b);
     json_put_begin_object(&w);
     json_put_key(&w, "model");
-    json_put_string(&w, j->base_model);
+    json_put_string(&w, j->api->model);
     json_put_key(&w, "model_path");
-    if (j->q->path)
-        json_put_string(&w, j->q->path);
+    if (j->api->path)
+        json_put_string(&w, j->api->path);
     else
         json_put_null(&w);
     json_put_key(&w, "prompt_tokens");
@@ -524,7 +465,7 @@ static int stream_sample(const struct job *j, tinker_sampler *s)
     struct screen screen = { .text = TINKER_TEXT_INIT };
     tinker_error err;
     o.skip_special = !j->q->raw;
-    screen.decoder = tinker_decoder_new(j->tokenizer, &o, &err);
+    screen.decoder = tinker_decoder_new(j->text.tokenizer, &o, &err);
     if (!screen.decoder)
         return text_model_fail_data(&err);
     int status = stream_to_screen(j, s, &screen);
@@ -550,39 +491,15 @@ static int sample_with_sampler(struct job *j, tinker_sampler *s)
     return ok ? EXIT_OK : EXIT_DATA;
 }
 
-/* A path selects saved weights; the base model is then implied and not sent. */
 static int run_sample(struct api *a, struct job *j)
 {
-    tinker_error err;
+    j->api = a;
     int status = prepare_job(a, j);
-    if (status != EXIT_OK)
-        return status;
-    tinker_future *f =
-        api_wait(tinker_service_request_sampler(a->service, j->q->path ? NULL : j->base_model,
-                                                j->q->path, &err),
-                 &err, &status);
-    if (!f)
-        return status;
-    /* The sampler outlives its future, and is freed before the service. */
-    tinker_sampler *s = tinker_future_take_sampler(f);
-    tinker_future_free(f);
-    status = sample_with_sampler(j, s);
+    tinker_sampler *s = status == EXIT_OK ? prompt_model_sampler(a, &status) : NULL;
+    if (s)
+        status = sample_with_sampler(j, s);
     tinker_sampler_free(s);
     return status;
-}
-
-/* Only sampler weights can be sampled. A path without a kind is left to the service. */
-static bool check_sampler_path(const char *path, int *status)
-{
-    tinker_checkpoint_path parts;
-    if (!api_read_path(path, &parts, status))
-        return false;
-    if (parts.kind == TINKER_CHECKPOINT_SAMPLER || parts.kind == TINKER_CHECKPOINT_UNKNOWN)
-        return true; /* a path without a kind: the service knows */
-    *status =
-        out_fail(EXIT_USAGE, "Save sampler weights, and give tinker://RUN_ID/sampler_weights/NAME.",
-                 "%s is training state, which cannot be sampled", path);
-    return false;
 }
 
 /* Option combinations the table cannot express; first problem wins. */
@@ -607,7 +524,7 @@ static bool check_sample_request(const struct opt_spec *spec, const struct reque
         opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
     else
         *status = EXIT_OK;
-    return *status == EXIT_OK && (!q->path || check_sampler_path(q->path, status));
+    return *status == EXIT_OK;
 }
 
 /* Exit codes: 2 for options that exclude each other, 5 for an unknown model, 8 for a prompt
@@ -619,8 +536,8 @@ int cmd_sample(int argc, char **argv)
     };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, "MODEL", "a base model of the service", &q.model, NULL },
-        { "path", 'p', OPT_STRING, "PATH", "saved weights, tinker://RUN_ID/sampler_weights/NAME",
-          &q.path, NULL },
+        { "path", 'p', OPT_STRING, "PATH",
+          "saved weights: tinker://RUN/sampler_weights/NAME, a run, or last", &q.path, NULL },
         { "tokenizer", 0, OPT_STRING, "DIR", "where the tokenizer is, if not found by the model",
           &q.tokenizer, NULL },
         { "prompt-file", 0, OPT_STRING, "F", "read the prompt from this file", &q.prompt_file,

@@ -259,6 +259,46 @@ tinker_future *api_get_capabilities(struct api *a, int *status)
     return api_wait(tinker_service_get_capabilities(a->service, &err), &err, status);
 }
 
+/* Weights that can be sampled from; a path without a kind is left to the service. */
+static bool check_sampler_path(const char *path, int *status)
+{
+    tinker_checkpoint_path parts;
+    if (!api_read_path(path, &parts, status))
+        return false;
+    if (parts.kind == TINKER_CHECKPOINT_SAMPLER || parts.kind == TINKER_CHECKPOINT_UNKNOWN)
+        return true;
+    *status =
+        out_fail(EXIT_USAGE, "Save sampler weights, and give tinker://RUN_ID/sampler_weights/NAME.",
+                 "%s is training state, which cannot be sampled", path);
+    return false;
+}
+
+/* The newest sampler weights, of a run or of all ("last"). */
+static char *find_newest_weights(struct api *a, const char *run, int *status)
+{
+    tinker_page page = TINKER_PAGE_INIT;
+    tinker_error err;
+    bool any = strcmp(run, "last") == 0;
+    const tinker_checkpoint *best = NULL;
+    page.limit = 1000;
+    tinker_future *f = api_wait(any ? tinker_rest_list_user_checkpoints(a->rest, &page, &err)
+                                    : tinker_rest_list_checkpoints(a->rest, run, &err),
+                                &err, status);
+    const tinker_checkpoints *all = f ? tinker_future_checkpoints(f) : NULL;
+    for (size_t i = 0; all && i < all->n; i++) {
+        const tinker_checkpoint *c = tinker_checkpoint_at(all, i);
+        if (c->kind == TINKER_CHECKPOINT_SAMPLER && (!best || c->time_us > best->time_us))
+            best = c;
+    }
+    if (all && !best)
+        *status =
+            out_fail(EXIT_NOT_FOUND, "tinker checkpoint list shows what there is.",
+                     "there are no sampler weights%s%s yet", any ? "" : " of ", any ? "" : run);
+    char *path = best ? strdup(best->path) : NULL;
+    tinker_future_free(f);
+    return path;
+}
+
 /* The base model of saved weights. */
 static char *find_base_of(struct api *a, const char *path, int *status)
 {
@@ -303,38 +343,54 @@ static char *find_only_model(struct api *a, int *status)
 /* The engine was started with the bundled model to ask about the weights; they need another. */
 static bool restart_engine(struct api *a, const struct settings *s, int *status)
 {
-    char *model = a->model;
-    a->model = NULL;
+    char *model = a->model, *path = a->path;
+    a->model = a->path = NULL;
     api_close(a);
     bool ok = open_connection(a, s, model, status);
-    if (ok)
+    if (ok) {
         a->model = model;
-    else
+        a->path = path;
+    } else {
         free(model);
+        free(path);
+    }
     return ok;
+}
+
+/* Fill a->path and a->model from what the user gave. */
+static bool find_model(struct api *a, const char *wanted, const char *path, int *status)
+{
+    if (path) {
+        a->path = strncmp(path, "tinker://", 9) == 0 ? strdup(path)
+                                                     : find_newest_weights(a, path, status);
+        if (!a->path)
+            return false;
+    }
+    if (a->local.engine && (wanted || !path))
+        a->model = strdup(a->local.model);
+    else
+        a->model = wanted ? strdup(wanted)
+                   : path ? find_base_of(a, a->path, status)
+                          : find_only_model(a, status);
+    return a->model != NULL;
 }
 
 bool api_open_model(struct api *a, const char *model, const char *path, int *status)
 {
     struct settings s;
+    if (path && strstr(path, "://") && !check_sampler_path(path, status))
+        return false;
     bool ok = read_settings(&s, status);
     const char *wanted = ok && !model && !path ? s.model : model;
     ok = ok && open_connection(a, &s, wanted, status);
-    if (ok) {
-        if (a->local.engine && (wanted || !path))
-            a->model = strdup(a->local.model);
-        else
-            a->model = wanted ? strdup(wanted)
-                       : path ? find_base_of(a, path, status)
-                              : find_only_model(a, status);
-        ok = a->model != NULL;
-        if (!ok)
-            api_close(a);
-        if (ok && a->local.engine && strcmp(a->model, a->local.model) != 0)
-            ok = restart_engine(a, &s, status);
-        if (ok && s.local)
-            tell_local(&a->local);
+    if (ok && !find_model(a, wanted, path, status)) {
+        api_close(a);
+        ok = false;
     }
+    if (ok && a->local.engine && strcmp(a->model, a->local.model) != 0)
+        ok = restart_engine(a, &s, status);
+    if (ok && s.local)
+        tell_local(&a->local);
     free(s.key_text);
     return ok;
 }
@@ -347,6 +403,7 @@ void api_close(struct api *a)
     trace_finish();
     local_close(&a->local);
     free(a->model);
+    free(a->path);
     if (a->log)
         fclose(a->log);
     memset(a, 0, sizeof(*a));

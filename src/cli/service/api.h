@@ -17,6 +17,7 @@ struct api {
     tinker_service *service;
     tinker_rest *rest;
     char *model;        /* base model that a command works with: see api_open_model() */
+    char *path;         /* saved weights to sample from, in full; NULL: the base model */
     struct local local; /* the server of this machine, if that is used */
     FILE *log;
 };
@@ -25,7 +26,8 @@ struct api {
  * the error was printed; *status is then the exit status. */
 bool api_open(struct api *a, int *status);
 /* The same for a command that needs a model; a->model is then its name at the service.  model: what
- * the user calls it, or a directory; path: saved weights, which know their base.  Both may be NULL:
+ * the user calls it, or a directory; path: saved weights, which know their base: a path, a training
+ * run for its newest, or "last" for the newest of all; a->path has it in full.  Both may be NULL:
  * then it is the configured model, or the only one that the service has.  Without a service to
  * talk to the engine starts in this process, with that model. */
 bool api_open_model(struct api *a, const char *model, const char *path, int *status);

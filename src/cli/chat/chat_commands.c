@@ -1,0 +1,314 @@
+/* chat_commands.c - see chat_commands.h. */
+#include "cli/chat/chat_commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "cli/args/opt.h"
+#include "cli/chat/line_input.h"
+#include "cli/output/out.h"
+
+/* argument: what stands behind the name, "" for nothing.  false as chat_command_run(). */
+typedef bool command_fn(struct chat *c, const char *argument, int *status);
+
+static bool quit_chat(struct chat *c, const char *argument, int *status)
+{
+    (void)argument;
+    (void)status;
+    c->quit = true;
+    return true;
+}
+
+static bool reset_talk(struct chat *c, const char *argument, int *status)
+{
+    (void)argument;
+    (void)status;
+    while (c->talk.n)
+        free(conversation_pop(&c->talk));
+    out_say("(a new conversation)");
+    return true;
+}
+
+static bool set_system(struct chat *c, const char *argument, int *status)
+{
+    (void)status;
+    conversation_set_system(&c->talk, argument);
+    out_say(*argument ? "(system message set)" : "(no system message)");
+    return true;
+}
+
+/* Take back replies up to the last message of the user, which stays. */
+static bool drop_replies(struct chat *c)
+{
+    while (c->talk.n && strcmp(c->talk.turns[c->talk.n - 1].role, "user") != 0)
+        free(conversation_pop(&c->talk));
+    if (c->talk.n)
+        return true;
+    out_say("(there is nothing yet)");
+    return false;
+}
+
+static bool retry_reply(struct chat *c, const char *argument, int *status)
+{
+    (void)argument;
+    (void)status;
+    c->ask = drop_replies(c);
+    return true;
+}
+
+static bool undo_turn(struct chat *c, const char *argument, int *status)
+{
+    (void)argument;
+    (void)status;
+    if (drop_replies(c)) {
+        free(conversation_pop(&c->talk));
+        out_say("(the last question is forgotten)");
+    }
+    return true;
+}
+
+static bool edit_turn(struct chat *c, const char *argument, int *status)
+{
+    (void)argument;
+    (void)status;
+    if (drop_replies(c)) {
+        char *text = conversation_pop(&c->talk);
+        line_input_prefill(text);
+        free(text);
+    }
+    return true;
+}
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+static void print_params(const struct chat_options *o)
+{
+    out_say("max_tokens=%lld temperature=%g top_p=%g top_k=%lld thinking=%s",
+            (long long)o->max_tokens, o->temperature, o->top_p, (long long)o->top_k, o->thinking);
+    if (o->has_seed)
+        out_say("seed=%lld", (long long)o->seed);
+}
+
+/* One k=v; false: it makes no sense. */
+static bool set_param(struct chat_options *o, const char *name, const char *value)
+{
+    static const char *const modes[] = { "show", "hide", "raw" };
+    char *end;
+    double x = strtod(value, &end);
+    bool number = end != value && !*end;
+    if (strcmp(name, "thinking") == 0) {
+        for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+            if (strcmp(value, modes[i]) == 0) {
+                o->thinking = modes[i];
+                return true;
+            }
+        return false;
+    }
+    if (!number)
+        return false;
+    if (strcmp(name, "temperature") == 0 && x >= 0)
+        o->temperature = x;
+    else if (strcmp(name, "top_p") == 0 && x > 0 && x <= 1)
+        o->top_p = x;
+    else if (strcmp(name, "max_tokens") == 0 && x >= 1 && x <= 1e9)
+        o->max_tokens = (int64_t)x;
+    else if (strcmp(name, "top_k") == 0 && x >= -1 && x <= 1e9)
+        o->top_k = (int64_t)x;
+    else if (strcmp(name, "seed") == 0 && x >= -9e15 && x <= 9e15) {
+        o->seed = (int64_t)x;
+        o->has_seed = true;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool change_params(struct chat *c, const char *argument, int *status)
+{
+    char copy[256];
+    (void)status;
+    snprintf(copy, sizeof(copy), "%s", argument);
+    for (char *rest = copy, *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
+        char *equals = strchr(word, '=');
+        if (equals)
+            *equals = 0;
+        if (!equals || !set_param(&c->session.options, word, equals + 1))
+            out_say("(%s%s%s: not a setting; see below)", word, equals ? "=" : "",
+                    equals ? equals + 1 : "");
+    }
+    print_params(&c->session.options);
+    return true;
+}
+
+/* ---- models and files ------------------------------------------------------------------------ */
+
+/* Another model may need another engine, so everything is opened anew; the conversation stays. */
+static bool change_model(struct chat *c, const char *argument, int *status)
+{
+    struct chat_options o = c->session.options;
+    static char name[1024];
+    bool screen = c->session.screen;
+    if (!*argument) {
+        out_say("%s%s%s", c->session.api.model, c->session.api.path ? ", " : "",
+                c->session.api.path ? c->session.api.path : "");
+        return true;
+    }
+    snprintf(name, sizeof(name), "%s", argument);
+    bool weights = strncmp(name, "tinker://", 9) == 0 || strcmp(name, "last") == 0;
+    o.model = weights ? NULL : name;
+    o.path = weights ? name : NULL;
+    struct chat_session next;
+    chat_session_close(&c->session);
+    *status = chat_session_open(&next, &o);
+    if (*status != EXIT_OK) {
+        c->quit = true;
+        return false;
+    }
+    c->session = next;
+    c->session.screen = screen;
+    return true;
+}
+
+static bool save_talk(struct chat *c, const char *argument, int *status)
+{
+    (void)status;
+    if (!*argument)
+        out_say("(give a file: /save talk.jsonl)");
+    else if (conversation_save(&c->talk, argument) == EXIT_OK)
+        out_say("(added to %s; tinker train sft --data %s learns from it)", argument, argument);
+    return true;
+}
+
+static bool load_talk(struct chat *c, const char *argument, int *status)
+{
+    (void)status;
+    if (!*argument)
+        out_say("(give a file: /load talk.jsonl)");
+    else if (conversation_load(&c->talk, argument) == EXIT_OK)
+        out_say("(%zu messages)", c->talk.n);
+    return true;
+}
+
+/* ---- what the model sees and thinks -------------------------------------------------------------- */
+
+/* A token as text with its line breaks shown. */
+static void print_piece(const struct chat *c, int32_t token)
+{
+    tinker_text text = TINKER_TEXT_INIT;
+    tinker_tokenizer_decode(c->session.text.tokenizer, &token, 1, NULL, &text, NULL);
+    putchar('\'');
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.s[i] == '\n')
+            fputs("\\n", stdout);
+        else
+            putchar((unsigned char)text.s[i] < 0x20 ? '?' : text.s[i]);
+    }
+    putchar('\'');
+    tinker_text_clear(&text);
+}
+
+static bool show_tokens(struct chat *c, const char *argument, int *status)
+{
+    tinker_tokens ids = TINKER_TOKENS_INIT;
+    (void)argument;
+    (void)status;
+    if (chat_session_prompt(&c->session, &c->talk, &ids) == EXIT_OK)
+        for (size_t i = 0; i < ids.n; i++) {
+            printf("%8d  ", (int)ids.ids[i]);
+            print_piece(c, ids.ids[i]);
+            putchar('\n');
+        }
+    out_say("(%zu tokens, renderer %s)", ids.n, tinker_renderer_name(c->session.text.renderer));
+    tinker_tokens_clear(&ids);
+    return true;
+}
+
+static bool show_logprobs(struct chat *c, const char *argument, int *status)
+{
+    const struct chat_session *s = &c->session;
+    double sum = 0;
+    (void)argument;
+    (void)status;
+    for (size_t i = 0; i < s->tokens.n; i++) {
+        printf("%9.4f  ", (double)s->logprobs[i]);
+        print_piece(c, s->tokens.ids[i]);
+        putchar('\n');
+        sum += s->logprobs[i];
+    }
+    out_say("(%zu tokens, mean %.4f, ended by: %s)", s->tokens.n,
+            s->tokens.n ? sum / (double)s->tokens.n : 0, s->stop ? s->stop : "nothing yet");
+    return true;
+}
+
+static bool print_commands(struct chat *c, const char *argument, int *status);
+
+static const struct {
+    const char *name, *argument, *help;
+    command_fn *run;
+} table[] = {
+    { .name = "/help", .help = "show this", .run = print_commands },
+    { .name = "/quit", .help = "end the chat (Ctrl-D)", .run = quit_chat },
+    { .name = "/reset", .help = "begin a new conversation", .run = reset_talk },
+    { .name = "/system", .argument = "TEXT", .help = "set the system message", .run = set_system },
+    { .name = "/retry", .help = "ask for another reply", .run = retry_reply },
+    { .name = "/edit", .help = "edit the last question and ask again", .run = edit_turn },
+    { .name = "/undo", .help = "forget the last question and reply", .run = undo_turn },
+    { .name = "/params",
+      .argument = "K=V ...",
+      .help = "show or set temperature, top_p, top_k, max_tokens, seed, thinking",
+      .run = change_params },
+    { .name = "/model",
+      .argument = "NAME",
+      .help = "show or change the model: a name, a directory or tinker://...",
+      .run = change_model },
+    { .name = "/save",
+      .argument = "FILE",
+      .help = "add the conversation to a file that tinker train sft reads",
+      .run = save_talk },
+    { .name = "/load", .argument = "FILE", .help = "go on with a saved one", .run = load_talk },
+    { .name = "/tokens", .help = "show what the model gets, token by token", .run = show_tokens },
+    { .name = "/logprobs",
+      .help = "show how likely each token of the reply was",
+      .run = show_logprobs },
+};
+
+const char *const chat_command_names[] = { "/help", "/quit",   "/reset",    "/system", "/retry",
+                                           "/edit", "/undo",   "/params",   "/model",  "/save",
+                                           "/load", "/tokens", "/logprobs", NULL };
+_Static_assert(ARRAY_LEN(chat_command_names) == ARRAY_LEN(table) + 1, "one name per command");
+
+static bool print_commands(struct chat *c, const char *argument, int *status)
+{
+    (void)c;
+    (void)argument;
+    (void)status;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        char left[32];
+        snprintf(left, sizeof(left), "%s %s", table[i].name,
+                 table[i].argument ? table[i].argument : "");
+        out_say("  %-17s %s", left, table[i].help);
+    }
+    out_say("A line that ends with \\ goes on in the next; \"\"\" begins and ends several lines.\n"
+            "Ctrl-C ends a reply.");
+    return true;
+}
+
+bool chat_command_run(struct chat *c, const char *line, int *status)
+{
+    size_t n = strcspn(line, " ");
+    char word[32];
+    const char *argument = line + n + strspn(line + n, " ");
+    snprintf(word, sizeof(word), "%.*s", (int)n, line);
+    if (strcmp(word, "/exit") == 0 || strcmp(word, "/q") == 0)
+        return quit_chat(c, argument, status);
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strcmp(table[i].name, word) == 0)
+            return table[i].run(c, argument, status);
+    const char *close = opt_closest(word, chat_command_names, ARRAY_LEN(table));
+    out_say(close ? "(no command %s; did you mean %s?)" : "(no command %s; /help lists them%s)",
+            word, close ? close : "");
+    return true;
+}

@@ -1,0 +1,307 @@
+/* cmd_chat.c - `tinker chat`: talk to a base model or to saved weights.
+ *
+ * In a terminal a conversation with line editing and /commands; else a filter, one message per
+ * line in and one reply per line out. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/buf.h"
+#include "base/os.h"
+#include "cli/args/opt.h"
+#include "cli/chat/chat_commands.h"
+#include "cli/chat/line_input.h"
+#include "cli/command.h"
+#include "cli/output/out.h"
+#include "cli/serve/serve_place.h"
+#include "json/json.h"
+
+#define NO_SEED INT64_MIN
+enum { MESSAGE_MAX = 16 << 20 };
+
+/* ---- a filter --------------------------------------------------------------------------------- */
+
+/* A reply of several lines on one. */
+static void print_on_one_line(const char *text)
+{
+    for (; *text; text++)
+        putchar(*text == '\n' || *text == '\r' ? ' ' : *text);
+    putchar('\n');
+}
+
+static void print_reply_json(const struct chat *c, const char *message)
+{
+    const struct turn *t = &c->talk.turns[c->talk.n - 1];
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, MESSAGE_MAX * 4);
+    json_writer_init(&w, &b);
+    json_put_begin_object(&w);
+    json_put_key(&w, "message");
+    json_put_string(&w, message);
+    json_put_key(&w, "reply");
+    json_put_string(&w, t->text);
+    if (t->thinking) {
+        json_put_key(&w, "thinking");
+        json_put_string(&w, t->thinking);
+    }
+    json_put_key(&w, "stop_reason");
+    json_put_string(&w, c->session.stop);
+    json_put_key(&w, "tokens");
+    json_put_uint64(&w, c->session.tokens.n);
+    json_put_end_object(&w);
+    buf_putc(&b, '\n');
+    out_text(&b);
+    buf_clear(&b);
+}
+
+/* The conversation goes on from line to line; empty lines are passed over. */
+static int run_filter(struct chat *c)
+{
+    char *line = NULL;
+    size_t size = 0;
+    int status = EXIT_OK;
+    for (ssize_t n; status == EXIT_OK && (n = getline(&line, &size, stdin)) > 0;) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (!*line)
+            continue;
+        if (!conversation_add(&c->talk, "user", line, NULL)) {
+            status = out_fail(EXIT_FAILED, NULL, "out of memory");
+            break;
+        }
+        status = chat_session_reply(&c->session, &c->talk);
+        if (status != EXIT_OK)
+            break;
+        if (globals.json)
+            print_reply_json(c, line);
+        else
+            print_on_one_line(c->talk.turns[c->talk.n - 1].text);
+        out_flush();
+        if (chat_session_interrupted())
+            status = EXIT_INTERRUPTED;
+    }
+    free(line);
+    return status;
+}
+
+/* ---- a terminal ------------------------------------------------------------------------------- */
+
+/* A whole message: lines that end with \, and what stands between """, are joined. */
+static enum line_result read_message(struct buf *out)
+{
+    const char *line;
+    bool quoted = false, more = true;
+    buf_reset(out);
+    for (bool first = true; more; first = false) {
+        enum line_result got = line_input_read(first ? "> " : ". ", &line);
+        if (got != LINE_INPUT_TEXT)
+            return got;
+        size_t n = strlen(line);
+        if (strcmp(line, "\"\"\"") == 0) {
+            quoted = !quoted;
+            more = quoted;
+            continue;
+        }
+        bool joined = !quoted && n && line[n - 1] == '\\';
+        if (out->len)
+            buf_putc(out, '\n');
+        buf_append(out, line, n - (joined ? 1 : 0));
+        more = quoted || joined;
+    }
+    return LINE_INPUT_TEXT;
+}
+
+static void print_greeting(const struct chat *c)
+{
+    const struct api *a = &c->session.api;
+    out_say("%s%s%s: /help lists the commands, Ctrl-D ends", a->model, a->path ? " with " : "",
+            a->path ? a->path : "");
+}
+
+/* Speed and reason go to stderr, and only when they say something. */
+static void print_remark(const struct chat_session *s)
+{
+    double seconds = (double)s->reply_ns / 1e9;
+    if (strcmp(s->stop, "length") == 0)
+        out_say("(cut off after %zu tokens; /params max_tokens=%lld allows more)", s->tokens.n,
+                (long long)s->options.max_tokens * 2);
+    else if (globals.verbose)
+        out_say("(%zu tokens, %.1f per second)", s->tokens.n,
+                seconds > 0 ? (double)s->tokens.n / seconds : 0);
+}
+
+/* Failures of one reply do not end the chat: the question is taken back and can be asked again. */
+static void ask_model(struct chat *c)
+{
+    c->ask = false;
+    if (chat_session_reply(&c->session, &c->talk) == EXIT_OK) {
+        print_remark(&c->session);
+    } else {
+        free(conversation_pop(&c->talk));
+        out_say("(the question is forgotten; the arrow up brings it back)");
+    }
+    chat_session_interrupted();
+}
+
+static int run_terminal(struct chat *c, const char *history)
+{
+    struct buf message;
+    int status = EXIT_OK;
+    if (!line_input_open(history, chat_command_names))
+        return out_fail(EXIT_IO, NULL, "the terminal cannot be used");
+    chat_session_catch_interrupts();
+    c->session.screen = true;
+    print_greeting(c);
+    buf_init(&message, MESSAGE_MAX);
+    while (!c->quit) {
+        enum line_result got = read_message(&message);
+        if (got == LINE_INPUT_END)
+            break;
+        if (got == LINE_INPUT_INTERRUPTED) {
+            chat_session_interrupted();
+            out_say("\n(Ctrl-D or /quit ends)");
+            continue;
+        }
+        const char *text = buf_ok(&message) && message.data ? message.data : "";
+        if (!text[strspn(text, " \t\n")])
+            continue;
+        line_input_remember(text);
+        if (*text == '/' && !chat_command_run(c, text, &status))
+            break;
+        if (*text != '/')
+            c->ask = conversation_add(&c->talk, "user", text, NULL);
+        if (c->ask)
+            ask_model(c);
+    }
+    if (!c->quit && status == EXIT_OK)
+        fputc('\n', stderr);
+    buf_clear(&message);
+    line_input_close();
+    return status;
+}
+
+/* ---- the command -------------------------------------------------------------------------------- */
+
+/* --history FILE, "none", or chat_history beside the data of the local engine. */
+static const char *choose_history(const char *given, char out[SERVE_PLACE_MAX + 32])
+{
+    char data[SERVE_PLACE_MAX];
+    if (given)
+        return strcmp(given, "none") == 0 ? NULL : given;
+    if (!serve_place_data(NULL, data) || os_make_dirs(data, NULL) != TINKER_OK)
+        return NULL;
+    snprintf(out, SERVE_PLACE_MAX + 32, "%s/chat_history", data);
+    return out;
+}
+
+int cmd_chat(int argc, char **argv)
+{
+    static const char *const thinking[] = { "show", "hide", "raw", NULL };
+    struct chat_options o = { .max_tokens = 512,
+                              .top_k = -1,
+                              .seed = NO_SEED,
+                              .temperature = 0.7,
+                              .top_p = 0.9,
+                              .thinking = "show" };
+    const char *system = NULL, *history = NULL;
+    const struct opt opts[] = {
+        { .name = "model",
+          .letter = 'm',
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "a base model, or the directory of one",
+          .out = &o.model },
+        { .name = "path",
+          .letter = 'p',
+          .kind = OPT_STRING,
+          .value = "PATH",
+          .help = "saved weights: tinker://RUN/sampler_weights/NAME, a run, or last",
+          .out = &o.path },
+        { .name = "tokenizer",
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "where the tokenizer is, if not found by the model",
+          .out = &o.tokenizer },
+        { .name = "renderer",
+          .kind = OPT_STRING,
+          .value = "NAME",
+          .help = "chat format (default: that of the run, else the model's own)",
+          .out = &o.renderer },
+        { .name = "system",
+          .kind = OPT_STRING,
+          .value = "TEXT",
+          .help = "a system message before the conversation",
+          .out = &system },
+        { .name = "max-tokens",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "longest reply (default 512)",
+          .out = &o.max_tokens },
+        { .name = "temperature",
+          .kind = OPT_DOUBLE,
+          .value = "T",
+          .help = "0 takes the likeliest token (default 0.7)",
+          .out = &o.temperature },
+        { .name = "top-p",
+          .kind = OPT_DOUBLE,
+          .value = "P",
+          .help = "only the likeliest tokens up to this mass (default 0.9)",
+          .out = &o.top_p },
+        { .name = "top-k",
+          .kind = OPT_INT,
+          .value = "K",
+          .help = "only the K likeliest tokens",
+          .out = &o.top_k },
+        { .name = "seed",
+          .kind = OPT_INT,
+          .value = "S",
+          .help = "random seed, for repeatable replies",
+          .out = &o.seed },
+        { .name = "thinking",
+          .kind = OPT_CHOICE,
+          .value = "HOW",
+          .help = "show (default, dimmed), hide, or raw: all tokens as they are",
+          .out = &o.thinking,
+          .choices = thinking },
+        { .name = "history",
+          .kind = OPT_STRING,
+          .value = "FILE",
+          .help = "where typed lines are kept, or none",
+          .out = &history },
+        { .name = "no-stream",
+          .kind = OPT_FLAG,
+          .help = "show replies as a whole",
+          .out = &o.no_stream },
+    };
+    const struct opt_spec spec = {
+        .command = "chat",
+        .about = "Talk to a base model or to saved weights.  In a pipe: one message per line in,\n"
+                 "one reply per line out, with --json as JSON Lines.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .example = "tinker chat -p last"
+    };
+    struct chat c = { 0 };
+    char place[SERVE_PLACE_MAX + 32];
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (o.max_tokens < 1 || o.temperature < 0 || o.top_p <= 0 || o.top_p > 1)
+        return opt_usage_error(&spec, "--max-tokens is 1 or more, --temperature 0 or more, --top-p "
+                                      "above 0 and at most 1.");
+    o.has_seed = o.seed != NO_SEED;
+    status = chat_session_open(&c.session, &o);
+    if (status != EXIT_OK)
+        return status;
+    if (system && !conversation_set_system(&c.talk, system))
+        status = out_fail(EXIT_FAILED, NULL, "out of memory");
+    bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !globals.json;
+    if (status == EXIT_OK)
+        status = terminal ? run_terminal(&c, choose_history(history, place)) : run_filter(&c);
+    conversation_clear(&c.talk);
+    chat_session_close(&c.session);
+    return status;
+}
