@@ -565,6 +565,7 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
             return false;
         }
     }
+    *status = EXIT_OK;
     return true;
 }
 

@@ -258,21 +258,19 @@ static const struct {
     { .name = "/undo", .help = "forget the last question and reply", .run = undo_turn },
     { .name = "/params",
       .argument = "K=V ...",
-      .help = "show or set temperature, top_p, top_k, max_tokens, seed, thinking",
+      .help = "show or set temperature, top_p, ...",
       .run = change_params },
     { .name = "/model",
       .argument = "NAME",
-      .help = "show or change the model: a name, a directory or tinker://...",
+      .help = "show or change the model",
       .run = change_model },
     { .name = "/save",
       .argument = "FILE",
-      .help = "add the conversation to a file that tinker train sft reads",
+      .help = "add the conversation to a file",
       .run = save_talk },
     { .name = "/load", .argument = "FILE", .help = "go on with a saved one", .run = load_talk },
-    { .name = "/tokens", .help = "show what the model gets, token by token", .run = show_tokens },
-    { .name = "/logprobs",
-      .help = "show how likely each token of the reply was",
-      .run = show_logprobs },
+    { .name = "/tokens", .help = "show what the model gets", .run = show_tokens },
+    { .name = "/logprobs", .help = "how likely each token of the reply was", .run = show_logprobs },
 };
 
 const char *const chat_command_names[] = { "/help", "/quit",   "/reset",    "/system", "/retry",
@@ -291,7 +289,7 @@ static bool print_commands(struct chat *c, const char *argument, int *status)
                  table[i].argument ? table[i].argument : "");
         out_say("  %-17s %s", left, table[i].help);
     }
-    out_say("A line that ends with \\ goes on in the next; \"\"\" begins and ends several lines.\n"
+    out_say("A line that ends with \\ goes on in the next;\n\"\"\" begins and ends several lines.\n"
             "Ctrl-C ends a reply.");
     return true;
 }

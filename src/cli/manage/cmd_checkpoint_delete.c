@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/output/fmt.h"
 #include "cli/args/opt.h"
+#include "cli/output/confirm.h"
 #include "cli/output/out.h"
 #include "cli/output/progress.h"
 #include "json/json.h"
@@ -138,28 +139,16 @@ static FILE *choose_talk_stream(void)
     return globals.json ? stderr : stdout;
 }
 
-/* Anything but y, yes, n, no or an empty line is asked again. The end of the input counts as
- * no: nothing is deleted by accident. */
+/* What will go, then the question. */
 static bool ask_to_confirm(const struct plan *p)
 {
-    char line[64];
+    char question[96];
     FILE *f = choose_talk_stream();
     fprintf(f, "Will delete %zu checkpoint(s):\n%s", p->n, p->text.data ? p->text.data : "");
     fprintf(f, "WARNING: This action is permanent and cannot be undone.\n");
-    for (;;) {
-        fprintf(f, "Are you sure you want to delete %zu checkpoint(s)? [y/N]: ", p->n);
-        fflush(f);
-        if (!fgets(line, sizeof(line), stdin)) {
-            fputc('\n', f);
-            return false;
-        }
-        line[strcspn(line, "\r\n")] = 0;
-        if (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0)
-            return true;
-        if (!*line || strcasecmp(line, "n") == 0 || strcasecmp(line, "no") == 0)
-            return false;
-        fprintf(f, "Error: invalid input\n");
-    }
+    snprintf(question, sizeof(question), "Are you sure you want to delete %zu checkpoint(s)?",
+             p->n);
+    return confirm_yes(f, question);
 }
 
 /* ---- deleting --------------------------------------------------------------------------- */

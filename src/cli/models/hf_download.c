@@ -5,7 +5,7 @@
  * a model is there as a whole or not at all.  A file on its way is
  * blobs/COMMIT.NAME.incomplete; whoever holds download.lock may write to it.
  *
- * The only file of the program that knows http/.  Thread: the caller's, which runs the loop. */
+ * Thread: the caller's. */
 #include "cli/models/hf_download.h"
 
 #include <errno.h>
@@ -25,10 +25,10 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/sha.h"
+#include "cli/models/hf_token.h"
 #include "cli/models/model_dir.h"
 #include "cli/output/out.h"
-#include "cli/output/progress.h"
-#include "http/http.h"
+#include "cli/service/web.h"
 #include "json/json.h"
 
 enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
@@ -38,138 +38,26 @@ struct hub {
     const char *id, *endpoint;
     char folder[MODEL_FOLDER_MAX];
     char commit[72];
-    char authorization[4096]; /* "": no token */
+    char authorization[HF_AUTHORIZATION_MAX]; /* "": no token */
+    bool tokenizer_only;                      /* no weights */
 };
 
 /* ---- one exchange ---------------------------------------------------------------------- */
 
-/* One GET. The request is the first member, so its callbacks can cast back to it. */
-struct fetch {
-    struct http_request r; /* first member */
-    struct loop_task begin;
-    struct loop *loop;
-    struct http_pool *pool;
-    int fd; /* -1: the answer stays in memory */
-    int64_t offset, got;
-    bool begun;
-    int error; /* of writing */
-    struct progress bar;
-};
-
-/* Success or failure: the loop of this one request ends. */
-static void on_done(struct http_request *r)
-{
-    loop_stop(((struct fetch *)r)->loop);
-}
-
-/* Requests are started on the loop's own thread. */
-static void on_begin(struct loop_task *t)
-{
-    struct fetch *f = container_of(t, struct fetch, begin);
-    http_start(f->pool, &f->r);
-}
-
-/* write() may take less than it was given. */
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-/* The first bytes tell whether the server resumes where we stopped (it sends Content-Range) or
- * starts again: then the file is cut to nothing first. false aborts the request. */
-static bool on_data(struct http_request *r, const void *p, size_t n)
-{
-    struct fetch *f = (struct fetch *)r;
-    char range[128];
-    if (!f->begun) {
-        f->begun = true;
-        if (!http_response_header(&r->resp, "Content-Range", range, sizeof(range)))
-            f->offset = 0;
-        if (ftruncate(f->fd, f->offset) != 0 || lseek(f->fd, f->offset, SEEK_SET) < 0)
-            f->error = errno;
-    }
-    if (!f->error && !write_all(f->fd, p, n))
-        f->error = errno ? errno : EIO;
-    f->got += (int64_t)n;
-    progress_at(&f->bar, f->offset + f->got, r->resp.length > 0 ? f->offset + r->resp.length : 0);
-    return !f->error;
-}
-
-/* Run f->r on a loop of its own until it is over: the program has no other loop. */
-static tinker_status run_request(struct fetch *f, tinker_error *err)
-{
-    /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */
-    bool tls = strncmp(f->r.url, "https:", 6) == 0;
-    const char *none = getenv("no_proxy"), *proxy = getenv(tls ? "https_proxy" : "http_proxy");
-    if ((!proxy || !*proxy) && tls)
-        proxy = getenv("HTTPS_PROXY");
-    const struct http_pool_options opts = { .per_client = 1,
-                                            .proxy = proxy && *proxy ? proxy : NULL,
-                                            .no_proxy = none ? none : getenv("NO_PROXY") };
-    tinker_status status = http_global_init(err);
-    f->loop = status == TINKER_OK ? loop_new(clock_real(), err) : NULL;
-    f->pool = f->loop ? http_pool_new(f->loop, &opts, err) : NULL;
-    if (f->pool) {
-        f->begin.run = on_begin;
-        loop_post(f->loop, &f->begin);
-        loop_run(f->loop);
-        http_pool_free(f->pool);
-    } else {
-        status = err->status;
-    }
-    loop_free(f->loop);
-    return status;
-}
-
-/* GET url. fd -1: the body goes to f->r.resp.body, at most LIST_MAX bytes; else to the file
- * from offset on. `ours`: the host may see the token. Redirects of our host for files are not
- * followed here, because the token must not go along. */
+/* GET url. fd -1: the body stays in memory; else to the file from offset on. `ours`: the host may
+ * see the token. Redirects of our host for files are not followed here, because the token must not
+ * go along. */
 static tinker_status get_url(const struct hub *h, const char *url, bool ours, int fd,
-                             int64_t offset, struct fetch *f, tinker_error *err)
+                             int64_t offset, struct web_exchange *x, tinker_error *err)
 {
-    char range[64];
-    struct http_header headers[2];
-    memset(f, 0, sizeof(*f));
-    f->fd = fd;
-    f->offset = offset;
-    f->r = (struct http_request){ .method = "GET",
-                                  .url = url,
-                                  .headers = headers,
-                                  .timeouts = { 30000, 10000, 60000, 60000 },
-                                  .follow = !ours || fd < 0,
-                                  .max_response = fd < 0 ? LIST_MAX : SIZE_MAX,
-                                  .done = on_done,
-                                  .on_data = fd < 0 ? NULL : on_data };
+    web_init(x, "GET", url);
+    x->fd = fd;
+    x->offset = offset;
+    x->keep_redirect = ours && fd >= 0;
+    x->label = fd >= 0 ? "download" : NULL;
     if (ours && h->authorization[0])
-        headers[f->r.n_headers++] = (struct http_header){ "Authorization", h->authorization, true };
-    if (offset > 0) {
-        snprintf(range, sizeof(range), "bytes=%lld-", (long long)offset);
-        headers[f->r.n_headers++] = (struct http_header){ "Range", range, false };
-    }
-    if (fd >= 0)
-        progress_start(&f->bar, "download");
-    tinker_status status = run_request(f, err);
-    if (fd >= 0)
-        progress_end(&f->bar);
-    f->r.headers = NULL;
-    if (status != TINKER_OK)
-        return status;
-    if (f->error)
-        return err_set(err, TINKER_ESTATE, "cannot write to the cache: %s", strerror(f->error));
-    if (f->r.resp.failure != HTTP_OK)
-        return err_set(err,
-                       f->r.resp.failure == HTTP_FAIL_TIMEOUT ? TINKER_ETIMEDOUT : TINKER_ECONNECT,
-                       "%s: %s", h->endpoint, f->r.resp.reason);
-    return TINKER_OK;
+        web_header(x, "Authorization", h->authorization, true);
+    return web_send(x, err);
 }
 
 /* 401, 403 and 404 look alike from outside: the Hub hides gated and private models. */
@@ -193,11 +81,10 @@ static bool is_hex(const char *s, size_t n)
 
 /* For files in large file storage, X-Linked-Etag is the SHA-256 of the content and ETag
  * something else. "" if the server sends neither. */
-static void copy_etag(const struct http_response *resp, char etag[128])
+static void copy_etag(const struct web_exchange *x, char etag[128])
 {
-    if (!http_response_header(resp, "X-Linked-Etag", etag, 128) &&
-        !http_response_header(resp, "ETag", etag, 128))
-        etag[0] = 0;
+    if (!web_answer_header(x, "X-Linked-Etag", etag, 128))
+        web_answer_header(x, "ETag", etag, 128);
     /* An ETag is quoted, and W/"..." when it is weak (RFC 9110, 8.8.3); keep only the value. */
     char *from = strncmp(etag, "W/", 2) == 0 ? etag + 2 : etag;
     from += *from == '"';
@@ -287,23 +174,23 @@ static tinker_status fetch_bytes(const struct hub *h, const char *name, int fd, 
 {
     char url[2048], *location = NULL;
     struct stat st;
-    struct fetch f;
+    struct web_exchange x;
     if (fstat(fd, &st) != 0)
         return err_errno(err, "read", name);
     snprintf(url, sizeof(url), "%s/%s/resolve/%s/%s", h->endpoint, h->id, h->commit, name);
-    tinker_status status = get_url(h, url, true, fd, st.st_size, &f, err);
-    int http = f.r.resp.status;
+    tinker_status status = get_url(h, url, true, fd, st.st_size, &x, err);
+    int http = x.status;
     if (status == TINKER_OK)
-        copy_etag(&f.r.resp, etag);
+        copy_etag(&x, etag);
     if (status == TINKER_OK && http >= 301 && http <= 308)
-        location = http_response_location(&f.r.resp);
-    http_request_clear(&f.r);
+        location = http_response_location(&x.request.resp);
+    web_clear(&x);
     if (location) { /* large files are elsewhere, where our token has no business */
         if (location[0] == '/')
             snprintf(url, sizeof(url), "%s%.1900s", h->endpoint, location);
-        status = get_url(h, location[0] == '/' ? url : location, false, fd, st.st_size, &f, err);
-        http = f.r.resp.status;
-        http_request_clear(&f.r);
+        status = get_url(h, location[0] == '/' ? url : location, false, fd, st.st_size, &x, err);
+        http = x.status;
+        web_clear(&x);
         free(location);
     }
     /* 416: there is nothing after what we have. */
@@ -348,7 +235,7 @@ static tinker_status fetch_file(const struct hub *h, const char *name, tinker_er
     /* The link is made after the check of the bytes, so what it leads to is good. */
     if (access(link, R_OK) == 0)
         return TINKER_OK;
-    out_say("tinker serve: fetching %s of %s", name, h->id);
+    out_say("fetching %s of %s", name, h->id);
     for (int i = 0; i < TRIES && status != TINKER_OK; i++) {
         int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (fd < 0)
@@ -471,7 +358,7 @@ static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
     if (lock_file(*fd, LOCK_EX | LOCK_NB))
         return TINKER_OK;
     if (errno == EWOULDBLOCK) {
-        out_say("tinker serve: waiting for another process that is fetching %s", h->id);
+        out_say("waiting for another process that is fetching %s", h->id);
         if (lock_file(*fd, LOCK_EX))
             return TINKER_OK;
     }
@@ -488,7 +375,7 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
     bool weights = false;
     for (size_t i = 0; i < l->n; i++)
         weights = weights || ends_with(l->names[i], ".safetensors");
-    if (!weights)
+    if (!weights && !h->tokenizer_only)
         return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
     snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
     tinker_status status = make_folders(h, err);
@@ -497,7 +384,8 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
     if (status != TINKER_OK)
         return status;
     for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
-        status = fetch_file(h, l->names[i], err);
+        if (!h->tokenizer_only || !ends_with(l->names[i], ".safetensors"))
+            status = fetch_file(h, l->names[i], err);
     snprintf(path, sizeof(path), "%s/refs/main", h->folder);
     if (status == TINKER_OK)
         status = os_write_file(path, h->commit, strlen(h->commit), err);
@@ -505,37 +393,41 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
     return status;
 }
 
-/* HF_ENDPOINT selects a mirror, HF_TOKEN is sent only to it. The list of files names the
+/* The token is sent only to the endpoint. The list of files names the
  * commit, and all files are fetched from that commit, so that a push in between does no harm. */
-tinker_status hf_download_model(const char *id, tinker_error *err)
+static tinker_status download_files(const char *id, bool tokenizer_only, tinker_error *err)
 {
-    const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
     char url[2048];
-    struct hub h = { .id = id,
-                     .endpoint = endpoint && *endpoint ? endpoint : "https://huggingface.co" };
-    struct fetch f;
+    struct hub h = { .id = id, .tokenizer_only = tokenizer_only, .endpoint = hf_endpoint() };
+    struct web_exchange x;
     struct arena arena;
     struct file_list l = { 0 };
     model_dir_folder(id, h.folder);
-    if (token && *token) {
-        /* The log never shows the token, whatever else fails. */
-        log_secret(token);
-        if (strlen(token) + sizeof("Bearer ") > sizeof(h.authorization))
-            return err_set(err, TINKER_EINVAL, "HF_TOKEN is longer than any token");
-        snprintf(h.authorization, sizeof(h.authorization), "Bearer %s", token);
-    }
+    if (!hf_authorization(h.authorization))
+        return err_set(err, TINKER_EINVAL, "the token of the Hub is longer than any token");
     snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
-    tinker_status status = get_url(&h, url, true, -1, 0, &f, err);
+    tinker_status status = get_url(&h, url, true, -1, 0, &x, err);
     arena_init(&arena, (size_t)256 << 20);
-    if (status == TINKER_OK && f.r.resp.status != 200)
-        status = fail_refused(&h, "the list of files", f.r.resp.status, err);
-    if (status == TINKER_OK && !read_file_list(f.r.resp.body.data ? f.r.resp.body.data : "",
-                                               f.r.resp.body.len, &arena, &l))
+    if (status == TINKER_OK && x.status != 200)
+        status = fail_refused(&h, "the list of files", x.status, err);
+    if (status == TINKER_OK &&
+        !read_file_list(x.request.resp.body.data ? x.request.resp.body.data : "",
+                        x.request.resp.body.len, &arena, &l))
         status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
                          h.endpoint, id);
-    http_request_clear(&f.r);
+    web_clear(&x);
     if (status == TINKER_OK)
         status = fetch_model_files(&h, &l, err);
     arena_clear(&arena);
     return status;
+}
+
+tinker_status hf_download_model(const char *id, tinker_error *err)
+{
+    return download_files(id, false, err);
+}
+
+tinker_status hf_download_tokenizer(const char *id, tinker_error *err)
+{
+    return download_files(id, true, err);
 }

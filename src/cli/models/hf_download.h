@@ -1,4 +1,4 @@
-/* hf_download.h - models from the Hugging Face Hub into the local cache, for `serve --download`. */
+/* hf_download.h - models from the Hugging Face Hub into the local cache. */
 #ifndef CLI_HF_DOWNLOAD_H
 #define CLI_HF_DOWNLOAD_H
 
@@ -7,7 +7,10 @@
 /* Fetch what is missing of the files that serving a model needs, revision main, into the
  * cache that model_dir_cached() reads.  Goes on where an earlier attempt stopped and waits for
  * another process that fetches the same model; files are checked by the SHA-256 or the SHA-1
- * of git that the Hub tells.  HF_ENDPOINT, HF_TOKEN and the variables of proxies count.  Blocks, with a bar on stderr. */
+ * of git that the Hub tells.  HF_ENDPOINT, the token (hf_token.h) and the
+ * variables of proxies count.  Blocks, with a bar on stderr. */
 tinker_status hf_download_model(const char *id, tinker_error *err);
+/* The same without weights: all that text needs to become tokens. */
+tinker_status hf_download_tokenizer(const char *id, tinker_error *err);
 
 #endif

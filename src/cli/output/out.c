@@ -278,6 +278,11 @@ void out_pretty_json(struct buf *out, const struct buf *json)
     put_document(out, json, 0);
 }
 
+void out_json_text_line(struct buf *out, const struct buf *json)
+{
+    put_pretty(out, json->data, json->len, ONE_LINE);
+}
+
 /* Indented, for one document. */
 void out_json(const struct buf *json)
 {

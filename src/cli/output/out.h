@@ -34,6 +34,8 @@ void out_json(const struct buf *json);
 void out_json_line(const struct buf *json);
 /* The indented text with its newline, appended to out. */
 void out_pretty_json(struct buf *out, const struct buf *json);
+/* On one line, without newline. */
+void out_json_text_line(struct buf *out, const struct buf *json);
 
 /* Write out what was printed so far, where the reader waits for it. */
 void out_flush(void);

@@ -1,6 +1,7 @@
 /* rows.c - see rows.h. */
 #include "cli/output/rows.h"
 
+#include <math.h>
 #include <tinker/rest.h>
 #include "cli/output/fmt.h"
 
@@ -13,7 +14,7 @@ const char *rows_checkpoint_type(const tinker_checkpoint *c)
 }
 
 /* No value is null in JSON. */
-static void put_text(struct json_writer *w, const char *key, const char *value)
+void rows_put_text(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
     if (value)
@@ -23,7 +24,7 @@ static void put_text(struct json_writer *w, const char *key, const char *value)
 }
 
 /* Numbers below zero stand for unknown: null. */
-static void put_count(struct json_writer *w, const char *key, int64_t value)
+void rows_put_count(struct json_writer *w, const char *key, int64_t value)
 {
     json_put_key(w, key);
     if (value < 0)
@@ -32,15 +33,24 @@ static void put_count(struct json_writer *w, const char *key, int64_t value)
         json_put_int64(w, value);
 }
 
+void rows_put_real(struct json_writer *w, const char *key, double value)
+{
+    json_put_key(w, key);
+    if (isnan(value))
+        json_put_null(w);
+    else
+        json_put_double(w, value);
+}
+
 /* The order is that of the official program. */
 void rows_checkpoint_members(struct json_writer *w, const tinker_checkpoint *c)
 {
-    put_text(w, "checkpoint_id", c->id);
-    put_text(w, "checkpoint_type", rows_checkpoint_type(c));
+    rows_put_text(w, "checkpoint_id", c->id);
+    rows_put_text(w, "checkpoint_type", rows_checkpoint_type(c));
     json_put_key(w, "time");
     fmt_json_time(w, c->time_us);
-    put_text(w, "tinker_path", c->path);
-    put_count(w, "size_bytes", c->size_bytes);
+    rows_put_text(w, "tinker_path", c->path);
+    rows_put_count(w, "size_bytes", c->size_bytes);
     json_put_key(w, "public");
     json_put_bool(w, c->is_public);
     json_put_key(w, "expires_at");
@@ -63,14 +73,14 @@ void rows_checkpoint_json(struct json_writer *w, const tinker_checkpoint *c)
 void rows_run_json(struct json_writer *w, const tinker_training_run *run)
 {
     json_put_begin_object(w);
-    put_text(w, "training_run_id", run->id);
-    put_text(w, "base_model", run->base_model);
-    put_text(w, "model_owner", run->owner);
+    rows_put_text(w, "training_run_id", run->id);
+    rows_put_text(w, "base_model", run->base_model);
+    rows_put_text(w, "model_owner", run->owner);
     json_put_key(w, "is_lora");
     json_put_bool(w, run->is_lora);
     json_put_key(w, "corrupted");
     json_put_bool(w, run->corrupted);
-    put_count(w, "lora_rank", run->lora_rank);
+    rows_put_count(w, "lora_rank", run->lora_rank);
     json_put_key(w, "last_request_time");
     fmt_json_time(w, run->last_request_us);
     json_put_key(w, "last_checkpoint");
@@ -83,7 +93,7 @@ void rows_run_json(struct json_writer *w, const tinker_training_run *run)
     } else {
         json_put_begin_object(w);
         for (size_t i = 0; i < run->n_user_metadata; i++)
-            put_text(w, run->user_metadata[i].name, run->user_metadata[i].value);
+            rows_put_text(w, run->user_metadata[i].name, run->user_metadata[i].value);
         json_put_end_object(w);
     }
     json_put_end_object(w);

@@ -11,6 +11,11 @@ void rows_checkpoint_json(struct json_writer *w, const tinker_checkpoint *c);
 /* The members without the braces, for an object with more of them. */
 void rows_checkpoint_members(struct json_writer *w, const tinker_checkpoint *c);
 
+/* A member of an object: null for no text, for a number below zero, for NaN. */
+void rows_put_text(struct json_writer *w, const char *key, const char *value);
+void rows_put_count(struct json_writer *w, const char *key, int64_t value);
+void rows_put_real(struct json_writer *w, const char *key, double value);
+
 /* "Property", "Value": the columns of one thing. */
 extern const char *const rows_properties[2];
 void rows_property(struct listing *l, const char *name, const char *value);

@@ -57,8 +57,10 @@ static bool set_engine_options(struct local_engine *e, const char *model, const 
     char text[MODEL_DIR_MAX + LOCAL_NAME_MAX];
     bool named = !os_is_dir(model);
     snprintf(text, sizeof(text), "%s%s%s", named ? model : "", named ? "=" : "", dir);
-    char command[] = "serve", listen[] = "--listen=127.0.0.1:0", option[] = "--model";
-    char *argv[] = { command, listen, option, text };
+    /* Paths of this machine are the user's own here: `checkpoint import` loads them. */
+    char command[] = "serve", listen[] = "--listen=127.0.0.1:0", paths[] = "--allow-local-paths";
+    char option[] = "--model";
+    char *argv[] = { command, listen, paths, option, text };
     if (!serve_options_parse(&e->options, ARRAY_LEN(argv), argv, status))
         return false;
     *status = serve_options_take(&e->options, opts);

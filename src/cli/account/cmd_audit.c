@@ -1,0 +1,90 @@
+/* cmd_audit.c - `tinker audit`: what happened to an organization's checkpoints and sessions. */
+#include <stdio.h>
+#include <string.h>
+#include <tinker/extra/account.h>
+
+#include "base/array.h"
+#include "cli/args/opt.h"
+#include "cli/command.h"
+#include "cli/output/fmt.h"
+#include "cli/output/out.h"
+#include "cli/output/rows.h"
+#include "cli/service/api.h"
+
+static void add_entry(struct listing *l, const tinker_audit_entry *e)
+{
+    char text[FMT_TEXT];
+    listing_cell(l, fmt_cell_time(e->time_us, "N/A", text));
+    listing_cell(l, e->event);
+    listing_cell(l, e->model_id ? e->model_id : "");
+    listing_cell(l, e->path ? e->path : "");
+    listing_cell(l, e->purpose ? e->purpose : "");
+    struct json_writer *w = listing_object(l);
+    json_put_begin_object(w);
+    json_put_key(w, "timestamp");
+    fmt_json_time(w, e->time_us);
+    rows_put_text(w, "event", e->event);
+    rows_put_text(w, "model_id", e->model_id);
+    rows_put_text(w, "tinker_path", e->path);
+    rows_put_text(w, "purpose", e->purpose);
+    json_put_key(w, "event_details");
+    if (e->details)
+        json_put_raw(w, e->details, strlen(e->details));
+    else
+        json_put_raw(w, "{}", 2);
+    json_put_end_object(w);
+    listing_object_end(l);
+}
+
+int cmd_audit(int argc, char **argv)
+{
+    static const char *const columns[] = { "Time", "Event", "Model", "Path", "Purpose" };
+    static const char *const types[] = { "all", "checkpoints", NULL };
+    const char *day = NULL, *type = types[0];
+    const struct opt opts[] = {
+        { .name = "day",
+          .kind = OPT_STRING,
+          .value = "DATE",
+          .help = "a UTC day, 2026-01-31 (default: today)",
+          .out = &day },
+        { .name = "type",
+          .kind = OPT_CHOICE,
+          .value = "TYPE",
+          .help = "all (default) or checkpoints",
+          .out = &type,
+          .choices = types },
+    };
+    const struct opt_spec spec = { .command = "audit",
+                                   .about =
+                                       "Show the audit log of one day.  It needs the role of an "
+                                       "administrator.",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .example = "tinker audit --type checkpoints" };
+    struct api a;
+    struct listing l;
+    tinker_error err;
+    int status;
+    int64_t us;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (day && (strlen(day) != 10 || !fmt_read_date(day, &us)))
+        return opt_usage_error(&spec, "Invalid value for '--day': '%s' is not a date.", day);
+    if (!api_open(&a, &status))
+        return status;
+    tinker_future *f =
+        api_wait(tinker_rest_get_audit_log(a.rest, day, strcmp(type, "checkpoints") == 0, &err),
+                 &err, &status);
+    const tinker_audit *log = f ? tinker_future_audit(f) : NULL;
+    if (log) {
+        char title[64];
+        listing_init(&l, columns, ARRAY_LEN(columns));
+        for (size_t i = 0; i < log->n; i++)
+            add_entry(&l, tinker_audit_entry_at(log, i));
+        snprintf(title, sizeof(title), "%zu event%s", log->n, log->n == 1 ? "" : "s");
+        status = listing_print(&l, title, "{\"entries\":[");
+    }
+    tinker_future_free(f);
+    api_close(&a);
+    return status;
+}

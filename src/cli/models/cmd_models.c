@@ -1,0 +1,328 @@
+/* cmd_models.c - `tinker models`, `models pull` and `models rm`: models of this machine and of the
+ * service, what they take, and what fits. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tinker/chat.h>
+#include <tinker/extra/renderer.h>
+#include <tinker/rest.h>
+#include <tinker/tokenizer.h>
+
+#include "base/array.h"
+#include "base/os.h"
+#include "cli/args/opt.h"
+#include "cli/command.h"
+#include "cli/models/hf_download.h"
+#include "cli/models/hf_token.h"
+#include "cli/models/local_models.h"
+#include "cli/output/confirm.h"
+#include "cli/output/fmt.h"
+#include "cli/output/out.h"
+#include "cli/output/rows.h"
+#include "cli/service/api.h"
+
+/* One line: a model of this machine, of the service, or of both. */
+struct entry {
+    const char *name;
+    const struct local_model *local; /* NULL: not on this machine */
+    int64_t context;                 /* -1: unknown */
+    bool served;
+};
+
+static const char *describe_place(const struct entry *e)
+{
+    return e->served && e->local ? "service, here" : e->served ? "service" : e->local->place;
+}
+
+static const char *describe_fit(const struct local_model *m, char text[64])
+{
+    char size[FMT_TEXT];
+    if (!m || !m->weight_bytes)
+        return "";
+    if ((uint64_t)local_models_need(m) <= os_memory_free())
+        return "yes";
+    snprintf(text, 64, "no, needs %s", fmt_size(local_models_need(m), size));
+    return text;
+}
+
+static bool has_tokenizer(const struct entry *e)
+{
+    tinker_error err;
+    if (e->local)
+        return e->local->has_tokenizer;
+    tinker_tokenizer *t = tinker_tokenizer_load(e->name, NULL, &err);
+    tinker_tokenizer_free(t);
+    return t != NULL;
+}
+
+static void add_entry_row(struct listing *l, const struct entry *e)
+{
+    char text[FMT_TEXT], fit[64];
+    const char *renderer = tinker_renderer_for(e->name, NULL);
+    double rate = e->local ? local_models_rate(e->name, e->local->hidden) : 0;
+    bool tokenizer = has_tokenizer(e);
+    const char *size = e->local ? fmt_size(e->local->weight_bytes, text) : "";
+    listing_cell(l, e->name);
+    listing_cell(l, describe_place(e));
+    listing_cell(l, size);
+    if (e->context > 0)
+        listing_cellf(l, "%lld", (long long)e->context);
+    else
+        listing_cell(l, "");
+    listing_cell(l, describe_fit(e->local, fit));
+    listing_cell(l, renderer);
+    listing_cell(l, tokenizer ? "yes" : "no");
+    struct json_writer *w = listing_object(l);
+    json_put_begin_object(w);
+    rows_put_text(w, "model", e->name);
+    json_put_key(w, "served");
+    json_put_bool(w, e->served);
+    rows_put_text(w, "directory", e->local ? e->local->dir : NULL);
+    rows_put_text(w, "type", e->local && e->local->type[0] ? e->local->type : NULL);
+    rows_put_count(w, "size_bytes", e->local ? e->local->weight_bytes : -1);
+    rows_put_count(w, "needs_bytes", e->local ? local_models_need(e->local) : -1);
+    rows_put_count(w, "context", e->context > 0 ? e->context : -1);
+    rows_put_text(w, "renderer", renderer);
+    json_put_key(w, "tokenizer");
+    json_put_bool(w, tokenizer);
+    rows_put_real(w, "suggested_lr", rate > 0 ? rate : NAN);
+    json_put_end_object(w);
+    listing_object_end(l);
+}
+
+/* All that is known of one model. */
+static int show_model(const struct entry *e)
+{
+    struct listing l;
+    char text[FMT_TEXT], fit[64], title[300];
+    listing_init(&l, rows_properties, 2);
+    rows_property(&l, "Model", e->name);
+    rows_property(&l, "Where", describe_place(e));
+    if (e->local) {
+        rows_property(&l, "Directory", e->local->dir);
+        rows_property(&l, "Architecture", e->local->type);
+        listing_cell(&l, "Layers, hidden size");
+        listing_cellf(&l, "%lld, %lld", (long long)e->local->layers, (long long)e->local->hidden);
+        rows_property(&l, "Weights", fmt_size(e->local->weight_bytes, text));
+        rows_property(&l, "Memory to train", fmt_size(local_models_need(e->local), text));
+        rows_property(&l, "Fits here", describe_fit(e->local, fit));
+    }
+    if (e->context > 0) {
+        listing_cell(&l, "Context");
+        listing_cellf(&l, "%lld", (long long)e->context);
+    }
+    rows_property(&l, "Renderer", tinker_renderer_for(e->name, NULL));
+    for (size_t i = 1; tinker_renderer_recommended(e->name, i); i++)
+        rows_property(&l, "  - or", tinker_renderer_recommended(e->name, i));
+    rows_property(&l, "Tokenizer here", has_tokenizer(e) ? "yes" : "no");
+    double rate = e->local ? local_models_rate(e->name, e->local->hidden) : 0;
+    if (rate > 0) {
+        listing_cell(&l, "Suggested learning rate");
+        listing_cellf(&l, "%.2g", rate);
+    }
+    struct listing json;
+    listing_init(&json, rows_properties, 2);
+    add_entry_row(&json, e);
+    /* The object of the list is the object of the one. */
+    buf_append(&l.objects, json.objects.data, json.objects.len);
+    listing_clear(&json);
+    snprintf(title, sizeof(title), "Model: %s", e->name);
+    return listing_print_one(&l, title);
+}
+
+static const struct local_model *find_local(const struct local_models *all, const char *name)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->v[i].name, name) == 0)
+            return &all->v[i];
+    return NULL;
+}
+
+/* Models of the service first, then the others of this machine; name (may be NULL): only that. */
+static size_t list_entries(const tinker_capabilities *c, const struct local_models *here,
+                           const char *name, struct entry *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; c && i < c->n; i++) {
+        const tinker_supported_model *m = tinker_supported_model_at(c, i);
+        if (m->name && (!name || strcmp(name, m->name) == 0))
+            out[n++] = (struct entry){ .name = m->name,
+                                       .local = find_local(here, m->name),
+                                       .context = m->max_context_length,
+                                       .served = true };
+    }
+    size_t served = n;
+    for (size_t i = 0; i < here->n; i++) {
+        const struct local_model *m = &here->v[i];
+        bool listed = name && strcmp(name, m->name) != 0;
+        for (size_t k = 0; k < served; k++)
+            listed = listed || strcmp(out[k].name, m->name) == 0;
+        if (!listed)
+            out[n++] = (struct entry){ .name = m->name, .local = m, .context = m->context };
+    }
+    return n;
+}
+
+static int show_entries(const tinker_capabilities *c, const struct local_models *here,
+                        const char *name)
+{
+    static const char *const columns[] = { "Model",     "Where",    "Weights",  "Context",
+                                           "Fits here", "Renderer", "Tokenizer" };
+    struct entry *entries = calloc((c ? c->n : 0) + here->n + 1, sizeof(*entries));
+    struct listing l;
+    char title[64];
+    int status;
+    if (!entries)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    size_t n = list_entries(c, here, name, entries);
+    if (name && !n) {
+        char hint[300];
+        snprintf(hint, sizeof(hint), "tinker models lists them; tinker models pull %s fetches one.",
+                 name);
+        status = out_fail(EXIT_NOT_FOUND, hint, "no model %s", name);
+    } else if (name) {
+        status = show_model(&entries[0]);
+    } else {
+        listing_init(&l, columns, ARRAY_LEN(columns));
+        for (size_t i = 0; i < n; i++)
+            add_entry_row(&l, &entries[i]);
+        snprintf(title, sizeof(title), "%zu model%s", n, n == 1 ? "" : "s");
+        status = listing_print(&l, title, "{\"models\":[");
+    }
+    free(entries);
+    return status;
+}
+
+int cmd_models(int argc, char **argv)
+{
+    const char *name = NULL;
+    bool server_only = false, local_only = false;
+    const struct opt opts[] = {
+        { .name = "server-only",
+          .kind = OPT_FLAG,
+          .help = "only those of the service",
+          .out = &server_only },
+        { .name = "local-only",
+          .kind = OPT_FLAG,
+          .help = "only those of this machine; asks no service",
+          .out = &local_only },
+    };
+    const struct opt_arg args[] = { { .name = "NAME", .out = &name, .optional = true } };
+    const struct opt_spec spec = {
+        .command = "models",
+        .about = "List the models of this machine and of the service, what they take and whether\n"
+                 "they fit; with NAME all about one.  Also: tinker models pull, tinker models rm.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker models tinker/tiny"
+    };
+    struct api a;
+    struct local_models here = { 0 };
+    tinker_future *f = NULL;
+    int status = EXIT_OK;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (server_only && local_only)
+        return opt_usage_error(&spec, "--server-only and --local-only exclude each other.");
+    bool connected = !local_only && api_open(&a, &status);
+    if (connected)
+        f = api_get_capabilities(&a, &status);
+    if (status == EXIT_OK && !server_only && !local_models_find(&here))
+        status = out_fail(EXIT_FAILED, NULL, "out of memory");
+    /* The engine of this command has the bundled model alone: nothing that is not listed anyway. */
+    bool remote = f && !a.local.engine;
+    if (status == EXIT_OK)
+        status =
+            show_entries(remote || server_only ? tinker_future_capabilities(f) : NULL, &here, name);
+    local_models_clear(&here);
+    tinker_future_free(f);
+    if (connected)
+        api_close(&a);
+    return status;
+}
+
+int cmd_models_pull(int argc, char **argv)
+{
+    const char *id = NULL, *token = NULL;
+    bool tokenizer_only = false;
+    const struct opt opts[] = {
+        { .name = "tokenizer-only",
+          .kind = OPT_FLAG,
+          .help = "leave out the weights: enough to use a model of a service",
+          .out = &tokenizer_only },
+        { .name = "hf-token",
+          .kind = OPT_STRING,
+          .value = "TOKEN",
+          .help = "for gated models (default: HF_TOKEN, or the file of hf auth login)",
+          .out = &token },
+    };
+    const struct opt_arg args[] = { { .name = "NAME", .out = &id } };
+    const struct opt_spec spec = {
+        .command = "models pull",
+        .about = "Fetch a model from the Hugging Face Hub into its cache.  What was begun is\n"
+                 "continued, and every file is checked.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker models pull Qwen/Qwen3-0.6B"
+    };
+    tinker_error err;
+    int status;
+    char dir[MODEL_DIR_MAX];
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!model_dir_is_id(id))
+        return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
+    hf_set_token(token);
+    tinker_status got =
+        tokenizer_only ? hf_download_tokenizer(id, &err) : hf_download_model(id, &err);
+    if (got != TINKER_OK)
+        return out_fail(got == TINKER_ECONNECT || got == TINKER_ETIMEDOUT ? EXIT_NETWORK
+                        : got == TINKER_EINVAL                            ? EXIT_NOT_FOUND
+                                                                          : EXIT_IO,
+                        NULL, "%s", err.message);
+    if (model_dir_cached(id, dir))
+        puts(dir);
+    out_say(tokenizer_only ? "Ready: %s" : "Next: tinker chat -m %s", id);
+    return EXIT_OK;
+}
+
+int cmd_models_rm(int argc, char **argv)
+{
+    const char *id = NULL;
+    const struct opt_arg args[] = { { .name = "NAME", .out = &id } };
+    const struct opt_spec spec = {
+        .command = "models rm",
+        .about = "Remove a model from the Hugging Face cache of this machine.",
+        .args = args,
+        .n_args = 1,
+        .example = "tinker models rm Qwen/Qwen3-0.6B"
+    };
+    char folder[MODEL_FOLDER_MAX], size[FMT_TEXT];
+    struct local_models here;
+    tinker_error err;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!model_dir_is_id(id))
+        return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
+    model_dir_folder(id, folder);
+    if (!os_is_dir(folder))
+        return out_fail(EXIT_NOT_FOUND, "tinker models --local-only lists what is here.",
+                        "%s is not in the cache", id);
+    local_models_find(&here);
+    const struct local_model *m = find_local(&here, id);
+    bool go = confirm_ask(&status, "Remove %s (%s) from %s?", id,
+                          m ? fmt_size(m->weight_bytes, size) : "unfinished", folder);
+    local_models_clear(&here);
+    if (!go)
+        return status;
+    if (os_remove_tree(folder, &err) != TINKER_OK)
+        return out_fail(EXIT_IO, NULL, "%s", err.message);
+    out_say("Removed %s", id);
+    return EXIT_OK;
+}

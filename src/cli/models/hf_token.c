@@ -1,0 +1,64 @@
+/* hf_token.c - see hf_token.h. */
+#include "cli/models/hf_token.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/os.h"
+
+static const char *given;
+
+const char *hf_endpoint(void)
+{
+    const char *endpoint = getenv("HF_ENDPOINT");
+    return endpoint && *endpoint ? endpoint : "https://huggingface.co";
+}
+
+void hf_set_token(const char *token)
+{
+    given = token;
+}
+
+/* HF_TOKEN_PATH, else "token" where the cache is. */
+static void find_token_file(char *out, size_t size)
+{
+    static const char *const places[][2] = { { "HF_TOKEN_PATH", "" },
+                                             { "HF_HOME", "/token" },
+                                             { "XDG_CACHE_HOME", "/huggingface/token" },
+                                             { "HOME", "/.cache/huggingface/token" } };
+    out[0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        const char *value = getenv(places[i][0]);
+        if (value && *value) {
+            snprintf(out, size, "%s%s", value, places[i][1]);
+            return;
+        }
+    }
+}
+
+bool hf_authorization(char out[HF_AUTHORIZATION_MAX])
+{
+    char path[4096], *text = NULL;
+    size_t n;
+    const char *first = getenv("HF_TOKEN"), *second = getenv("HUGGING_FACE_HUB_TOKEN");
+    const char *token = given ? given : first && *first ? first : second && *second ? second : NULL;
+    out[0] = 0;
+    if (!token) {
+        find_token_file(path, sizeof(path));
+        if (*path && os_read_file(path, 1 << 16, &text, &n, NULL) == TINKER_OK) {
+            token = text + strspn(text, " \t\r\n");
+            text[strlen(text) - strlen(token) + strcspn(token, " \t\r\n")] = 0;
+        }
+    }
+    bool fits = !token || strlen(token) + sizeof("Bearer ") <= HF_AUTHORIZATION_MAX;
+    if (token && *token && fits) {
+        /* The log never shows the token, whatever else fails. */
+        log_secret(token);
+        snprintf(out, HF_AUTHORIZATION_MAX, "Bearer %s", token);
+    }
+    free(text);
+    return fits;
+}

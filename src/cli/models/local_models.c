@@ -1,0 +1,186 @@
+/* local_models.c - see local_models.h. */
+#include "cli/models/local_models.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/os.h"
+#include "cli/models/known_models.h"
+#include "cli/serve/serve_place.h"
+#include "json/json.h"
+
+enum { CONFIG_MAX = 1 << 22 };
+
+/* Numbers of config.json; those of a text_config inside it count, too. */
+static bool read_config_members(struct json_reader *r, struct local_model *m)
+{
+    static const struct {
+        const char *key;
+        size_t at;
+    } numbers[] = {
+        { "max_position_embeddings", offsetof(struct local_model, context) },
+        { "hidden_size", offsetof(struct local_model, hidden) },
+        { "num_hidden_layers", offsetof(struct local_model, layers) },
+    };
+    struct json_str key;
+    bool ok = json_begin_object(r);
+    while (ok && json_next_key(r, &key)) {
+        enum json_kind kind = json_peek(r);
+        int64_t *place = NULL;
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+            if (json_str_is(key, numbers[i].key) && kind == JSON_NUMBER)
+                place = (int64_t *)((char *)m + numbers[i].at);
+        if (place) {
+            ok = json_int64(r, place);
+        } else if (json_str_is(key, "text_config") && kind == JSON_OBJECT) {
+            ok = read_config_members(r, m);
+        } else if (json_str_is(key, "model_type") && kind == JSON_STRING && !m->type[0]) {
+            char *text = NULL;
+            ok = json_cstring(r, &text);
+            if (ok)
+                snprintf(m->type, sizeof(m->type), "%s", text);
+        } else {
+            ok = json_skip(r);
+        }
+    }
+    return ok;
+}
+
+static void read_model_config(struct local_model *m)
+{
+    char path[MODEL_DIR_MAX + 32], *text;
+    size_t n;
+    struct arena arena;
+    struct json_reader r;
+    snprintf(path, sizeof(path), "%s/config.json", m->dir);
+    if (os_read_file(path, CONFIG_MAX, &text, &n, NULL) != TINKER_OK)
+        return;
+    arena_init(&arena, CONFIG_MAX * 4);
+    json_reader_init(&r, text, n, &arena);
+    read_config_members(&r, m);
+    arena_clear(&arena);
+    free(text);
+}
+
+static void measure_files(struct local_model *m)
+{
+    DIR *d = opendir(m->dir);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        char path[MODEL_DIR_MAX + 300];
+        struct stat st;
+        size_t n = strlen(e->d_name);
+        snprintf(path, sizeof(path), "%s/%s", m->dir, e->d_name);
+        if (n > 12 && strcmp(e->d_name + n - 12, ".safetensors") == 0 && stat(path, &st) == 0)
+            m->weight_bytes += (int64_t)st.st_size;
+        m->has_tokenizer = m->has_tokenizer || strcmp(e->d_name, "tokenizer.json") == 0 ||
+                           strstr(e->d_name, ".tiktoken") != NULL;
+    }
+    if (d)
+        closedir(d);
+}
+
+static bool add_model(struct local_models *out, const char *name, const char *dir,
+                      const char *place)
+{
+    for (size_t i = 0; i < out->n; i++)
+        if (strcmp(out->v[i].name, name) == 0)
+            return true;
+    if (out->n == out->cap) {
+        size_t cap = out->cap ? out->cap * 2 : 8;
+        struct local_model *v = realloc(out->v, cap * sizeof(*v));
+        if (!v)
+            return false;
+        out->v = v;
+        out->cap = cap;
+    }
+    struct local_model *m = &out->v[out->n++];
+    memset(m, 0, sizeof(*m));
+    snprintf(m->name, sizeof(m->name), "%s", name);
+    snprintf(m->dir, sizeof(m->dir), "%s", dir);
+    m->place = place;
+    read_model_config(m);
+    measure_files(m);
+    return true;
+}
+
+/* models--OWNER--NAME in the folder of the Hub's cache. */
+static bool add_cached(struct local_models *out)
+{
+    char folder[MODEL_FOLDER_MAX], dir[MODEL_DIR_MAX], id[256];
+    bool ok = true;
+    model_dir_folder("a/b", folder);
+    *strrchr(folder, '/') = 0;
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; ok && d && (e = readdir(d)) != NULL;) {
+        const char *name = e->d_name + 8, *dashes = strstr(name, "--");
+        if (strncmp(e->d_name, "models--", 8) != 0 || !dashes)
+            continue;
+        snprintf(id, sizeof(id), "%.*s/%s", (int)(dashes - name), name, dashes + 2);
+        if (model_dir_cached(id, dir))
+            ok = add_model(out, id, dir, "cache");
+    }
+    if (d)
+        closedir(d);
+    return ok;
+}
+
+static void add_known(const char *name, const char *dir, void *state)
+{
+    if (model_dir_is_model(dir))
+        add_model(state, name, dir, "directory");
+}
+
+static int compare_models(const void *a, const void *b)
+{
+    return strcasecmp(((const struct local_model *)a)->name, ((const struct local_model *)b)->name);
+}
+
+bool local_models_find(struct local_models *out)
+{
+    char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
+    memset(out, 0, sizeof(*out));
+    bool ok = !model_dir_bundled(dir) || add_model(out, MODEL_DIR_BUNDLED, dir, "bundled");
+    ok = ok && add_cached(out);
+    if (ok && serve_place_data(NULL, data))
+        known_models_each(data, add_known, out);
+    if (out->n > 1)
+        qsort(out->v, out->n, sizeof(*out->v), compare_models);
+    return ok;
+}
+
+void local_models_clear(struct local_models *m)
+{
+    free(m->v);
+    memset(m, 0, sizeof(*m));
+}
+
+/* A quarter of the weights beside them, and 300 MB, is what a rank of 32 and sequences of about a
+ * thousand tokens took in our own runs. */
+int64_t local_models_need(const struct local_model *m)
+{
+    return m->weight_bytes + m->weight_bytes / 4 + ((int64_t)300 << 20);
+}
+
+static bool has_word(const char *name, const char *word)
+{
+    for (; *name; name++)
+        if (strncasecmp(name, word, strlen(word)) == 0)
+            return true;
+    return false;
+}
+
+/* 5e-5 * 10 (LoRA) * (2000 / hidden)^k, calibrated for two families. */
+double local_models_rate(const char *name, int64_t hidden)
+{
+    bool llama = has_word(name, "llama"), qwen = has_word(name, "qwen");
+    if (hidden <= 0 || (!llama && !qwen))
+        return 0;
+    return 5e-5 * 10 * pow(2000.0 / (double)hidden, llama ? 0.781 : 0.0775);
+}
