@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "autodiff/tape.h"
 
+/* The loss and what it is called with; the same for every difference. */
 struct check {
     tinker_loss_fn *fn;
     void *state;
@@ -62,6 +63,7 @@ static tinker_status value_at(const struct check *c, size_t datum, size_t index,
 static tinker_status check_datum(const struct check *c, size_t i, const tinker_var *leaf,
                                  double eps, tinker_gradcheck *worst, tinker_error *err)
 {
+    /* NULL: the loss does not depend on this datum, so its gradient is 0. */
     const double *g = tinker_var_grad(leaf);
     for (size_t k = 0; k < leaf->shape.n; k++) {
         double up = 0, down = 0;
@@ -92,6 +94,7 @@ tinker_status tinker_loss_gradcheck(tinker_loss_fn *fn, void *state, const tinke
     /* SIZE_MAX is no datum: nothing is moved. */
     tinker_tape *t = run_loss(&c, SIZE_MAX, 0, 0, &leaves, &y, &mine);
     tinker_status s = t ? tinker_tape_backward(t, y, &mine) : mine.status;
+    /* Two evaluations for each element of each datum: meant for tests with a few tokens. */
     for (size_t i = 0; t && s == TINKER_OK && i < n; i++)
         s = check_datum(&c, i, leaves[i], eps, &worst, &mine);
     tinker_tape_free(t);

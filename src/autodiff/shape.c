@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include "autodiff/tape.h"
 
+/* The sizes come from the user. false: too many dimensions, a negative one, or more elements than
+ * can be counted. */
 bool shape_set(struct shape *s, const int64_t *dim, size_t ndim)
 {
     if (ndim > RANK_MAX)
@@ -30,6 +32,7 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
+/* NumPy's rule. (3, 1) and (4) give (3, 4); (3) and (4) do not fit. */
 bool shape_broadcast(const struct shape *a, const struct shape *b, struct shape *out)
 {
     size_t ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
@@ -48,6 +51,7 @@ bool shape_broadcast(const struct shape *a, const struct shape *b, struct shape 
     return true;
 }
 
+/* "[3, 4]" for messages; 96 bytes hold RANK_MAX dimensions of 20 digits. */
 const char *shape_text(const struct shape *s, char out[96])
 {
     int at = snprintf(out, 96, "[");
@@ -66,6 +70,8 @@ bool shape_axis(const struct shape *s, int axis, size_t *out)
     return true;
 }
 
+/* Seen along `axis`, a value is outer x n x inner numbers: element (o, k, i) is at (o * n + k) *
+ * inner + i. All reductions and joins are three nested loops over that. */
 struct span shape_span(const struct shape *s, size_t axis)
 {
     /* Row-major: axes before `axis` are the outer loop, those behind it the inner one. */
@@ -77,6 +83,7 @@ struct span shape_span(const struct shape *s, size_t axis)
     return p;
 }
 
+/* The shape with another length of one axis; false: more elements than can be counted. */
 bool shape_resize(const struct shape *s, size_t axis, size_t n, struct shape *out)
 {
     struct span p = shape_span(s, axis);

@@ -38,6 +38,7 @@ tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err)
     return tape->err.status;
 }
 
+/* Relaxed: the flag publishes nothing, and a node more or less does not matter. */
 int tinker_tape_canceled(const tinker_tape *tape)
 {
     return tape->cancel && atomic_load_explicit(tape->cancel, memory_order_relaxed);
@@ -79,8 +80,8 @@ static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const stru
     v->tape = t;
     v->shape = *shape;
     v->rule = rule;
-    /* Only what somebody may differentiate by is remembered: a constant costs no list entry, and
-     * neither does anything that is computed during a walk whose result is final. */
+    /* Only values that a walk back can reach are listed: not constants, and not what is computed
+     * during a walk whose result is final. */
     if (rule && rule->back && !t->constants_only)
         for (size_t i = 0; i < n_parents; i++)
             v->needs_grad = v->needs_grad || parents[i]->needs_grad;
@@ -119,6 +120,7 @@ tinker_var *tape_node2(const struct rule *rule, const struct shape *shape, tinke
     return tape_node(a->tape, rule, shape, (tinker_var *[]){ a, b }, 2, data);
 }
 
+/* A node that shares its parent's numbers: no node changes its numbers after it was made. */
 tinker_var *tape_view(const struct rule *rule, const struct shape *shape, tinker_var *a)
 {
     tinker_var *v = bare_node(a->tape, rule, shape, &a, 1);
@@ -135,6 +137,8 @@ tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **da
 
 /* ---- the walk ---------------------------------------------------------------------------- */
 
+/* Where to add gradients of v in place: no list of partial sums for values that are used often.
+ * NULL while the gradient must stay differentiable, or when v has none. */
 double *grad_sum(tinker_var *v)
 {
     tinker_tape *t = v->tape;
@@ -212,7 +216,7 @@ tinker_status tinker_tape_backward(tinker_tape *tape, tinker_var *y, tinker_erro
     if (!y || y->tape != tape)
         tape_error(tape, TINKER_EINVAL, "backward: not a value of this tape");
     else if (check_scalar(y)) {
-        /* Nobody differentiates this result, so nothing is recorded on the way. */
+        /* The result is final, so nothing is recorded on the way. */
         bool before = tape->constants_only;
         tape->constants_only = true;
         walk_back(y);
@@ -226,6 +230,8 @@ const double *tinker_var_grad(const tinker_var *v)
     return v->grad ? v->grad->data : NULL;
 }
 
+/* Unlike backward, the gradient is a value of the tape: it can be part of a loss, and be
+ * differentiated again. */
 tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x)
 {
     if (!tape_usable(y, x, "gradient") || !check_scalar(y) || !walk_back(y))

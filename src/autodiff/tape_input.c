@@ -9,6 +9,8 @@
 static tinker_var *copy_numbers(tinker_tape *t, const double *v, size_t n, const int64_t *shape,
                                 size_t ndim, const char *what)
 {
+    /* A failed check marks the whole tape as broken and returns its `broken` value: later
+     * operations on it are no-ops, so a loss needs one test at its end. */
     const int64_t flat = (int64_t)n;
     struct shape s;
     double *d;
@@ -47,6 +49,7 @@ tinker_var *tinker_tape_leaf(tinker_tape *tape, const double *v, size_t n, const
     return as_leaf(copy_numbers(tape, v, n, shape, ndim, "leaf"));
 }
 
+/* Rank 0 (shape NULL, ndim 0) has one element: that is how scalars are made. */
 tinker_var *tinker_tape_full(tinker_tape *tape, double v, const int64_t *shape, size_t ndim)
 {
     struct shape s;
@@ -127,6 +130,8 @@ static bool fill_sparse(const tinker_tensor *x, const struct shape *s, double *d
 
 tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
 {
+    /* Sparse values have fewer elements than their shape, so only a dense tensor is compared with
+     * it. */
     const int64_t flat = (int64_t)x->n;
     bool sparse = x->crow && x->col;
     struct shape s;
@@ -136,6 +141,8 @@ tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
         return tape_error(tape, TINKER_EINVAL, "tensor: its shape does not fit its %zu elements",
                           x->n);
     tinker_var *a = tape_constant(tape, &s, &d);
+    /* d is NULL when the tape is broken: there is nothing to fill, and the error is kept
+     * already. */
     bool ok = !d || !sparse || fill_sparse(x, &s, d);
     for (size_t i = 0; d && !sparse && ok && i < x->n; i++)
         ok = read_element(x, i, &d[i]);
@@ -149,6 +156,7 @@ tinker_var *tape_leaf_tensor(tinker_tape *t, const tinker_tensor *x)
     return as_leaf(tinker_tape_tensor(t, x));
 }
 
+/* Inputs of a datum are constants: a loss is differentiated by the logprobs, not by its data. */
 tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum, const char *name)
 {
     for (size_t i = 0; datum && i < datum->n_inputs; i++)
@@ -169,6 +177,7 @@ size_t tinker_var_ndim(const tinker_var *v)
     return v->shape.ndim;
 }
 
+/* Negative axes count from the last, as in NumPy. */
 size_t tinker_var_dim(const tinker_var *v, int axis)
 {
     size_t k;
@@ -180,11 +189,13 @@ const double *tinker_var_data(const tinker_var *v)
     return v->data;
 }
 
+/* NaN instead of an error: the value is usually printed or compared, and NaN is seen. */
 double tinker_var_item(const tinker_var *v)
 {
     return v && v->shape.n == 1 ? v->data[0] : NAN;
 }
 
+/* Not differentiable: the result is a plain index, the first of equal elements. */
 size_t tinker_var_argmax(const tinker_var *v)
 {
     size_t best = 0;

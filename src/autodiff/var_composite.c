@@ -3,6 +3,8 @@
 #include "autodiff/tape.h"
 #include <tinker/extra/autodiff.h>
 
+/* Elements where the mask is 0 are dropped, not multiplied by 0: NaN and infinity there do no
+ * harm. */
 tinker_var *tinker_var_masked_sum(tinker_var *a, tinker_var *mask)
 {
     return tinker_var_sum(var_keep(a, mask), TINKER_ALL, 0);
@@ -35,6 +37,7 @@ tinker_var *tinker_var_huber(tinker_var *a, tinker_var *b, double delta)
     return tinker_var_mean(tinker_var_where(small, near, far), TINKER_ALL, 0);
 }
 
+/* -sum_i w_i log p_i: what the service calls cross_entropy, summed over the tokens of one datum. */
 tinker_var *tinker_var_nll(tinker_var *logprobs, tinker_var *weights)
 {
     return tinker_var_neg(tinker_var_dot(logprobs, weights));
@@ -46,6 +49,7 @@ static tinker_var *floored_norm(tinker_var *a)
     return tinker_var_clamp(tinker_var_norm(a, TINKER_ALL, 0), 1e-8, 1e300);
 }
 
+/* a . b / (|a| |b|), of all elements. */
 tinker_var *tinker_var_cosine(tinker_var *a, tinker_var *b)
 {
     tinker_var *norms = tinker_var_mul(floored_norm(a), floored_norm(b));
@@ -65,11 +69,14 @@ tinker_var *tinker_var_entropy_rows(tinker_var *a)
     return tinker_var_neg(tinker_var_sum(tinker_var_mul(tinker_var_exp(a), a), -1, 0));
 }
 
+/* p / q from log p and log q: the importance ratio of PPO and its relatives. */
 tinker_var *tinker_var_ratio(tinker_var *a, tinker_var *b)
 {
     return tinker_var_exp(tinker_var_sub(a, b));
 }
 
+/* (a - mean) / (std + 1e-8), as advantages are normalized. The epsilon keeps equal elements at
+ * 0. */
 tinker_var *tinker_var_whiten(tinker_var *a)
 {
     tinker_var *off = tinker_var_sub(a, tinker_var_mean(a, TINKER_ALL, 0));

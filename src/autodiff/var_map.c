@@ -7,6 +7,7 @@
 #include <tinker/extra/autodiff.h>
 #include "autodiff/tape.h"
 
+/* A rule without `back` is a step function: its derivative is 0 wherever it exists. */
 struct map_op {
     struct rule rule;
     double (*f)(double x, const double *p);
@@ -16,6 +17,7 @@ struct map_op {
 static tinker_var *map_with_params(tinker_var *a, const struct map_op *op, double p0, double p1,
                                    double p2)
 {
+    /* d is where to write; NULL when the tape is broken or out of memory. */
     double *d;
     if (!tape_usable(a, a, op->rule.name))
         return tape_broken(a, a);
@@ -147,6 +149,7 @@ static void back_tanh(tinker_var *y, tinker_var *g)
     push_times(y, g, tinker_var_shift(tinker_var_neg(tinker_var_square(y)), 1));
 }
 
+/* Masks of 0 and 1 for the rules below. */
 static double inside_f(double x, const double *p)
 {
     return x >= p[0] && x <= p[1];
@@ -234,6 +237,7 @@ static double rsqrt_f(double x, const double *p)
     return 1 / sqrt(x);
 }
 
+/* 1 / x, but 0 at 0: gradients of sqrt and means of nothing must not become infinite. */
 static double recip_f(double x, const double *p)
 {
     (void)p;
@@ -272,6 +276,7 @@ static double sigmoid_f(double x, const double *p)
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
+/* min(x, 0) - log(1 + exp(-|x|)): log(sigmoid(x)) itself would be -infinity below -745. */
 static double logsigmoid_f(double x, const double *p)
 {
     (void)p;
@@ -302,6 +307,7 @@ static double clamp_f(double x, const double *p)
     return x < p[0] ? p[0] : x > p[1] ? p[1] : x;
 }
 
+/* p: what to put for NaN, for -infinity and for infinity. */
 static double nan_to_num_f(double x, const double *p)
 {
     return isnan(x) ? p[0] : isfinite(x) ? x : x < 0 ? p[1] : p[2];
@@ -319,6 +325,7 @@ static double floor_f(double x, const double *p)
     return floor(x);
 }
 
+/* To even, as torch.round() does, in the default rounding mode. */
 static double round_f(double x, const double *p)
 {
     (void)p;
@@ -358,6 +365,7 @@ static const struct map_op shift_op = { { "shift", back_shift }, shift_f },
 
 /* ---- public ------------------------------------------------------------------------------ */
 
+/* Internal: tinker_var_div() is the public division, which gives infinity at 0. */
 tinker_var *var_recip(tinker_var *a)
 {
     return map_elements(a, &recip_op);

@@ -64,6 +64,7 @@ static tinker_var *combine_pair(tinker_var *a, tinker_var *b, const struct pair_
             d[i] = op->f(a->data[i], b->data[i]);
         return y;
     }
+    /* One cursor per operand; a step of 0 along a repeated axis reads the same element again. */
     struct cursor c[2] = { { 0 } };
     size_t count[RANK_MAX] = { 0 };
     set_strides(&a->shape, &s, c[0].step);
@@ -90,6 +91,7 @@ static void back_sum_to(tinker_var *y, tinker_var *g)
 static const struct rule broadcast_rule = { "expand", back_broadcast },
                          sum_to_rule = { "sum_to", back_sum_to };
 
+/* Repeat a to the shape s, which it must fit. */
 tinker_var *var_broadcast_to(tinker_var *a, const struct shape *s)
 {
     struct cursor c = { 0 };
@@ -108,6 +110,8 @@ tinker_var *var_broadcast_to(tinker_var *a, const struct shape *s)
     return y;
 }
 
+/* The reverse: add up what a broadcast from s to a's shape has repeated. Sums run in the order of
+ * a's elements, so results do not depend on how they were reached. */
 tinker_var *var_sum_to(tinker_var *a, const struct shape *s)
 {
     struct cursor c = { 0 };
@@ -164,6 +168,7 @@ tinker_var *tinker_var_where(tinker_var *mask, tinker_var *a, tinker_var *b)
     return y;
 }
 
+/* g where the mask is not 0, else 0; unlike a product, it also turns NaN and infinity into 0. */
 tinker_var *var_keep(tinker_var *g, tinker_var *mask)
 {
     if (!tape_usable(g, mask, "where"))
@@ -209,6 +214,7 @@ static void back_mul(tinker_var *y, tinker_var *g)
 static void back_div(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0], *b = y->parents[1];
+    /* Both gradients have g / b in them. */
     tinker_var *q = tinker_var_div(g, b);
     grad_to(a, q);
     if (b->needs_grad)
@@ -286,6 +292,7 @@ static double maximum_f(double a, double b)
     return isnan(a) || a > b ? a : b;
 }
 
+/* Comparisons give 1 or 0; with NaN all but ne are 0 (IEEE 754). */
 static double gt_f(double a, double b)
 {
     return a > b;

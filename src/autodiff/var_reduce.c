@@ -54,6 +54,7 @@ static void back_sum(tinker_var *y, tinker_var *g)
 
 static const struct rule sum_rule = { "sum", back_sum };
 
+/* The loops run in the order of the data. d begins as zeros: the arena clears. */
 static tinker_var *sum_along(const struct along *w)
 {
     const struct span s = w->span;
@@ -74,6 +75,7 @@ tinker_var *tinker_var_sum(tinker_var *a, int axis, int keep)
     return prepare_axis(&w, a, axis, keep, "sum") ? sum_along(&w) : tape_broken(a, a);
 }
 
+/* A mean of nothing is an error, not NaN: it usually means that a mask or a batch is empty. */
 tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
 {
     struct along w;
@@ -293,6 +295,7 @@ tinker_var *tinker_var_std(tinker_var *a, int axis, int keep, int correction)
     return tinker_var_sqrt(tinker_var_variance(a, axis, keep, correction));
 }
 
+/* sqrt(sum x^2); its gradient at 0 is 0, see back_sqrt(). */
 tinker_var *tinker_var_norm(tinker_var *a, int axis, int keep)
 {
     return tinker_var_sqrt(tinker_var_sum(tinker_var_square(a), axis, keep));
@@ -332,6 +335,7 @@ tinker_var *tinker_var_matmul(tinker_var *a, tinker_var *b)
     if (a->shape.ndim != 2 || b->shape.ndim != 2 || a->shape.dim[1] != b->shape.dim[0])
         return tape_error(a->tape, TINKER_EINVAL, "matmul: shapes %s and %s do not fit",
                           shape_text(&a->shape, ta), shape_text(&b->shape, tb));
+    /* Y (n, c) = A (n, m) B (m, c) */
     size_t n = a->shape.dim[0], m = a->shape.dim[1], c = b->shape.dim[1];
     struct shape s;
     if (!shape_set(&s, (int64_t[]){ (int64_t)n, (int64_t)c }, 2))

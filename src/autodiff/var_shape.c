@@ -16,6 +16,7 @@ static void back_reshape(tinker_var *y, tinker_var *g)
 
 static const struct rule reshape_rule = { "reshape", back_reshape };
 
+/* Row-major data is the same in both shapes, so the node shares it with its parent. */
 tinker_var *var_reshape(tinker_var *a, const struct shape *s)
 {
     char ta[96], ts[96];
@@ -71,6 +72,7 @@ tinker_var *tinker_var_squeeze(tinker_var *a, int axis)
     return var_reshape(a, &s);
 }
 
+/* axis may be one past the last, which appends; -1 means there, too. */
 tinker_var *tinker_var_unsqueeze(tinker_var *a, int axis)
 {
     if (!tape_usable(a, a, "unsqueeze"))
@@ -86,6 +88,7 @@ tinker_var *tinker_var_unsqueeze(tinker_var *a, int axis)
     return var_reshape(a, &s);
 }
 
+/* Broadcasting in one direction: the result must have exactly the shape that was asked for. */
 tinker_var *tinker_var_expand(tinker_var *a, const int64_t *shape, size_t ndim)
 {
     struct shape s, both;
@@ -142,7 +145,8 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
     if (!d)
         return y;
     y->axes = kept;
-    /* Count through the output in order, and compute where each element lies in the input. */
+    /* Count through the output in order, and compute where each element lies in the input;
+     * stride[i] is the distance of neighbors along axis i of the input. */
     size_t stride[RANK_MAX] = { 0 }, count[RANK_MAX] = { 0 }, run = 1;
     for (size_t i = a->shape.ndim; i-- > 0; run *= a->shape.dim[i])
         stride[i] = run;
@@ -151,6 +155,8 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
         for (size_t k = 0; k < n; k++)
             at += count[k] * stride[axes[k]];
         d[i] = a->data[at];
+        /* An odometer: the last axis counts fastest, and a full one carries into the axis before
+         * it. */
         for (size_t k = n; k-- > 0 && ++count[k] == s.dim[k];)
             count[k] = 0;
     }
@@ -247,6 +253,7 @@ static int64_t *new_index(tinker_var *a, size_t n)
     return index;
 }
 
+/* The caller's index is copied: the gradient rule reads it long after this call. */
 tinker_var *tinker_var_index_select(tinker_var *a, int axis, const int64_t *index, size_t n)
 {
     size_t k;
@@ -269,6 +276,8 @@ tinker_var *tinker_var_slice(tinker_var *a, int axis, size_t start, size_t len, 
     if (!find_axis(a, axis, "slice", &k))
         return tape_broken(a, a);
     size_t dim = a->shape.dim[k];
+    /* The last element is start + (len - 1) * step; divided instead of multiplied, which could
+     * overflow. */
     if (step == 0 || start > dim || (len && (start == dim || len - 1 > (dim - 1 - start) / step)))
         return tape_error(a->tape, TINKER_EINVAL,
                           "slice: %zu elements from %zu by %zu of an axis of %zu", len, start, step,
@@ -281,6 +290,7 @@ tinker_var *tinker_var_slice(tinker_var *a, int axis, size_t start, size_t len, 
     return pick_index(a, k, index, len);
 }
 
+/* A slice of length 1 without its axis: the rank drops by one. */
 tinker_var *tinker_var_select(tinker_var *a, int axis, size_t i)
 {
     size_t k;
@@ -314,6 +324,7 @@ tinker_var *tinker_var_roll(tinker_var *a, int axis, int64_t by)
     return pick_index(a, k, index, (size_t)n);
 }
 
+/* Zeros on both sides: every element is added to its place in a longer axis of zeros. */
 tinker_var *tinker_var_pad(tinker_var *a, int axis, size_t before, size_t after)
 {
     size_t k;
@@ -328,6 +339,8 @@ tinker_var *tinker_var_pad(tinker_var *a, int axis, size_t before, size_t after)
     return add_at(a, k, index, before + n + after);
 }
 
+/* torch.gather() along the last axis: index has k numbers for each row. Done as one pick from the
+ * flattened value, so it needs no gradient rule of its own. */
 tinker_var *tinker_var_gather(tinker_var *a, const int64_t *index, size_t k)
 {
     size_t last;
@@ -407,6 +420,7 @@ tinker_var *tinker_var_concat(tinker_var *const *v, size_t n, int axis)
     if (!d)
         return y;
     y->axis = (int)k;
+    /* Along the axis, operand i fills [start, start + p.n) of every outer block. */
     for (size_t i = 0; i < n; i++) {
         struct span p = shape_span(&v[i]->shape, k);
         for (size_t o = 0; o < p.outer; o++)
@@ -434,6 +448,7 @@ tinker_var *tinker_var_stack(tinker_var *const *v, size_t n, int axis)
 
 static const struct rule detach_rule = { "detach", NULL };
 
+/* The same numbers without a gradient: what is computed from it is constant for the walk back. */
 tinker_var *tinker_var_detach(tinker_var *a)
 {
     if (!tape_usable(a, a, "detach"))

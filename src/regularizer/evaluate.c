@@ -53,6 +53,7 @@ tinker_status evaluate_check(const tinker_custom_options *opts, tinker_loss_fn *
 
 /* ---- events ------------------------------------------------------------------------------ */
 
+/* In the calling thread; the observer may read the event during the call only. */
 static void notify_observer(const struct batch *b, tinker_loss_event e)
 {
     if (b->opts->observer)
@@ -86,6 +87,7 @@ static void notify_finished(const struct batch *b, const struct term *t)
     notify_observer(b, e);
 }
 
+/* For observers that only print. */
 void tinker_loss_event_text(const tinker_loss_event *e, char *out, size_t n)
 {
     /* One line for a log.  Start events have a time, stop events a duration, failures a reason. */
@@ -134,6 +136,7 @@ static size_t set_up_terms(struct term *terms, const struct batch *b, tinker_los
 static void run_regularizers(struct term *terms, size_t n, const struct batch *b)
 {
     if (!b->opts->sequential) {
+        /* All start events come before the first term runs: the order of threads is not seen. */
         for (size_t i = 0; i < n; i++)
             notify_started(b, &terms[i]);
         term_threads_run(terms, n, b);
@@ -155,6 +158,7 @@ tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *state, const 
 {
     tinker_custom_options ours;
     tinker_error mine;
+    /* The terms write into *err, so it must be there. */
     if (!err)
         err = &mine;
     if (evaluate_check(opts, fn, &ours, err) != TINKER_OK)

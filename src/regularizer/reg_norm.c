@@ -44,11 +44,14 @@ static double mean_of(const tinker_var *v, double (*f)(double))
     return v->shape.n ? sum / (double)v->shape.n : 0;
 }
 
+/* For mean_of(): C has no square function to point to. */
 static double square_number(double x)
 {
     return x * x;
 }
 
+/* state: tinker_reg_norm_options or NULL, as for all of this file. The value is a scalar on the
+ * tape. */
 tinker_var *tinker_reg_l1(tinker_tape *tape, const tinker_datum *data, tinker_var *const *logprobs,
                           size_t n, void *state)
 {
@@ -95,6 +98,7 @@ tinker_var *tinker_reg_l2(tinker_tape *tape, const tinker_datum *data, tinker_va
     return r;
 }
 
+/* Zou and Hastie's mixture: l1_ratio 1 is l1, 0 is l2. */
 tinker_var *tinker_reg_elastic_net(tinker_tape *tape, const tinker_datum *data,
                                    tinker_var *const *logprobs, size_t n, void *state)
 {
@@ -123,6 +127,7 @@ tinker_var *tinker_reg_magnitude(tinker_tape *tape, const tinker_datum *data,
     tinker_var *t = collect_elements(&c, NULL, &plain);
     if (!t)
         return NULL;
+    /* sqrt(mean t^2) is the magnitude; the penalty pulls it to the target from both sides. */
     /* (root mean square - target)^2, over all elements */
     tinker_var *s = tinker_var_sqrt(reg_reduce(tinker_var_square(t), o.reduction, TINKER_REG_MEAN));
     return tinker_var_square(tinker_var_shift(s, -o.target));

@@ -8,6 +8,7 @@
 
 /* ---- entropy ----------------------------------------------------------------------------- */
 
+/* H = -sum p log p of each row, reduced over all rows of all datums. */
 tinker_var *tinker_reg_entropy(tinker_tape *tape, const tinker_datum *data,
                                tinker_var *const *logprobs, size_t n, void *state)
 {
@@ -25,6 +26,7 @@ tinker_var *tinker_reg_entropy(tinker_tape *tape, const tinker_datum *data,
         struct reg_rows r;
         if (!reg_take_rows(&c, i, NULL, o.mask_weights, &r))
             return NULL;
+        /* m: outcomes in a row. */
         size_t m = tinker_var_dim(r.x, -1);
         tinker_var *l = r.x;
         if (o.temperature != 1) { /* softmax(l / T), over what is not masked */
@@ -107,6 +109,7 @@ static tinker_var *plain_kl_of(const struct reg_rows *r, const tinker_reg_refere
     return half_sum(tinker_var_kl_rows(x, y), tinker_var_kl_rows(y, x));
 }
 
+/* One number for each row, from x and the reference y. */
 typedef tinker_var *row_distance(const struct reg_rows *r, const tinker_reg_reference_options *o);
 
 /* One distance for each row of each datum; NULL after an error. */

@@ -15,6 +15,7 @@ struct report {
 
 /* ---- terms ------------------------------------------------------------------------------- */
 
+/* The report outlives the tapes: everything is copied into its arena. false: no memory. */
 static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_loss_term *out)
 {
     out->name = t->spec.name ? arena_strdup(a, t->spec.name) : NULL;
@@ -49,6 +50,8 @@ static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_
 
 /* ---- the gradient ------------------------------------------------------------------------ */
 
+/* In float64, as the tape computes; the client rounds when it sends them as weights of a linear
+ * loss. */
 static tinker_status fill_gradients(struct report *r, const struct term *terms, size_t n,
                                     const struct batch *b, tinker_error *err)
 {
@@ -72,6 +75,7 @@ static tinker_status fill_gradients(struct report *r, const struct term *terms, 
             for (size_t j = 0; j < s->n; j++)
                 g[j] += w * part[j];
         }
+        /* A datum that no term depends on is usually a mistake in the loss. */
         if (!reached && !b->opts->allow_unused && s->n > 0)
             return err_set(err, TINKER_EINVAL,
                            "no gradient computed for datum %zu: the loss does not depend on it", i);
@@ -108,6 +112,8 @@ static void put_metric(struct flat *f, const char *name, double value)
     f->v[f->n++] = (tinker_named_number){ name, value };
 }
 
+/* Those of the loss itself keep their names; those of a regularizer get a prefix. Texts are only in
+ * the full report. */
 static void put_custom_metrics(struct flat *f, const tinker_loss_term *t)
 {
     for (size_t i = 0; i < t->n_custom; i++) {
@@ -175,6 +181,7 @@ static tinker_status fill_report(struct report *r, const struct term *terms, siz
     return s;
 }
 
+/* terms[0] is the loss, the others are regularizers in the order of the list. */
 tinker_loss_report *report_new(const struct term *terms, size_t n, const struct batch *b,
                                tinker_error *err)
 {

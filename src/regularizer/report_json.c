@@ -18,6 +18,7 @@ static void put_number(struct buf *b, double v)
     buf_puts(b, text);
 }
 
+/* RFC 8259, 7: quotes, backslashes and control characters are escaped; UTF-8 stays as it is. */
 static void put_text(struct buf *b, const char *s)
 {
     buf_putc(b, '"');
@@ -72,6 +73,8 @@ tinker_status tinker_loss_report_json(const tinker_loss_report *r, tinker_text *
     put_member(&b, "loss_total", r->loss_total);
     buf_putc(&b, ',');
     put_member(&b, "regularizer_total", r->regularizer_total);
+    /* put_custom_json() closes the object that is opened here, and those of the regularizers
+     * below. */
     buf_puts(&b, ",\"base_loss\":{");
     put_member(&b, "value", r->base.value);
     put_norm(&b, "grad_norm", r->base.has_grad_norm, r->base.grad_norm);

@@ -79,6 +79,8 @@ bool wire_read_strings(struct wire_reader *r, struct wire_strings *out)
 
 /* ---- entries by name ------------------------------------------------------------- */
 
+/* Nearly all objects have a handful of members; the index exists so that an object of a million
+ * keys from a peer takes linear time, not quadratic. */
 enum { LINEAR = 16 }; /* up to here a loop finds a name */
 
 void wire_named_init(struct wire_named *named, size_t size)
@@ -180,6 +182,7 @@ static bool read_struct_entry(struct wire_reader *r, const struct wire_type *typ
     return wire_read_value(r, type, slot);
 }
 
+/* {"name": {...}, ...} as an array of structs, in the order of the text. */
 bool wire_read_map(struct wire_reader *r, const struct wire_type *type, const void **out, size_t *n)
 {
     return read_named(r, type->size, read_struct_entry, type, out, n);
@@ -197,6 +200,7 @@ static bool read_number_entry(struct wire_reader *r, const struct wire_type *typ
     return wire_read_metric(r, &((tinker_named_number *)slot)->value);
 }
 
+/* NaN and infinity are allowed as texts: metrics may hold them. */
 bool wire_read_numbers(struct wire_reader *r, const tinker_named_number **out, size_t *n)
 {
     const void *v = NULL;
@@ -228,6 +232,8 @@ static bool read_any_entry(struct wire_reader *r, const struct wire_type *type, 
     return s->value != NULL || wire_read_nomem(r);
 }
 
+/* User metadata of older sessions may hold numbers or objects: they are given as their JSON text.
+ * raw.s NULL: no metadata, out->has is 0. */
 tinker_status wire_metadata_decode(struct json_str raw, struct arena *arena,
                                    struct wire_named_strings *out, tinker_error *err)
 {

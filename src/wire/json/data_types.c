@@ -16,6 +16,7 @@
 static const char *const chunk_kinds[] = { "encoded_text", "image", "image_asset_pointer", "dmel",
                                            NULL };
 static const char *const image_formats[] = { "png", "jpeg", NULL };
+/* Bits of the variants, for .variants of the fields below. */
 enum {
     IN_TEXT = 1 << TINKER_CHUNK_TEXT,
     IN_IMAGE = 1 << TINKER_CHUNK_IMAGE,
@@ -52,6 +53,7 @@ static bool write_tokens(struct wire_writer *w, const char *key, const void *val
     return true;
 }
 
+/* Tokens are hashed as numbers: JSON and protobuf requests with the same ones are equal. */
 static uint64_t hash_tokens(uint64_t h, const void *value)
 {
     const tinker_chunk *c = value;
@@ -134,6 +136,7 @@ static bool read_int64s(struct wire_reader *r, const int64_t **out, size_t *n)
 }
 
 /* The members of TensorData as they stand in the text. */
+/* SDKs before 0.25 send tensors in this form; newer ones use protobuf. */
 struct tensor_text {
     struct json_str data;
     const char *dtype;
@@ -169,6 +172,7 @@ static bool read_elements(struct wire_reader *r, const struct tensor_text *t, ti
 static bool check_counts(struct wire_reader *r, const struct tensor_text *t,
                          const tinker_tensor *out)
 {
+    /* Compressed sparse rows: crow has rows + 1 entries, col one for each value. */
     if (!t->crow != !t->col)
         return wire_read_fail(r, "sparse_crow_indices and sparse_col_indices go together");
     if (!t->crow)
@@ -185,6 +189,8 @@ static bool check_counts(struct wire_reader *r, const struct tensor_text *t,
     return true;
 }
 
+/* By hand and not by a table, because how `data` is read depends on `dtype`, which may follow
+ * it. */
 static bool read_tensor(struct wire_reader *r, void *value)
 {
     tinker_tensor *out = value;
@@ -205,6 +211,8 @@ static bool read_tensor(struct wire_reader *r, void *value)
             ok = read_int64s(r, &t.crow, &t.n_crow);
         else if (json_str_is(key, "sparse_col_indices"))
             ok = read_int64s(r, &t.col, &t.n_col);
+        /* The server is strict with what it would ignore; the client is not, since a service may be
+         * newer. */
         else if (r->mode == WIRE_STRICT)
             ok = wire_read_fail(r, "unknown field \"%.*s\"", (int)(key.n < 80 ? key.n : 80), key.s);
         else
@@ -302,6 +310,7 @@ static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
     return true;
 }
 
+/* Checked first: the writer below trusts lengths and indices. */
 static bool write_tensor(struct wire_writer *w, const void *value)
 {
     tinker_error why;
@@ -371,6 +380,7 @@ const struct wire_type wire_named_tensor = { .name = "NamedTensor",
                                              .hash = hash_named_tensor,
                                              .schema = WIRE_TENSOR_SCHEMA };
 
+/* Results may have an element type that requests may not: bfloat16. */
 static bool write_result_tensor(struct wire_writer *w, const void *value)
 {
     const tinker_tensor *t = &((const tinker_named_tensor *)value)->tensor;
@@ -428,6 +438,7 @@ static const struct wire_field forward_backward_request[] = {
 const struct wire_type wire_forward_backward_request = { .name = "ForwardBackwardRequest",
                                                          WIRE_TABLE(T, forward_backward_request) };
 
+/* The same struct as for forward_backward; the type of the request sets the flag. */
 static const T forward_defaults = { .forward_only = true };
 static const struct wire_field forward_request[] = {
     { .name = "forward_input",

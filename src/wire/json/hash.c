@@ -26,11 +26,14 @@ uint64_t wire_hash_text(uint64_t h, const char *s)
     return s ? wire_hash_bytes(h, s, strlen(s)) : wire_hash_bytes(h, NULL, SIZE_MAX);
 }
 
+/* As 8 bytes in the byte order of the machine: hashes are compared by the server that made them,
+ * and its database does not travel. */
 static uint64_t hash_int(uint64_t h, int64_t v)
 {
     return wire_hash_bytes(h, &v, sizeof(v));
 }
 
+/* By its bits: 0.0 and -0.0 count as different requests, and NaN is refused before. */
 static uint64_t hash_double(uint64_t h, double v)
 {
     return wire_hash_bytes(h, &v, sizeof(v));
@@ -102,6 +105,7 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
 {
     const void *at = value + f->offset;
     switch (f->kind) {
+    /* The same in every value of the type. */
     case WIRE_LITERAL:
         return h;
     case WIRE_STRING:
@@ -167,6 +171,7 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
     case WIRE_LIST:
     case WIRE_MAP:
         return hash_items(h, f, *(const char *const *)at, *(const size_t *)(value + f->aux));
+    /* A field with its own reader and writer needs its own hash, too. */
     case WIRE_CUSTOM:
         assert(f->hash);
         return f->hash(h, value);
@@ -188,6 +193,7 @@ uint64_t wire_hash_value(uint64_t h, const struct wire_type *type, const void *v
     return hash_int(h, -1); /* the end, so that fields of a struct and behind it differ */
 }
 
+/* Equal requests of different types differ: the name of the type is the seed. */
 uint64_t wire_hash(const struct wire_type *type, const void *value)
 {
     return wire_hash_value(wire_hash_text(0, type->name), type, value);

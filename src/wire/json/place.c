@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/err.h"
 
+/* "data[3].model_input.chunks[0].tokens"; "" for the whole value. */
 void wire_place_text(const struct wire_place *place, char *out, size_t size)
 {
     /* Built from the end, because the chain starts with the innermost place. */

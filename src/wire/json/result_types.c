@@ -31,6 +31,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
     tinker_sequence *seq = value;
     struct json_str key;
     struct topk_matrix top = { 0 };
+    /* Members may come in any order, so lengths are compared at the end. */
     size_t n_logprobs = 0;
     bool reason = false, tokens = false, ok = true;
     if (!wire_expect(r, JSON_OBJECT))
@@ -169,6 +170,8 @@ static bool read_sample_key(struct wire_reader *r, struct json_str key, tinker_s
     return json_skip(&r->json) || wire_read_ok(r);
 }
 
+/* By hand, because the top-k matrix becomes three members, and the length of the prompt follows
+ * from whichever list is there. */
 static bool read_sample(struct wire_reader *r, void *value)
 {
     tinker_sample *out = value;
@@ -292,6 +295,7 @@ static bool read_loss_output(struct wire_reader *r, void *value)
     return ok;
 }
 
+/* As an object in the order of the tensors; readers do not depend on the order. */
 static bool write_loss_output(struct wire_writer *w, const void *value)
 {
     const tinker_loss_output *out = value;

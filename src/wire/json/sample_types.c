@@ -75,6 +75,8 @@ static uint64_t hash_stop(uint64_t h, const void *value)
 #define T tinker_sampling_params
 static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
 static const struct wire_field sampling_params[] = {
+    /* The order is that of the reference's JSON; what is missing keeps its default from
+     * params_defaults. */
     { WIRE_FIELD(T, max_tokens, WIRE_POSITIVE, NUL) },
     { WIRE_FIELD(T, seed, WIRE_SEED, NUL), .aux = offsetof(T, has_seed) },
     { .name = "stop",
@@ -102,6 +104,7 @@ static bool read_targets(struct wire_reader *r, void *value)
     return wire_read_new_tensor(r, &q->target_prompt_logprobs);
 }
 
+/* Left out, not null, when there are none: older services refuse a field that they do not know. */
 static bool write_targets(struct wire_writer *w, const char *key, const void *value)
 {
     const struct wire_sample_request *q = value;

@@ -15,6 +15,8 @@
 #include "base/number.h"
 #include "wire/timestamp.h"
 
+/* The error names both kinds. Lenient readers that convert ("3" to 3, 1 to true) look at the kind
+ * before they call this. */
 bool wire_expect(struct wire_reader *r, enum json_kind kind)
 {
     static const char *const names[] = { "a value", "null",     "true or false", "a number",
@@ -68,6 +70,7 @@ static bool read_short_text(struct wire_reader *r, char *buf, size_t size)
 /* [+-]digits, single underscores between them, optionally ".000" */
 static bool parse_int_text(const char *s, int64_t *out)
 {
+    /* int() of Python: "1_000" is a number, "_1", "1__0" and "1_" are not. */
     char digits[32];
     size_t n = 0;
     bool after_digit = false;
@@ -98,6 +101,8 @@ static bool parse_int_text(const char *s, int64_t *out)
 /* json_int64() takes 3.0, too, but no fraction and nothing beyond 64 bits. */
 bool wire_read_int(struct wire_reader *r, int64_t *out)
 {
+    /* pydantic's lax mode, which the reference reads with, converts texts and booleans to
+     * numbers. */
     enum json_kind kind = json_peek(&r->json);
     char text[48];
     bool b = false;
@@ -171,11 +176,13 @@ bool wire_read_double(struct wire_reader *r, double *out)
     return read_double(r, false, out);
 }
 
+/* A diverged run reports NaN: its metrics must be readable. */
 bool wire_read_metric(struct wire_reader *r, double *out)
 {
     return read_double(r, true, out);
 }
 
+/* The words are pydantic's. */
 bool wire_read_bool(struct wire_reader *r, bool *out)
 {
     /* false, true, and so on */
@@ -209,6 +216,7 @@ bool wire_read_bool(struct wire_reader *r, bool *out)
     return json_bool(&r->json, out) || wire_read_ok(r);
 }
 
+/* RFC 3339 text; lenient also a number, as pydantic reads it. */
 bool wire_read_time(struct wire_reader *r, struct wire_time *out)
 {
     /* Seconds or milliseconds since 1970; the size tells which. */

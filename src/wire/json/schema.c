@@ -36,6 +36,7 @@ static void put_ref(struct buf *out, const struct wire_type *type)
 /* Of a field whose value is given. */
 static void put_kind(struct buf *out, const struct wire_field *f)
 {
+    /* Kinds whose schema is a constant, by enum wire_kind. */
     static const char *const plain[] = {
         [WIRE_STRING] = "{\"type\":\"string\"}",
         [WIRE_BOOL] = "{\"type\":\"boolean\"}",
@@ -123,6 +124,8 @@ static void put_variants(struct buf *out, const struct wire_type *t)
     if (!tag)
         return;
     buf_puts(out, ",\n   \"allOf\":[");
+    /* if/then for each value of the tag, rather than oneOf: validators then name the field that is
+     * missing. */
     for (size_t i = 0; tag->words[i]; i++) {
         buf_printf(out, "%s\n    {\"if\":{\"properties\":{\"%s\":{\"const\":\"%s\"}}},\"then\":{",
                    i ? "," : "", tag->name, tag->words[i]);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 static const struct wire_type *const all[] = {
+    /* Requests, in the order in which a client meets them. */
     &wire_empty,
     &wire_client_config_request,
     &wire_create_session_request,
@@ -30,6 +31,7 @@ static const struct wire_type *const all[] = {
     &wire_session_search_request,
     &wire_get_billing_usage_request,
     &wire_telemetry_send_request,
+    /* Responses that come at once. */
     &wire_client_config_response,
     &wire_client_dynamic_config_response,
     &wire_create_session_response,
@@ -41,6 +43,7 @@ static const struct wire_type *const all[] = {
     &wire_get_server_capabilities_response,
     &wire_untyped_api_future,
     &wire_error_response,
+    /* Results of futures, which retrieve_future returns. */
     &wire_create_model_response,
     &wire_get_info_response,
     &wire_unload_model_response,
@@ -54,9 +57,11 @@ static const struct wire_type *const all[] = {
     &wire_copy_weights_response,
     &wire_weights_info_response,
     &wire_sample_response,
+    /* What retrieve_future returns instead of a result. */
     &wire_try_again_response,
     &wire_request_failed_response,
     &wire_complete_metadata_response,
+    /* REST. */
     &wire_list_sessions_response,
     &wire_get_session_response,
     &wire_get_sampler_response,
@@ -71,6 +76,7 @@ static const struct wire_type *const all[] = {
     &wire_whoami_response,
     &wire_billing_usage_response,
     &wire_telemetry_response,
+    /* Parts of the above that tools want to look at alone. */
     &wire_lora_config,
     &wire_adam_params,
     &wire_sampling_params,
@@ -102,6 +108,7 @@ const char *wire_type_name(const struct wire_type *type)
     return type->name;
 }
 
+/* Bytes of the struct that the table fills. */
 size_t wire_type_size(const struct wire_type *type)
 {
     return type->size;

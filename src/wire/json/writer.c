@@ -12,6 +12,8 @@
 #include "base/err.h"
 #include "wire/timestamp.h"
 
+/* The first failure is kept, with the place where the walk is. Always false, so that callers can
+ * return it. */
 bool wire_write_fail(struct wire_writer *w, const char *fmt, ...)
 {
     if (w->status != TINKER_OK)
@@ -118,6 +120,7 @@ static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, s
 /* Values of a type as an array, or as an object whose keys are their first members. */
 static bool write_list(struct wire_writer *w, const struct wire_field *f, const char *v, size_t n)
 {
+    /* A place is a chain of stack frames, one per level; printed only when something fails. */
     struct wire_place place = { .up = w->place };
     bool map = f->kind == WIRE_MAP, ok = true;
     if (map)
@@ -208,6 +211,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     case WIRE_LITERAL:
         json_put_string(&w->json, f->words[0]);
         return true;
+    /* The number in the struct is the index of the word. */
     case WIRE_ENUM: {
         int index = *(const int *)at, n = 0;
         while (f->words[n])
@@ -295,12 +299,15 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     case WIRE_LIST:
     case WIRE_MAP:
         return write_list(w, f, *(const char *const *)at, *(const size_t *)(value + f->aux));
+    /* Not reached: wire_write_value() calls f->write(). */
     case WIRE_CUSTOM:
         break; /* writes its own key */
     }
     return wire_write_fail(w, "cannot be written");
 }
 
+/* A union: the tag field holds the number of the variant, and f->variants has a bit for each one
+ * that the field belongs to. 0: in all. */
 bool wire_field_applies(const struct wire_type *type, const struct wire_field *f, const void *value)
 {
     int variant = 0;
@@ -343,6 +350,7 @@ bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const
     return true;
 }
 
+/* Appends to out. On failure out holds part of the text: the caller drops it. */
 tinker_status wire_encode_json(const struct wire_type *type, const void *value, struct buf *out,
                                tinker_error *err)
 {
