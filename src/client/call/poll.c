@@ -31,7 +31,11 @@ enum { LARGE_RESULT = 256 << 10 };
 /* 45 s, because the service holds a poll until there is news.  No retries of its own: this
  * state machine decides. */
 static const struct call_spec spec = {
-    "retrieve_future", "POST", POOL_RETRIEVE, 45000, "45", 0, false, false
+    .name = "retrieve_future",
+    .method = "POST",
+    .pool = POOL_RETRIEVE,
+    .timeout_ms = 45000,
+    .timeout_text = "45",
 };
 
 static void send_poll(struct poll *p);

@@ -72,12 +72,15 @@ void raw_call_label(struct operation *op, const char *method, const char *path)
 static bool fill_raw_call(struct raw_op *r, const char *method, const char *path, const void *body,
                           size_t n, const char *content_type)
 {
-    r->kind = (struct rest_kind){ { "call", rest_start, rest_abandon, destroy_raw_call },
-                                  REST_SPEC("call", method),
-                                  RESULT_NONE,
-                                  NULL,
-                                  keep_raw_response,
-                                  false };
+    r->kind = (struct rest_kind){
+        .class = { .name = "call",
+                   .start = rest_start,
+                   .abandon = rest_abandon,
+                   .destroy = destroy_raw_call },
+        .spec = REST_SPEC("call", method),
+        .result = RESULT_NONE,
+        .read = keep_raw_response,
+    };
     struct rest_op *rest = &r->rest;
     rest->kind = &r->kind;
     raw_call_label(&rest->op, method, path);

@@ -141,8 +141,12 @@ static void receive_start(struct operation *op)
 }
 
 /* Also tells operations of this kind apart in resume_on_loop(). */
-static const struct operation_class receive_class = { "receive", receive_start, receive_abandon,
-                                                      receive_destroy };
+static const struct operation_class receive_class = {
+    .name = "receive",
+    .start = receive_start,
+    .abandon = receive_abandon,
+    .destroy = receive_destroy,
+};
 
 /* ---- the user's side ----------------------------------------------------------------------- */
 

@@ -120,8 +120,12 @@ static void tokenizer_start(struct operation *op)
     source->notify_state = o;
 }
 
-static const struct operation_class tokenizer_class = { "tokenizer", tokenizer_start,
-                                                        tokenizer_abandon, tokenizer_destroy };
+static const struct operation_class tokenizer_class = {
+    .name = "tokenizer",
+    .start = tokenizer_start,
+    .abandon = tokenizer_abandon,
+    .destroy = tokenizer_destroy,
+};
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 

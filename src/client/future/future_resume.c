@@ -88,8 +88,12 @@ static void resume_start(struct operation *op)
     session_when_ready(op->session, &r->wait);
 }
 
-static const struct operation_class resume_class = { "resume", resume_start, resume_abandon,
-                                                     resume_destroy };
+static const struct operation_class resume_class = {
+    .name = "resume",
+    .start = resume_start,
+    .abandon = resume_abandon,
+    .destroy = resume_destroy,
+};
 
 /* The type selects the reader: the service does not say what the result is. */
 tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,

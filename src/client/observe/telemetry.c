@@ -56,8 +56,14 @@ struct telemetry {
 
 /* 5 s per phase: telemetry must not keep a program from ending.  No layer 2: this file tries
  * again by itself. */
-static const struct call_spec spec = { "telemetry", "POST",       POOL_TELEMETRY, 5000,
-                                       "5.0",       CALL_DEFAULT, false,          false };
+static const struct call_spec spec = {
+    .name = "telemetry",
+    .method = "POST",
+    .pool = POOL_TELEMETRY,
+    .timeout_ms = 5000,
+    .timeout_text = "5.0",
+    .max_retries = CALL_DEFAULT,
+};
 
 /* ---- classification ------------------------------------------------------------------ */
 

@@ -1,4 +1,4 @@
-/* account.c - the REST calls about the account: usage, storage, audit, and whose key it is. */
+/* account.c - the REST calls about the account: usage, storage, audit log, identity. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +48,8 @@ tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start, 
         err_set(err, TINKER_EINVAL, "the end %s is not after the start %s", b, a);
         return NULL;
     }
+    /* GET billing/usage/events?starting_on&ending_before. Times hold colons and a plus, so they are
+     * escaped. */
     struct buf path;
     buf_init(&path, 1 << 10);
     buf_puts(&path, "api/v1/billing/usage/events?starting_on=");
@@ -62,6 +64,7 @@ const tinker_billing *tinker_future_billing(const tinker_future *f)
     return future_value(f, &wire_billing_usage_response);
 }
 
+/* Elements are reached through functions only, so that a newer library can have larger ones. */
 const tinker_billing_event *tinker_billing_event_at(const tinker_billing *list, size_t i)
 {
     return i < list->n_events ? (const tinker_billing_event *)list->events + i : NULL;
@@ -86,19 +89,23 @@ static tinker_status read_storage(struct rest_op *r, const char *b, size_t n, ti
     for (size_t i = 0; i < w.n_data; i++) {
         const struct wire_checkpoint_usage *u = &w.data[i];
         v[i] = (tinker_storage_share){
-            u->project_id,
-            u->org_user_urn,
-            u->user_email,
-            u->user_name,
-            u->checkpoint_count,
-            u->size_bytes,
-            (u->estimated_monthly_cost_usd.has ? u->estimated_monthly_cost_usd.value : NAN)
+            .project_id = u->project_id,
+            .user_urn = u->org_user_urn,
+            .user_email = u->user_email,
+            .user_name = u->user_name,
+            .n_checkpoints = u->checkpoint_count,
+            .bytes = u->size_bytes,
+            .monthly_cost_usd =
+                u->estimated_monthly_cost_usd.has ? u->estimated_monthly_cost_usd.value : NAN,
         };
     }
-    *out = (tinker_storage){ w.n_data, v,
-                             (w.effective_rate_usd_per_gigabyte_month.has
+    *out = (tinker_storage){
+        .n = w.n_data,
+        .items = v,
+        .gigabyte_month_usd = w.effective_rate_usd_per_gigabyte_month.has
                                   ? w.effective_rate_usd_per_gigabyte_month.value
-                                  : NAN) };
+                                  : NAN,
+    };
     return TINKER_OK;
 }
 
@@ -110,6 +117,7 @@ static const struct rest_kind storage_kind = { REST_KIND("get_checkpoint_storage
 tinker_future *tinker_rest_get_storage_usage(tinker_rest *r, const char *project_id,
                                              tinker_error *err)
 {
+    /* GET billing/usage/checkpoints/current?project_id */
     struct buf path;
     buf_init(&path, 1 << 10);
     buf_puts(&path, "api/v1/billing/usage/checkpoints/current");
@@ -142,6 +150,7 @@ tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, int ch
         err_set(err, TINKER_EINVAL, "day \"%s\" is not YYYY-MM-DD", day);
         return NULL;
     }
+    /* GET audit?event_type&day. The day has been checked: nothing in it needs to be escaped. */
     struct buf path;
     buf_init(&path, 1 << 10);
     buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
@@ -169,6 +178,7 @@ struct whoami_op {
     struct session_wait wait;
 };
 
+/* Nothing but itself to free: the identity lives in the arena of the future. */
 static void whoami_destroy(struct operation *op)
 {
     free(op);
@@ -180,7 +190,7 @@ static void whoami_abandon(struct operation *op)
     operation_destroy(op);
 }
 
-/* Read who one is from the JWT in use, or from a key that is itself one of the service's JWTs ("iss"
+/* Read the identity from the JWT in use, or from a key that is itself one of the service's JWTs ("iss"
  * begins with passport-).  Its signature is not checked: the service does that with every request,
  * and nothing is decided here. */
 static tinker_status read_identity(struct operation *op, tinker_error *err)
@@ -194,7 +204,7 @@ static tinker_status read_identity(struct operation *op, tinker_error *err)
     if (!own && !(jwt && jwt_read(jwt, &f->arena, &claims)))
         return err_set(err, TINKER_ESTATE, "whoami requires JWT auth; this is a plain API key");
     if (!claims.sub)
-        return err_set(err, TINKER_EPROTOCOL, "the token does not say who it is for");
+        return err_set(err, TINKER_EPROTOCOL, "the token names no user");
     tinker_identity *id = arena_alloc(&f->arena, sizeof(*id));
     if (!id)
         return err_nomem(err, "result");
@@ -224,6 +234,7 @@ static void whoami_ready(struct session_wait *w, const tinker_error *failed)
         operation_fail(op, &err);
 }
 
+/* On the loop thread, like all starts: nothing has been sent yet. */
 static void whoami_start(struct operation *op)
 {
     struct whoami_op *w = (struct whoami_op *)op; /* first member */
@@ -231,8 +242,12 @@ static void whoami_start(struct operation *op)
     session_when_ready(op->session, &w->wait);
 }
 
-static const struct operation_class whoami_class = { "whoami", whoami_start, whoami_abandon,
-                                                     whoami_destroy };
+static const struct operation_class whoami_class = {
+    .name = "whoami",
+    .start = whoami_start,
+    .abandon = whoami_abandon,
+    .destroy = whoami_destroy,
+};
 
 tinker_future *tinker_rest_whoami(tinker_rest *r, tinker_error *err)
 {

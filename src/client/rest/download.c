@@ -65,10 +65,23 @@ struct download_op {
     struct progress *progress;
 };
 
-static const struct call_spec archive_spec = { "checkpoint_archive", "GET", POOL_REDIRECT, 0, NULL,
-                                               CALL_DEFAULT,         true,  true };
-static const struct call_spec trace_spec = { "export_session_trace", "GET", POOL_TRAIN, 0, NULL,
-                                             CALL_DEFAULT,           true,  false };
+/* The address may come as a redirect: it is read, not followed, because the download needs a
+ * connection of its own, without the credentials. */
+static const struct call_spec archive_spec = {
+    .name = "checkpoint_archive",
+    .method = "GET",
+    .pool = POOL_REDIRECT,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+    .no_redirect = true,
+};
+static const struct call_spec trace_spec = {
+    .name = "export_session_trace",
+    .method = "GET",
+    .pool = POOL_TRAIN,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+};
 
 static void request_address(struct download_op *a);
 static void on_download_timer(struct timer *t);
@@ -186,6 +199,7 @@ static bool report_progress(struct download_op *a)
     return go_on;
 }
 
+/* Loop thread, for each piece of the body. false ends the transfer with HTTP_FAIL_SINK. */
 static bool on_data(struct http_request *r, const void *p, size_t n)
 {
     struct download_op *a = container_of(r, struct download_op, http);
@@ -233,6 +247,7 @@ static void download_failed(struct download_op *a)
     fail_download(a, &err);
 }
 
+/* The worker has written what was buffered: read on, or give up when the disk failed. */
 static void on_room(struct file_writer_owner *o)
 {
     struct download_op *a = container_of(o, struct download_op, owner);
@@ -242,6 +257,7 @@ static void on_room(struct file_writer_owner *o)
         http_pause(&a->http, false);
 }
 
+/* The file has its name and is on the disk. */
 static void on_saved(struct file_writer_owner *o, int error)
 {
     struct download_op *a = container_of(o, struct download_op, owner);
@@ -296,6 +312,8 @@ static void on_downloaded(struct http_request *r)
     file_writer_finish(a->writer);
 }
 
+/* From the first byte: services do not promise that a second GET sends the same bytes, so ranges
+ * are not used. */
 static void begin_download(struct download_op *a)
 {
     tinker_error err;
@@ -410,6 +428,8 @@ static void read_redirect(struct download_op *a)
         fail_download(a, &err);
         return;
     }
+    /* Without a date of its own a signed URL is taken to live as long as those of the service
+     * do. */
     int64_t expires =
         clock_wall_ns(a->op.session->rt->clock) / 1000 + LIFETIME_S * INT64_C(1000000);
     if (http_response_header(resp, "expires", date, sizeof(date)) && wire_time_parse_http(date, &t))
@@ -547,12 +567,24 @@ static void download_start(struct operation *op)
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------- */
 
-static const struct operation_class archive_class = { "checkpoint_archive", download_start,
-                                                      download_abandon, download_destroy };
-static const struct operation_class download_class = { "download_checkpoint", download_start,
-                                                       download_abandon, download_destroy };
-static const struct operation_class trace_class = { "export_session_trace", download_start,
-                                                    download_abandon, download_destroy };
+static const struct operation_class archive_class = {
+    .name = "checkpoint_archive",
+    .start = download_start,
+    .abandon = download_abandon,
+    .destroy = download_destroy,
+};
+static const struct operation_class download_class = {
+    .name = "download_checkpoint",
+    .start = download_start,
+    .abandon = download_abandon,
+    .destroy = download_destroy,
+};
+static const struct operation_class trace_class = {
+    .name = "export_session_trace",
+    .start = download_start,
+    .abandon = download_abandon,
+    .destroy = download_destroy,
+};
 
 /* Takes over path; NULL with *err set. */
 static struct download_op *download_new(char *path, tinker_error *err)

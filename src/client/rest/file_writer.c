@@ -27,6 +27,7 @@ struct file_writer {
     int failed;
 };
 
+/* A descriptor that is still open means that the file was not completed: remove the part. */
 static void file_writer_destroy(struct file_writer *s)
 {
     if (s->fd >= 0) {
@@ -48,6 +49,7 @@ struct file_writer *file_writer_open(struct runtime *rt, const char *part, const
         err_nomem(err, "download");
         return NULL;
     }
+    /* O_EXCL: a name of our own, so another process cannot make us write into its file. */
     s->rt = rt;
     s->owner = owner;
     s->fd = -1;
@@ -67,6 +69,7 @@ struct file_writer *file_writer_open(struct runtime *rt, const char *part, const
 
 /* ---- on a worker --------------------------------------------------------------------- */
 
+/* write() may take less than it was given, or be interrupted by a signal. */
 static bool write_all(int fd, const char *p, size_t n)
 {
     while (n > 0) {
@@ -145,6 +148,7 @@ static void file_writer_done(struct runtime_job *j)
     }
 }
 
+/* Loop thread. The data is copied; FULL asks the caller to pause until owner->ready(). */
 enum file_writer_room file_writer_put(struct file_writer *s, const void *p, size_t n)
 {
     if (s->error)
@@ -169,6 +173,8 @@ int file_writer_error(const struct file_writer *s)
     return s->error;
 }
 
+/* Write what is left, make it durable and give the file its name; owner->finished() follows, maybe
+ * from inside. */
 void file_writer_finish(struct file_writer *s)
 {
     s->finishing = true;
@@ -180,6 +186,8 @@ void file_writer_finish(struct file_writer *s)
         file_writer_end(s);
 }
 
+/* While the worker is busy the struct is its own: file_writer_done() destroys it when the owner is
+ * gone. */
 void file_writer_free(struct file_writer *s)
 {
     if (!s)

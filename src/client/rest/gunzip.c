@@ -22,6 +22,7 @@ bool gunzip_is(const void *p, size_t n)
     return n >= 2 && memcmp(p, "\x1f\x8b", 2) == 0;
 }
 
+/* p[0..n) must stay until gunzip_close(). max bounds the unpacked size. */
 struct gunzip *gunzip_open(const void *p, size_t n, uint64_t max, tinker_error *err)
 {
     struct gunzip *g = calloc(1, sizeof(*g));
@@ -85,6 +86,8 @@ static tinker_status inflate_some(struct gunzip *g, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Up to n bytes; *got < n only at the end or on error. The bound is checked after each piece of
+ * PIECE bytes, so at most one piece more than allowed is ever unpacked. */
 tinker_status gunzip_read(struct gunzip *g, void *out, size_t n, size_t *got, tinker_error *err)
 {
     tinker_status s = TINKER_OK;

@@ -91,6 +91,8 @@ static tinker_status remember_item(tinker_pager *p, const char *id)
 
 /* ---- the lists ------------------------------------------------------------------------------ */
 
+/* Four functions for each kind of list: ask for a page, count, id of an item, and the total that
+ * the service claims. */
 static tinker_future *ask_runs(tinker_pager *p, const tinker_page *page, tinker_error *err)
 {
     return tinker_rest_list_training_runs(p->rest, page, err);
@@ -132,6 +134,7 @@ static int64_t total_sessions(const tinker_future *f)
     return -1;
 }
 
+/* The checkpoints of one run come in one piece, without pages. */
 static tinker_future *ask_checkpoints(tinker_pager *p, const tinker_page *page, tinker_error *err)
 {
     return p->run_id ? tinker_rest_list_checkpoints(p->rest, p->run_id, err)
@@ -155,11 +158,16 @@ static int64_t total_checkpoints(const tinker_future *f)
     return c->cursor ? c->cursor->total_count : 0;
 }
 
-static const struct page_kind runs_kind = { ask_runs, count_runs, id_of_run, total_runs };
-static const struct page_kind sessions_kind = { ask_sessions, count_sessions, id_of_session,
-                                                total_sessions };
-static const struct page_kind checkpoints_kind = { ask_checkpoints, count_checkpoints,
-                                                   id_of_checkpoint, total_checkpoints };
+static const struct page_kind runs_kind = {
+    .ask = ask_runs, .count = count_runs, .id = id_of_run, .total = total_runs
+};
+static const struct page_kind sessions_kind = {
+    .ask = ask_sessions, .count = count_sessions, .id = id_of_session, .total = total_sessions
+};
+static const struct page_kind checkpoints_kind = { .ask = ask_checkpoints,
+                                                   .count = count_checkpoints,
+                                                   .id = id_of_checkpoint,
+                                                   .total = total_checkpoints };
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
@@ -218,6 +226,7 @@ static tinker_status fetch_page(tinker_pager *p, int64_t timeout_ms, tinker_erro
     return TINKER_OK;
 }
 
+/* A timeout is not the end: the request goes on, and the next call waits for it again. */
 tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err)
 {
     tinker_error mine; /* *err is written only on failure */
@@ -263,6 +272,7 @@ tinker_future *tinker_pager_future(tinker_pager *p)
     return p->answer;
 }
 
+/* NULL: the pager has another kind of items, or stands on none. */
 static const tinker_future *current_answer(const tinker_pager *p, const struct page_kind *kind)
 {
     return p->kind == kind && p->reading && p->at < p->n ? p->answer : NULL;

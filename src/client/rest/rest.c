@@ -23,6 +23,8 @@ struct tinker_rest {
     struct call_options *options; /* a reference; NULL: none */
 };
 
+/* Any thread. The handle is only a pair of pointers: sessions and connections belong to the
+ * service, so making many costs nothing. */
 tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_error *err)
 {
     tinker_rest *r = malloc(sizeof(*r));
@@ -33,6 +35,7 @@ tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_error *err)
     return r;
 }
 
+/* A second handle with its own options: it replaces all options of r, it does not add to them. */
 tinker_rest *tinker_rest_with(tinker_rest *r, const tinker_call_options *opts, tinker_error *err)
 {
     struct call_options *p = call_options_make(opts, err);
@@ -65,6 +68,7 @@ struct call_options *rest_options(const tinker_rest *r)
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
+/* The caller frees. NULL: no memory, which rest_new() reports. */
 char *rest_format_path(const char *fmt, ...)
 {
     struct buf b;
@@ -142,6 +146,7 @@ char *rest_checkpoint_path(const char *path, const char *tail, tinker_error *err
     return out;
 }
 
+/* Takes over path and body, also on failure; a NULL path is reported as out of memory. */
 tinker_future *rest_send(tinker_rest *r, const struct rest_kind *kind, char *path, struct buf *body,
                          tinker_error *err)
 {
@@ -167,12 +172,14 @@ static const struct rest_kind unpublish_kind = { REST_KIND("unpublish_checkpoint
 static const struct rest_kind ttl_kind = { REST_KIND("set_checkpoint_ttl", "PUT"),
                                            .result = RESULT_NONE };
 
+/* GET training_runs/{run}/checkpoints: the whole list, without pages. */
 tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const char *run_id, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/training_runs/", "run id", run_id, "/checkpoints", err);
     return path ? rest_send(r, &list_checkpoints_kind, path, NULL, err) : NULL;
 }
 
+/* GET checkpoints?limit&offset */
 tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
                                                  tinker_error *err)
 {
@@ -185,11 +192,14 @@ tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_pa
                      NULL, err);
 }
 
+/* The wire table of the response is the tag of the result: a future of another call has another
+ * table and gives NULL. */
 const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f)
 {
     return future_value(f, &wire_checkpoints_list_response);
 }
 
+/* items is an array of the library's own element type, whose size the program does not know. */
 const tinker_checkpoint *tinker_checkpoint_at(const tinker_checkpoints *list, size_t i)
 {
     return i < list->n ? (const tinker_checkpoint *)list->items + i : NULL;
@@ -208,11 +218,13 @@ static tinker_future *submit_for_checkpoint(tinker_rest *r, const struct rest_ki
     return NULL;
 }
 
+/* DELETE training_runs/{run}/checkpoints/{kind}/{name} */
 tinker_future *tinker_rest_delete_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
     return submit_for_checkpoint(r, &delete_kind, path, "", NULL, err);
 }
 
+/* POST .../publish makes it public, DELETE .../publish private again. */
 tinker_future *tinker_rest_publish_checkpoint(tinker_rest *r, const char *path, tinker_error *err)
 {
     return submit_for_checkpoint(r, &publish_kind, path, "/publish", NULL, err);
@@ -223,6 +235,7 @@ tinker_future *tinker_rest_unpublish_checkpoint(tinker_rest *r, const char *path
     return submit_for_checkpoint(r, &unpublish_kind, path, "/publish", NULL, err);
 }
 
+/* On success the caller owns out; on failure it is empty and err says which field. */
 bool rest_encode(struct buf *out, const struct wire_type *type, const void *value,
                  tinker_error *err)
 {
@@ -236,6 +249,7 @@ bool rest_encode(struct buf *out, const struct wire_type *type, const void *valu
 tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const char *path, int64_t ttl_seconds,
                                               tinker_error *err)
 {
+    /* PUT .../ttl; null removes the limit. */
     struct wire_ttl_request req = { { ttl_seconds > 0, ttl_seconds } };
     struct buf body;
     if (ttl_seconds < 0) {
@@ -275,6 +289,7 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
     if (opts_copy(&o, sizeof(o), opts, "tinker_copy_options", err) != TINKER_OK ||
         wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
+    /* POST copy_weights */
     const char *project =
         o.project_id && *o.project_id ? o.project_id : r->service->base->cfg.project_id;
     if (o.ttl_seconds < 0 || !project) {
@@ -359,6 +374,7 @@ static const struct rest_kind weights_info_kind = { REST_KIND("weights_info", "P
                                                     .type = &wire_weights_info_response,
                                                     .read = read_weights_info };
 
+/* GET training_runs?limit&offset&access_scope&project_id */
 tinker_future *tinker_rest_list_training_runs(tinker_rest *r, const tinker_page *page,
                                               tinker_error *err)
 {
@@ -413,6 +429,8 @@ const tinker_training_run *tinker_future_training_run(const tinker_future *f)
     return future_value(f, &wire_training_run);
 }
 
+/* POST weights_info: which base model and which LoRA a checkpoint was made with, needed before a
+ * client can be made from it. */
 tinker_future *tinker_rest_get_weights_info(tinker_rest *r, const char *path, tinker_error *err)
 {
     struct wire_weights_info_request req = { path };
@@ -484,6 +502,7 @@ static const struct rest_kind info_kind = { REST_KIND("get_info", "POST"), .resu
                                             .type = &wire_get_info_response,
                                             .read = read_model_info };
 
+/* GET get_server_capabilities. Sent in the session of REST calls, so it needs no model. */
 tinker_future *tinker_service_get_capabilities(tinker_service *s, tinker_error *err)
 {
     return rest_submit(service_rest(s, err), &capabilities_kind,
@@ -500,6 +519,7 @@ const tinker_supported_model *tinker_supported_model_at(const tinker_capabilitie
     return i < list->n ? (const tinker_supported_model *)list->items + i : NULL;
 }
 
+/* GET healthz, without the outer layer of retries: the question is whether it works now. */
 tinker_future *tinker_service_check_health(tinker_service *s, tinker_error *err)
 {
     return rest_submit(service_rest(s, err), &health_kind, rest_format_path("api/v1/healthz"), NULL,
@@ -516,7 +536,7 @@ static const struct rest_kind name_kind = { .class = REST_CLASS("get_info"),
                                             .type = &wire_get_info_response,
                                             .read = read_model_info };
 
-/* get_info belongs to the session of the training client, not to that of REST calls. */
+/* POST get_info.  It belongs to the session of the training client, not to that of REST calls. */
 static tinker_future *ask_info(tinker_training *t, const struct rest_kind *kind, tinker_error *err)
 {
     struct wire_get_info_request req = { t->model_id };

@@ -113,6 +113,7 @@ void rest_ready(struct session_wait *w, const tinker_error *err)
     call_start(c);
 }
 
+/* On the loop thread. The type is set before anything can complete: accessors compare with it. */
 void rest_start(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op;
@@ -159,6 +160,7 @@ struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kin
     return r ? submit_op(h, r, options, err) : NULL;
 }
 
+/* One idempotency key for all tries, and the credential of another account, if there is one. */
 struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token,
                                        struct call_options *options, tinker_error *err)

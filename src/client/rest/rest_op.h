@@ -48,14 +48,15 @@ void rest_abandon(struct operation *op);
 void rest_destroy(struct operation *op);
 
 /* The parts of a rest_kind that most have: its name in errors and metrics, and the method. */
-#define REST_KIND(name, method) .class = REST_CLASS(name), .spec = REST_SPEC(name, method)
-#define REST_CLASS(name)                             \
-    {                                                \
-        name, rest_start, rest_abandon, rest_destroy \
+#define REST_KIND(text, verb) .class = REST_CLASS(text), .spec = REST_SPEC(text, verb)
+#define REST_CLASS(text)                                                                    \
+    {                                                                                       \
+        .name = text, .start = rest_start, .abandon = rest_abandon, .destroy = rest_destroy \
     }
-#define REST_SPEC(name, method)                                      \
-    {                                                                \
-        name, method, POOL_TRAIN, 0, NULL, CALL_DEFAULT, true, false \
+#define REST_SPEC(text, verb)                                                          \
+    {                                                                                  \
+        .name = text, .method = verb, .pool = POOL_TRAIN, .max_retries = CALL_DEFAULT, \
+        .outer = true                                                                  \
     }
 
 /* Decode the body into *wire, and allocate the result of `size` bytes, which becomes the value of

@@ -14,6 +14,7 @@
 #include "client/session/service.h"
 #include "wire/wire.h"
 
+/* Method and name of each call; its path is built where it is submitted. */
 static const struct rest_kind sessions_kind = { REST_KIND("list_sessions", "GET"),
                                                 .result = RESULT_VALUE,
                                                 .type = &wire_list_sessions_response };
@@ -42,6 +43,7 @@ static const struct rest_kind base_model_kind = { .class = REST_CLASS("get_base_
                                                   .result = RESULT_BASE_MODEL,
                                                   .read = read_base_model };
 
+/* GET sessions?limit&offset&access_scope: ids only. */
 tinker_future *tinker_rest_list_sessions(tinker_rest *r, const tinker_page *page, tinker_error *err)
 {
     tinker_page p;
@@ -59,6 +61,7 @@ const tinker_strings *tinker_future_strings(const tinker_future *f)
     return future_value(f, &wire_list_sessions_response);
 }
 
+/* GET sessions/{id}: its training runs and samplers. */
 tinker_future *tinker_rest_get_session(tinker_rest *r, const char *session_id, tinker_scope scope,
                                        tinker_error *err)
 {
@@ -74,7 +77,7 @@ const tinker_session *tinker_future_session(const tinker_future *f)
 }
 
 /* The state as one bit.  A type or reason that is newer than this library gives 0, as does a session
- * that ended and nobody said how. */
+ * whose end has no recorded reason. */
 static int state_of(const struct wire_session_status *w)
 {
     static const struct {
@@ -89,6 +92,7 @@ static int state_of(const struct wire_session_status *w)
         { "client_finished", "interrupted", TINKER_SESSION_INTERRUPTED },
     };
     const char *reason = w->reason ? w->reason->type : "";
+    /* A row without a reason matches any. */
     for (size_t i = 0; w->type && i < ARRAY_LEN(all); i++)
         if (strcmp(all[i].type, w->type) == 0 &&
             (!all[i].reason || strcmp(all[i].reason, reason) == 0))
@@ -127,6 +131,8 @@ static tinker_session_summary summary_of(const struct wire_session_summary *w)
     };
 }
 
+/* The response holds at most one page; next_cursor is null on the last. One element more is
+ * allocated, so that an empty page is an array, too. */
 static tinker_status read_search(struct rest_op *r, const char *b, size_t n, tinker_error *err)
 {
     struct wire_session_search_response w;
@@ -141,12 +147,13 @@ static tinker_status read_search(struct rest_op *r, const char *b, size_t n, tin
         return err_nomem(err, "result");
     for (size_t i = 0; i < w.n_sessions; i++)
         v[i] = summary_of(&w.sessions[i]);
-    if (w.next_cursor)
-        *next = (tinker_session_cursor){ (w.next_cursor->last_created_at.has
-                                              ? w.next_cursor->last_created_at.us
-                                              : TINKER_NO_TIME),
-                                         w.next_cursor->last_session_id };
-    *out = (tinker_session_summaries){ w.n_sessions, v, w.next_cursor ? next : NULL };
+    const struct wire_session_search_cursor *c = w.next_cursor;
+    if (c)
+        *next =
+            (tinker_session_cursor){ .created_us = c->last_created_at.has ? c->last_created_at.us
+                                                                          : TINKER_NO_TIME,
+                                     .session_id = c->last_session_id };
+    *out = (tinker_session_summaries){ .n = w.n_sessions, .items = v, .next = c ? next : NULL };
     return TINKER_OK;
 }
 
@@ -155,6 +162,7 @@ static const struct rest_kind search_kind = { REST_KIND("search_sessions", "POST
                                               .type = &wire_session_search_response,
                                               .read = read_search };
 
+/* The three ends that a client can report. */
 enum { FINISHED = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED };
 
 /* An empty id would match nothing, or everything: refuse it before it is sent. */
@@ -214,6 +222,8 @@ static size_t put_states(int states, struct wire_session_status_query *out, cons
 tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_query *query,
                                            tinker_error *err)
 {
+    /* POST sessions/search. Empty lists and texts mean "any"; the arrays live on this stack until
+     * rest_encode() has written them. */
     tinker_session_query q = TINKER_SESSION_QUERY_INIT;
     struct wire_session_status_query statuses[4] = { { NULL, { NULL, 0 } } };
     const char *reasons[3];
@@ -266,6 +276,7 @@ tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id
         err_set(err, TINKER_EINVAL, "project id must not be empty");
         return NULL;
     }
+    /* PUT sessions/{id}/project */
     char *path = rest_path_of_id("api/v1/sessions/", "session id", session_id, "/project", err);
     if (!path)
         return NULL;
@@ -275,6 +286,7 @@ tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id
     return NULL;
 }
 
+/* GET samplers/{id} */
 tinker_future *tinker_rest_get_sampler(tinker_rest *r, const char *sampler_id, tinker_error *err)
 {
     char *path = rest_path_of_id("api/v1/samplers/", "sampler id", sampler_id, "", err);

@@ -48,6 +48,7 @@ static tinker_status read_unpacked(void *out, size_t n, size_t *got, void *state
     return TINKER_OK;
 }
 
+/* write() may take less than it was given, or be interrupted by a signal. */
 static tinker_status write_chunk(int fd, const char *path, const unsigned char *p, size_t n,
                                  tinker_error *err)
 {
@@ -82,6 +83,7 @@ static tinker_status write_file(struct untar *u, const char *path, uint64_t n, t
     return s;
 }
 
+/* Names were checked by tar_next(): relative, without "..", so they stay below dir. */
 static tinker_status unpack_file(const struct os_map *map, const char *dir, tinker_error *err)
 {
     struct untar *u = calloc(1, sizeof(*u));
@@ -132,6 +134,7 @@ tinker_status tinker_archive_extract(const char *file, const char *dir, tinker_e
         return err_set(err, TINKER_EINVAL, "no archive, or no directory to unpack it to");
     if (lstat(dir, &st) == 0)
         return err_set(err, TINKER_EINVAL, "%s exists", dir);
+    /* Unpack beside the target and rename at the end: dir is complete or not there. */
     rand_uuid(uuid);
     if ((size_t)snprintf(part, sizeof(part), "%s.part.%.8s", dir, uuid) >= sizeof(part))
         return err_set(err, TINKER_EINVAL, "the name of the directory is too long");

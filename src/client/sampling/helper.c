@@ -644,7 +644,12 @@ static void far_start(struct operation *op)
     buf_clear(&o->body);
 }
 
-static const struct operation_class far_class = { "sample", far_start, far_abandon, far_destroy };
+static const struct operation_class far_class = {
+    .name = "sample",
+    .start = far_start,
+    .abandon = far_abandon,
+    .destroy = far_destroy,
+};
 
 /* Not for a transport or breaker of the user's own, nor for options of single calls: they are
  * functions and pointers of this process. */

@@ -45,8 +45,12 @@ struct sample_op {
     struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
 };
 
-static const struct call_spec asample_spec = { "asample", "POST", POOL_SAMPLE, 0,
-                                               NULL,      0,      true,        false };
+static const struct call_spec asample_spec = {
+    .name = "asample",
+    .method = "POST",
+    .pool = POOL_SAMPLE,
+    .outer = true,
+};
 
 static void start_sample_attempt(struct sample_op *s);
 
@@ -376,8 +380,12 @@ static void sample_start(struct operation *op)
         s->group->waiting++;
 }
 
-static const struct operation_class sample_class = { "sample", sample_start, sample_abandon,
-                                                     sample_destroy };
+static const struct operation_class sample_class = {
+    .name = "sample",
+    .start = sample_start,
+    .abandon = sample_abandon,
+    .destroy = sample_destroy,
+};
 
 /* ---- submitting, in the caller's thread -------------------------------------------------- */
 

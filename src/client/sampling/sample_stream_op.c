@@ -124,9 +124,12 @@ static void sample_stream_start(struct operation *op)
     o->source->notify_state = o;
 }
 
-static const struct operation_class sample_stream_class = { "sample_stream", sample_stream_start,
-                                                            sample_stream_abandon,
-                                                            sample_stream_destroy };
+static const struct operation_class sample_stream_class = {
+    .name = "sample_stream",
+    .start = sample_stream_start,
+    .abandon = sample_stream_abandon,
+    .destroy = sample_stream_destroy,
+};
 
 /* ---- submitting, in the caller's thread ----------------------------------------------------- */
 

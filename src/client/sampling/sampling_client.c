@@ -113,7 +113,10 @@ struct open_op {
 };
 
 static const struct call_spec open_spec = {
-    "create_sampling_session", "POST", POOL_SESSION, 0, NULL, CALL_DEFAULT, false, false
+    .name = "create_sampling_session",
+    .method = "POST",
+    .pool = POOL_SESSION,
+    .max_retries = CALL_DEFAULT,
 };
 
 static void open_destroy(struct operation *op)
@@ -197,8 +200,12 @@ static void open_start(struct operation *op)
     session_when_ready(op->session, &o->wait);
 }
 
-static const struct operation_class open_class = { "create_sampling_session", open_start,
-                                                   open_abandon, open_destroy };
+static const struct operation_class open_class = {
+    .name = "create_sampling_session",
+    .start = open_start,
+    .abandon = open_abandon,
+    .destroy = open_destroy,
+};
 
 /* Refuse what cannot be right anywhere: neither model nor path, or a path of training state. */
 static tinker_status check_source(const char *base_model, const char *model_path, tinker_error *err)

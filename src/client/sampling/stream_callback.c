@@ -197,7 +197,9 @@ static void on_round_over(struct callback_job *r)
         t->owner->told(t->owner); /* who may free it */
 }
 
-static const struct callback_job_class rounds = { deliver_events, on_round_over, destroy_callback };
+static const struct callback_job_class rounds = { .work = deliver_events,
+                                                  .ended = on_round_over,
+                                                  .destroy = destroy_callback };
 
 struct stream_callback *stream_callback_new(struct session *h, size_t n_sequences, size_t topk,
                                             tinker_stream_event_fn *call, void *state)

@@ -67,8 +67,13 @@ struct stream_op {
 };
 
 /* Quiet for so long only while a training step runs before the sample. */
-static const struct call_spec stream_spec = { "stream_sample", "POST", POOL_SAMPLE, 600000,
-                                              "600",           0,      false,       false };
+static const struct call_spec stream_spec = {
+    .name = "stream_sample",
+    .method = "POST",
+    .pool = POOL_SAMPLE,
+    .timeout_ms = 600000,
+    .timeout_text = "600",
+};
 
 static struct loop *stream_loop(const struct stream_op *o)
 {
@@ -449,8 +454,12 @@ static void stream_start(struct operation *op)
         o->group->waiting++;
 }
 
-static const struct operation_class stream_class = { "stream_sample", stream_start, stream_abandon,
-                                                     stream_destroy };
+static const struct operation_class stream_class = {
+    .name = "stream_sample",
+    .start = stream_start,
+    .abandon = stream_abandon,
+    .destroy = stream_destroy,
+};
 
 /* ---- the user's side --------------------------------------------------------------------- */
 

@@ -46,10 +46,19 @@ struct credential_job {
 
 /* The first exchange is part of the start and retried as other requests are; a later one is made
  * again by the timer instead, since the old JWT still works. */
-static const struct call_spec first_spec = { "auth/token", "POST",       POOL_AUTH, 0,
-                                             NULL,         CALL_DEFAULT, true,      false };
-static const struct call_spec again_spec = { "auth/token", "POST",       POOL_AUTH, 0,
-                                             NULL,         CALL_DEFAULT, false,     false };
+static const struct call_spec first_spec = {
+    .name = "auth/token",
+    .method = "POST",
+    .pool = POOL_AUTH,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+};
+static const struct call_spec again_spec = {
+    .name = "auth/token",
+    .method = "POST",
+    .pool = POOL_AUTH,
+    .max_retries = CALL_DEFAULT,
+};
 
 bool auth_key_valid(const struct config *cfg, const char *key)
 {

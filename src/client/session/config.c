@@ -28,6 +28,7 @@ static const char *option_or_env(struct config *c, const char *option, const cha
     return option && *option ? arena_strdup(&c->arena, option) : env_text(&c->arena, name);
 }
 
+/* Schemes are case-insensitive (RFC 3986, 3.1). */
 static bool is_web(const char *url)
 {
     return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
@@ -152,7 +153,7 @@ static bool put_header(struct config *c, const char *name, const char *value, bo
     return v[n].name && v[n].value;
 }
 
-/* By its sound, because a program may have headers of its own. */
+/* Guessed from its name, because a program may have headers of its own. */
 static bool is_secret_name(const char *name)
 {
     static const char *const words[] = { "-key",   "auth",     "cf-access-", "cookie",
@@ -164,7 +165,7 @@ static bool is_secret_name(const char *name)
     return false;
 }
 
-/* After all that can give one: a line break in a header would let a value become another header. */
+/* Checked after all sources are merged: a line break in a value would become another header. */
 static tinker_status check_headers(const struct http_header *v, size_t n, tinker_error *err)
 {
     tinker_status s = TINKER_OK;
@@ -217,6 +218,7 @@ static bool set_query(struct config *c, const tinker_service_options *o)
     return c->default_query != NULL;
 }
 
+/* The value of the first variable that is set and not blank. */
 static const char *first_env(struct config *c, const char *const *names)
 {
     const char *value = NULL;
@@ -225,6 +227,7 @@ static const char *first_env(struct config *c, const char *const *names)
     return value;
 }
 
+/* Proxy headers are always secret: they exist to authenticate. */
 static bool put_proxy_header(struct config *c, const char *name, const char *value)
 {
     size_t n = c->n_proxy_headers;
@@ -234,7 +237,7 @@ static bool put_proxy_header(struct config *c, const char *name, const char *val
     for (size_t i = 0; i < n; i++) {
         v[i] = c->proxy_headers[i];
         if (strcasecmp(v[i].name, name) == 0)
-            return true; /* what was said first counts */
+            return true; /* the first one counts */
     }
     v[n] = (struct http_header){ name, value, true };
     c->proxy_headers = v;
@@ -262,7 +265,8 @@ static tinker_status set_proxy(struct config *c, const tinker_service_options *o
     if (ok && url && !is_web(url))
         return err_set(err, TINKER_EINVAL, "the proxy address must start with http:// or https://");
     if (ok && url) {
-        /* User and password become a header, so that curl's messages and our dumps never show
+        /* TINKER_PROXY wins over the variables of other programs, and is then not subject to
+         * no_proxy.  User and password become a header, so that messages and dumps never show
          * them. */
         const char *user = strstr(url, "://") + 3, *at = strrchr(user, '@');
         c->proxy = at ? arena_printf(&c->arena, "%.*s%s", (int)(user - url), url, at + 1) : url;
@@ -301,7 +305,7 @@ static void set_timeouts(struct config *c, const tinker_service_options *o)
                          : (int)(retries < 1000 ? retries : 1000);
     c->ca_file = option_or_env(c, o->network.ca_file, "SSL_CERT_FILE");
 
-    /* Off unless somebody asks for it: the reference polls again at once. */
+    /* Off by default: the reference SDK polls again at once. */
     const char *backoff = env_text(&c->arena, "TINKER_POLL_BACKOFF");
     bool on = env_truthy(backoff) || (backoff && strcasecmp(backoff, "exponential") == 0);
     int64_t initial = o->network.poll_backoff_initial_ms, max = o->network.poll_backoff_max_ms;
@@ -347,7 +351,7 @@ static void set_flags(struct config *c, const tinker_service_options *o)
     c->heartbeat_max_failures = o->limits.heartbeat_max_failures;
     c->heartbeat_max_ms = o->limits.heartbeat_max_ms;
 
-    /* With a callback warnings are told; without one nothing is, unless the level says so. */
+    /* With a callback, warnings are logged; without one nothing is, unless a level is set. */
     const char *level = env_text(&c->arena, "TINKER_LOG");
     c->log_callback = o->observation.log;
     c->log_state = o->observation.log_state;
@@ -436,6 +440,7 @@ static tinker_status set_extras(struct config *c, const tinker_service_options *
     return c->breaker_scope ? TINKER_OK : err_nomem(err, "configuration");
 }
 
+/* Lists come as pointer and count from the caller: refuse what would crash later. */
 static tinker_status check_counted(const char *what, const tinker_named_string *v, size_t n,
                                    tinker_error *err)
 {
@@ -459,8 +464,6 @@ static tinker_status check_lists(const tinker_service_options *o, tinker_error *
         s = check_counted("query", net->query, net->n_query, err);
     if (s == TINKER_OK)
         s = check_counted("proxy_headers", net->proxy_headers, net->n_proxy_headers, err);
-    if (s == TINKER_OK)
-        s = check_counted("user_metadata", o->user_metadata, o->n_user_metadata, err);
     return s;
 }
 
@@ -483,6 +486,7 @@ static tinker_status resolve_options(struct config *c, const tinker_service_opti
         s = set_extras(c, o, err);
     if (s != TINKER_OK)
         return s;
+    /* The rest cannot fail but for memory, which the flag of the arena remembers. */
     c->sdk_version = TINKER_SDK_VERSION;
     set_timeouts(c, o);
     set_flags(c, o);

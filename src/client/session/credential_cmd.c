@@ -62,6 +62,7 @@ static int spawn_locked(const char *command, bool own_group, pid_t *pid, int *fd
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
     close(pipe_fd[1]);
+    /* Our copy of the write end is closed: read() then ends when the command does. */
     if (rc != 0)
         close(pipe_fd[0]);
     *fd = pipe_fd[0];
@@ -114,6 +115,8 @@ static bool reap_command(pid_t pid, bool own_group, bool kill_now, const struct 
 char *credential_cmd_output(const char *command, int64_t timeout_ms, const atomic_bool *unwanted,
                             tinker_error *err)
 {
+    /* A command with a terminal may ask for a password there; only the foreground group may read
+     * from it. */
     const struct cmd_limit p = { clock_now_ms(clock_real()) + timeout_ms, unwanted };
     bool own_group = !isatty(STDIN_FILENO);
     pid_t pid;
@@ -135,6 +138,7 @@ char *credential_cmd_output(const char *command, int64_t timeout_ms, const atomi
                 (double)timeout_ms / 1000);
         return NULL;
     }
+    /* The credential is what is printed, without the newline that echo adds. */
     const char *from = out.data ? out.data : "";
     size_t n = out.len;
     while (n > 0 && isspace((unsigned char)from[n - 1]))

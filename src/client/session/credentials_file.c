@@ -54,6 +54,7 @@ static tinker_status parse_credentials(const char *path, const char *text, size_
 {
     struct json_reader r;
     char *name = NULL, *key = NULL;
+    /* First pass: the name of the default key. Second pass: the key of that name. */
     json_reader_init(&r, text, n, a);
     bool ok = json_peek(&r) == JSON_OBJECT && read_member(&r, "default", &name) && json_end(&r);
     if (ok && name) {
@@ -73,6 +74,7 @@ tinker_status credentials_file_key(struct arena *a, const char **out, tinker_err
     char *text;
     size_t n;
     *out = NULL;
+    /* No file is no error: most programs get their key from the environment. */
     if (!path || access(path, F_OK) != 0)
         return TINKER_OK;
     tinker_status s = os_read_file(path, FILE_MAX, &text, &n, err);

@@ -27,6 +27,7 @@ static const char *copy_trimmed(struct arena *a, const char *s, size_t n)
     return n > 0 ? arena_strndup(a, s, n) : NULL;
 }
 
+/* The value without blanks at both ends; a blank value counts as unset. NULL: unset. */
 const char *env_text(struct arena *a, const char *name)
 {
     const char *value = getenv(name);
@@ -76,12 +77,14 @@ int64_t env_whole(struct arena *a, const char *name, int64_t dflt)
     return strtoll(value, NULL, 10);
 }
 
+/* 0 counts as unset here: these settings have no meaning of zero. */
 int64_t env_positive(struct arena *a, const char *name, int64_t dflt)
 {
     int64_t v = env_whole(a, name, 0);
     return v > 0 ? v : dflt;
 }
 
+/* "a, b,,a" becomes { a, b }: blanks and repetitions are dropped. */
 bool env_words(struct arena *a, const char *value, const char ***out, size_t *n)
 {
     size_t commas = 0;

@@ -5,6 +5,7 @@
 #include "base/base64.h"
 #include "json/json.h"
 
+/* A claim of another type is skipped: it counts as not given. */
 static bool read_text(struct json_reader *r, const char **out)
 {
     char *text;
@@ -16,6 +17,8 @@ static bool read_text(struct json_reader *r, const char **out)
     return true;
 }
 
+/* The registered claims (RFC 7519, 4.1) that we use, and two of the service's own. exp is in
+ * seconds since 1970 and may have a fraction ("NumericDate"). */
 static bool read_claim(struct json_reader *r, struct json_str key, struct jwt_claims *out)
 {
     if (json_str_is(key, "sub"))
@@ -37,6 +40,7 @@ bool jwt_read(const char *token, struct arena *arena, struct jwt_claims *out)
     struct json_reader r;
     struct json_str key;
     memset(out, 0, sizeof(*out));
+    /* header.payload.signature, each in base64url (RFC 7515, 3.1); only the payload is read. */
     const char *from = token ? strchr(token, '.') : NULL;
     if (!from)
         return false;
@@ -54,6 +58,7 @@ bool jwt_read(const char *token, struct arena *arena, struct jwt_claims *out)
     return json && ok;
 }
 
+/* Seconds until exp, 0 when it has passed or cannot be read: then a new token is fetched. */
 double jwt_remaining(const char *token, int64_t wall_ns)
 {
     struct arena scratch;

@@ -37,6 +37,8 @@ tinker_service *tinker_service_new(const tinker_service_options *opts, tinker_er
     return s;
 }
 
+/* A handle that shares everything with its base but the options of calls. Calls go to s->base; only
+ * `options` is its own. */
 tinker_service *tinker_service_with(tinker_service *s, const tinker_call_options *opts,
                                     tinker_error *err)
 {
@@ -91,6 +93,7 @@ struct session *service_rest(tinker_service *s, tinker_error *err)
     return find_session(s, false, err);
 }
 
+/* The session to end. From here on find_session() refuses to make clients; REST calls go on. */
 struct session *service_finish(tinker_service *s, tinker_error *err)
 {
     s = s->base;
@@ -101,6 +104,7 @@ struct session *service_finish(tinker_service *s, tinker_error *err)
     return h ? h : service_rest(s, err);
 }
 
+/* The id lives as long as the session, which ends with the service. */
 const char *tinker_service_session_id(tinker_service *s)
 {
     s = s->base;
@@ -160,6 +164,7 @@ int tinker_service_log_event(tinker_service *s, const char *name, const char *js
     return queued;
 }
 
+/* The message is the program's: it may quote a key. */
 int tinker_service_log_error(tinker_service *s, const tinker_error *error, int fatal)
 {
     tinker_error clean = *error;
@@ -197,6 +202,7 @@ static void on_session_closed(void *arg)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* On the loop thread, because a session belongs to it. */
 static void close_sessions(void *arg)
 {
     struct closing *c = arg;

@@ -51,17 +51,21 @@ static tinker_status read_finished(struct rest_op *r, const char *body, size_t n
     return TINKER_OK;
 }
 
-static const struct rest_kind finish_kind = { { "finish_session", finish_start, rest_abandon,
-                                                rest_destroy },
-                                              REST_SPEC("finish_session", "POST"),
-                                              RESULT_NONE,
-                                              NULL,
-                                              read_finished,
-                                              REST_CONFLICT_ALREADY };
+static const struct rest_kind finish_kind = {
+    .class = { .name = "finish_session",
+               .start = finish_start,
+               .abandon = rest_abandon,
+               .destroy = rest_destroy },
+    .spec = REST_SPEC("finish_session", "POST"),
+    .result = RESULT_NONE,
+    .read = read_finished,
+    .conflict = REST_CONFLICT_ALREADY, /* an earlier attempt has finished it */
+};
 
 tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const char *detail,
                                      tinker_error *err)
 {
+    /* By enum tinker_finish; the wire spells them so. */
     static const char *const reasons[] = { "success", "errored", "interrupted" };
     if ((int)how < 0 || (int)how > TINKER_FINISH_INTERRUPTED) {
         err_set(err, TINKER_EINVAL, "invalid finish reason %d", (int)how);

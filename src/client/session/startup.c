@@ -35,30 +35,54 @@ struct startup {
     struct buf body, heartbeat_body;
 };
 
-static const struct call_spec config_spec = { "client/config", "POST", POOL_CONFIG, 0, NULL,
-                                              CALL_DEFAULT,    true,   false };
+/* Timeouts of the requests that repeat are short: the next one is never far, and a hung one would
+ * hold up the state of the session. */
+static const struct call_spec config_spec = {
+    .name = "client/config",
+    .method = "POST",
+    .pool = POOL_CONFIG,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+};
 static const struct call_spec dynamic_spec = {
-    "client/dynamic_config", "POST", POOL_SESSION, 10000, "10", 0, true, false
+    .name = "client/dynamic_config",
+    .method = "POST",
+    .pool = POOL_SESSION,
+    .timeout_ms = 10000,
+    .timeout_text = "10",
+    .outer = true,
 };
 static const struct call_spec refresh_spec = {
-    "client/dynamic_config", "POST", POOL_SESSION, 10000, "10", 0, false, false
+    .name = "client/dynamic_config",
+    .method = "POST",
+    .pool = POOL_SESSION,
+    .timeout_ms = 10000,
+    .timeout_text = "10",
 };
-static const struct call_spec session_spec = { "create_session", "POST", POOL_SESSION, 0, NULL,
-                                               CALL_DEFAULT,     false,  false };
+static const struct call_spec session_spec = {
+    .name = "create_session",
+    .method = "POST",
+    .pool = POOL_SESSION,
+    .max_retries = CALL_DEFAULT,
+};
 static const struct call_spec heartbeat_spec = {
-    "session_heartbeat", "POST", POOL_SESSION, 10000, "10", 0, false, false
+    .name = "session_heartbeat",
+    .method = "POST",
+    .pool = POOL_SESSION,
+    .timeout_ms = 10000,
+    .timeout_text = "10",
 };
 
-/* The end of the sequence, good or bad: everybody who waits for the session is told.  Telemetry
- * begins with the first start that succeeds; `step` names the request that failed. */
-static void finish_startup(struct startup *s, const tinker_error *err, const char *send_step)
+/* The end of the sequence, success or failure: wake everything that waits for the session.
+ * Telemetry begins with the first start that succeeds; `step` names the request that failed. */
+static void finish_startup(struct startup *s, const tinker_error *err, const char *step)
 {
     tinker_error named;
     if (!err && !s->session->telemetry)
         s->session->telemetry = telemetry_new(s->session);
     if (err) {
         named = *err;
-        err_prefix(&named, "%s", send_step);
+        err_prefix(&named, "%s", step);
     }
     session_started(s->session, err ? &named : NULL);
 }
@@ -103,7 +127,7 @@ static bool read_step(struct call *c, const struct wire_type *type, struct arena
 
 /* ---- heartbeats --------------------------------------------------------------------- */
 
-/* Counted from the end of the last one: a slow service is not sent heartbeats in a heap. */
+/* Counted from the end of the last one, so that heartbeats to a slow service do not pile up. */
 static void arm_heartbeat(struct startup *s)
 {
     loop_arm(s->session->rt->loop, &s->heartbeat_timer, HEARTBEAT_MS);
@@ -114,6 +138,7 @@ static void heartbeat_done(struct call *c)
     struct startup *s = container_of(c, struct startup, heartbeat);
     struct session *h = s->session;
     int64_t now = loop_now_ns(h->rt->loop);
+    /* silent_ms below counts from here. */
     if (c->outcome == CALL_OK) {
         h->heartbeat_ok_ns = now;
         h->heartbeat_failures = 0;
@@ -175,16 +200,16 @@ static void arm_refresh(struct startup *s)
 /* What may change while a session lives.  Kept as it was when the answer cannot be read. */
 static tinker_status read_dynamic(struct session *h, struct call *c)
 {
-    struct wire_client_dynamic_config_response read_step;
+    struct wire_client_dynamic_config_response answer;
     struct arena scratch;
     const struct buf *body = &c->http.resp.body;
     arena_init(&scratch, 1 << 20);
     tinker_status s =
         wire_decode_json(&wire_client_dynamic_config_response, body->data ? body->data : "",
-                         body->len, WIRE_LENIENT, &scratch, &read_step, &c->err);
+                         body->len, WIRE_LENIENT, &scratch, &answer, &c->err);
     if (s == TINKER_OK) {
-        h->refresh_interval_sec = read_step.refresh_interval_sec;
-        h->cancels = read_step.sample_cancel_enabled.has && read_step.sample_cancel_enabled.value;
+        h->refresh_interval_sec = answer.refresh_interval_sec;
+        h->cancels = answer.sample_cancel_enabled.has && answer.sample_cancel_enabled.value;
     }
     arena_clear(&scratch);
     return wire_as_answer(s, &c->err);
@@ -200,6 +225,7 @@ static void refresh_done(struct call *c)
     arm_refresh(s);
 }
 
+/* s->body is free by now: the start, which used it, is over before the first refresh is armed. */
 static void refresh_send(struct timer *t)
 {
     struct startup *s = container_of(t, struct startup, refresh_timer);
@@ -222,6 +248,7 @@ static void refresh_send(struct timer *t)
 
 /* ---- the sequence, last step first --------------------------------------------------- */
 
+/* Messages that the service has for people: printed, never interpreted. */
 static void log_message(struct session *h, enum log_level level, const char *text)
 {
     if (text && *text)
@@ -239,7 +266,7 @@ static bool prepare_heartbeat(struct startup *s)
            TINKER_OK;
 }
 
-/* From here on the session costs the service something: prove that it is still wanted. */
+/* From here on the service holds resources for the session until heartbeats stop. */
 static void keep_alive(struct startup *s)
 {
     s->session->heartbeat_ok_ns = loop_now_ns(s->session->rt->loop);
@@ -247,6 +274,8 @@ static void keep_alive(struct startup *s)
     arm_refresh(s);
 }
 
+/* A sampler that another process exported: its session exists, so nothing is asked; both processes
+ * keep it alive. */
 tinker_status startup_adopt(struct startup *s, tinker_error *err)
 {
     if (!prepare_heartbeat(s))
@@ -272,6 +301,7 @@ static void on_session_created(struct call *c)
         finish_startup(s, &err, "create_session");
         return;
     }
+    /* A service may announce maintenance, or that this SDK is too old. */
     log_message(h, LOG_INFO, res.info_message);
     log_message(h, LOG_WARNING, res.warning_message);
     log_message(h, LOG_ERROR, res.error_message);

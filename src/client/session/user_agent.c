@@ -35,6 +35,7 @@ static int distribution_is(const char *os_release, const char *name)
     return 0;
 }
 
+/* Anywhere in the text, without case. */
 static int contains_word(const char *text, const char *word)
 {
     size_t n = strlen(word);
@@ -70,6 +71,7 @@ void user_agent_name_os(const char *sysname, const char *os_release, char *out, 
 
 void user_agent_name_arch(const char *m, char *out, size_t size)
 {
+    /* uname -m of Linux and of the BSDs; 32-bit x86 is x32 for the Stainless SDKs. */
     static const struct {
         const char *machine, *name;
     } names[] = { { "x86_64", "x64" },    { "amd64", "x64" }, { "arm64", "arm64" },

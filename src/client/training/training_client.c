@@ -127,8 +127,12 @@ struct create_op {
     tinker_training *made;
 };
 
-static const struct call_spec create_spec = { "create_model", "POST",       POOL_TRAIN, 0,
-                                              NULL,           CALL_DEFAULT, false,      false };
+static const struct call_spec create_spec = {
+    .name = "create_model",
+    .method = "POST",
+    .pool = POOL_TRAIN,
+    .max_retries = CALL_DEFAULT,
+};
 static const struct poll_kind create_kind = { "CreateModel", false };
 
 static void create_destroy(struct operation *op)
@@ -255,8 +259,12 @@ static void create_start(struct operation *op)
     session_when_ready(op->session, &c->wait);
 }
 
-static const struct operation_class create_class = { "create_model", create_start, create_abandon,
-                                                     create_destroy };
+static const struct operation_class create_class = {
+    .name = "create_model",
+    .start = create_start,
+    .abandon = create_abandon,
+    .destroy = create_destroy,
+};
 
 /* Copy what the caller gave; on failure the caller of this frees c. */
 static bool create_copy(struct create_op *c, const char *base_model, const tinker_lora *lora,

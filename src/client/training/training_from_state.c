@@ -36,12 +36,26 @@ struct from_state_op {
     tinker_training *made;
 };
 
-static const struct call_spec info_spec = { "weights_info", "POST",       POOL_TRAIN, 0,
-                                            NULL,           CALL_DEFAULT, true,       false };
-static const struct call_spec create_spec = { "create_model", "POST",       POOL_TRAIN, 0,
-                                              NULL,           CALL_DEFAULT, false,      false };
-static const struct call_spec load_spec = { "load_weights", "POST",       POOL_TRAIN, 0,
-                                            NULL,           CALL_DEFAULT, true,       false };
+static const struct call_spec info_spec = {
+    .name = "weights_info",
+    .method = "POST",
+    .pool = POOL_TRAIN,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+};
+static const struct call_spec create_spec = {
+    .name = "create_model",
+    .method = "POST",
+    .pool = POOL_TRAIN,
+    .max_retries = CALL_DEFAULT,
+};
+static const struct call_spec load_spec = {
+    .name = "load_weights",
+    .method = "POST",
+    .pool = POOL_TRAIN,
+    .max_retries = CALL_DEFAULT,
+    .outer = true,
+};
 static const struct poll_kind create_kind = { "CreateModel", false };
 
 /* ---- ends ------------------------------------------------------------------------------------- */
@@ -376,8 +390,12 @@ static void from_state_start(struct operation *op)
     session_when_ready(op->session, &s->wait);
 }
 
-static const struct operation_class from_state_class = { "create_from_state", from_state_start,
-                                                         from_state_abandon, from_state_destroy };
+static const struct operation_class from_state_class = {
+    .name = "create_from_state",
+    .start = from_state_start,
+    .abandon = from_state_abandon,
+    .destroy = from_state_destroy,
+};
 
 /* ---- submitting, in the caller's thread -------------------------------------------------------------- */
 
