@@ -214,9 +214,12 @@ static void test_metadata_that_cannot_be_told_hides_nothing(void)
     server_close(s);
 }
 
+/* As version 3 had it. */
+#define OLD_SAMPLERS "DROP INDEX samplers_dir; ALTER TABLE samplers DROP COLUMN dir;"
+
 static void test_old_files_are_brought_up_to_date(void)
 {
-    static const char back[] = "ALTER TABLE sessions DROP COLUMN display_name;"
+    static const char back[] = OLD_SAMPLERS "ALTER TABLE sessions DROP COLUMN display_name;"
                                "ALTER TABLE sessions DROP COLUMN finish_reason;"
                                "ALTER TABLE sessions DROP COLUMN finish_detail;"
                                "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
@@ -243,7 +246,7 @@ static void test_old_files_are_brought_up_to_date(void)
 /* Requests of a release that hashed them another way: the number and the kind are enough. */
 static void test_old_hashes_are_forgotten(void)
 {
-    static const char back[] = "UPDATE requests SET hash=4711;"
+    static const char back[] = OLD_SAMPLERS "UPDATE requests SET hash=4711;"
                                "UPDATE settings SET value='2' WHERE name='schema';";
     char path[400];
     begin_surface();

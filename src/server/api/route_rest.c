@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "server/store/checkpoint.h"
+#include "server/work/sampler_table.h"
 #include "server/http/signed_url.h"
 #include "server/api/routes.h"
 
@@ -237,19 +238,25 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
         return;
     tinker_status status = store_delete_checkpoint(s->store, c->run, c->kind, c->name, &err);
     if (status == TINKER_OK)
+        status = sampler_table_end(s, c, NULL, &err);
+    if (status == TINKER_OK)
         checkpoint_release(s, c->dir);
     reply_changed(s, res, status, &err);
 }
 
-/* Publish or unpublish: both only change the record. */
+/* Publish or unpublish. */
 static void set_public(struct server *s, struct request *req, struct response *res, bool on)
 {
     tinker_error err = { 0 };
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
-    if (c)
-        reply_changed(s, res,
-                      store_set_checkpoint_public(s->store, c->run, c->kind, c->name, on, &err),
-                      &err);
+    if (!c)
+        return;
+    tinker_status status =
+        store_set_checkpoint_public(s->store, c->run, c->kind, c->name, on, &err);
+    /* Sampling sessions of others end; samples that have started do not. */
+    if (status == TINKER_OK && !on)
+        status = sampler_table_end(s, c, c->owner, &err);
+    reply_changed(s, res, status, &err);
 }
 
 /* Anybody with a key may then load the checkpoint, but only its owner may change it. */

@@ -13,7 +13,7 @@
 
 enum { SAMPLES_MAX = 4096 }; /* sequences of one request */
 
-/* Find the weights, record the sampling session, enter it in memory.  Its id is derived from the
+/* Find the weights and record the sampling session; the first sample enters it in memory.  Its id is derived from the
  * client's number, so a retry gets the same one. */
 void route_create_sampling_session(struct server *s, struct request *req, struct response *res)
 {
@@ -39,21 +39,24 @@ void route_create_sampling_session(struct server *s, struct request *req, struct
                                     .name = from.checkpoint ? from.checkpoint->name : NULL,
                                     .sampler =
                                         from.checkpoint && from.checkpoint->kind == STORE_SAMPLER,
-                                    .created_us = live_wall_us(s) };
-    if (!record.id || store_add_sampler(s->store, &record, &err) != TINKER_OK) {
+                                    .created_us = live_wall_us(s),
+                                    .dir = from.checkpoint ? from.checkpoint->dir : NULL };
+    struct store_sampler *stored = NULL;
+    if (!record.id || store_add_sampler(s->store, &record, &err) != TINKER_OK ||
+        store_get_sampler(s->store, record.id, &req->arena, &stored, &err) != TINKER_OK ||
+        !stored) {
         route_store_error(s, res, &err);
         return;
     }
-    /* Recorded; now it may be used. */
-    pthread_mutex_lock(&s->lock);
-    bool ok = live_add_sampler_locked(s, &record, from.base,
-                                      from.checkpoint ? from.checkpoint->dir : NULL) != NULL;
-    pthread_mutex_unlock(&s->lock);
+    /* A retry gets the sampling session as it was made, whatever was saved under the name since. */
     struct wire_create_sampling_session_response r = { record.id };
-    if (ok)
+    if (sampler_table_is_same(stored, &record))
         route_reply(res, &wire_create_sampling_session_response, &r);
     else
-        response_no_memory(res);
+        response_error(res, 400,
+                       "sampling_session_seq_id %lld was used for other weights; each sampling "
+                       "session of a session needs a number of its own",
+                       (long long)in.sampling_session_seq_id);
 }
 
 /* Several processes may share one sampling session.  Each gets a number of its own, counted in the

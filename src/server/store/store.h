@@ -180,7 +180,7 @@ struct store_checkpoint {
 tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, const char *name,
                                    struct arena *arena, struct store_checkpoint **out,
                                    tinker_error *err);
-/* Newest first.  run or owner NULL: any. */
+/* Of the owner, newest first.  run NULL: of all runs. */
 tinker_status store_list_checkpoints(struct store *s, const char *owner, const char *run,
                                      int64_t limit, int64_t offset, struct arena *arena,
                                      struct store_checkpoint **out, size_t *n, int64_t *total,
@@ -225,7 +225,8 @@ struct store_copy {
 };
 tinker_status store_copy_checkpoint(struct store *s, const struct store_copy *v, bool *found,
                                     tinker_error *err);
-/* Is a directory name in use by a checkpoint or by a model that can still be trained? */
+/* Is a directory name in use by a checkpoint, by a model that can still be trained or by a sampling
+ * session that has not ended? */
 tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tinker_error *err);
 
 /* ---- sampling sessions --------------------------------------------------------------- */
@@ -236,8 +237,15 @@ struct store_sampler {
     const char *run, *name; /* of the checkpoint; NULL: the base model */
     bool sampler;           /* its kind */
     int64_t created_us;
+    const char *dir; /* its weights; NULL: the base model; empty: the checkpoint is gone */
 };
+/* Nothing happens when there is one with the id: read it back and compare. */
 tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, tinker_error *err);
+/* The checkpoint can no longer be used, but by its owner if `except` names one: the sampling
+ * sessions on it lose their weights.  *out are their ids. */
+tinker_status store_end_samplers(struct store *s, const struct store_checkpoint *c,
+                                 const char *except, struct arena *arena, const char ***out,
+                                 size_t *n, tinker_error *err);
 tinker_status store_get_sampler(struct store *s, const char *id, struct arena *arena,
                                 struct store_sampler **out, tinker_error *err);
 /* One more client of a sampling session: its number, 1 for the first that joins. */

@@ -83,26 +83,33 @@ tinker_status store_get_checkpoint(struct store *s, const char *run, int kind, c
         SQL_ARGS(sql_t(run), sql_i(kind), sql_t(name)), arena, out, &n, err);
 }
 
-/* "?1 IS NULL OR ..." makes one statement serve all combinations of filters. */
+/* A statement for each combination of filters: with "?1 IS NULL OR ..." SQLite would use no index.
+ * hidden=0 comes last, with a "+", because an index on it would be no help. */
+static const char *const of_owner[] = {
+    "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE owner=?1 AND ?2 IS NULL AND +hidden=0"
+    " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
+    "SELECT count(*) FROM checkpoints WHERE owner=?1 AND ?2 IS NULL AND +hidden=0",
+};
+static const char *const of_run[] = {
+    "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE run=?2 AND owner=?1 AND +hidden=0"
+    " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
+    "SELECT count(*) FROM checkpoints WHERE run=?2 AND owner=?1 AND +hidden=0",
+};
+
 tinker_status store_list_checkpoints(struct store *s, const char *owner, const char *run,
                                      int64_t limit, int64_t offset, struct arena *arena,
                                      struct store_checkpoint **out, size_t *n, int64_t *total,
                                      tinker_error *err)
 {
-    tinker_status status = list_checkpoints(
-        s,
-        "SELECT " CHECKPOINT_COLUMNS " FROM checkpoints WHERE hidden=0"
-        " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)"
-        " ORDER BY created_us DESC, run, name LIMIT ?3 OFFSET ?4",
-        SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)), arena, out, n, err);
+    const char *const *sql = run ? of_run : of_owner;
+    tinker_status status =
+        list_checkpoints(s, sql[0], SQL_ARGS(sql_t(owner), sql_t(run), sql_i(limit), sql_i(offset)),
+                         arena, out, n, err);
     /* The total may be newer than the page; both are right at their moment. */
     if (status != TINKER_OK || !total)
         return status;
     pthread_mutex_lock(&s->lock);
-    status = sql_int(s,
-                     "SELECT count(*) FROM checkpoints WHERE hidden=0"
-                     " AND (?1 IS NULL OR owner=?1) AND (?2 IS NULL OR run=?2)",
-                     SQL_ARGS(sql_t(owner), sql_t(run)), 0, total, err);
+    status = sql_int(s, sql[1], SQL_ARGS(sql_t(owner), sql_t(run)), 0, total, err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -285,9 +292,11 @@ tinker_status store_dir_in_use(struct store *s, const char *dir, bool *out, tink
     int64_t n = 0;
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_int(s,
-                                   "SELECT (SELECT count(*) FROM checkpoints WHERE dir=?1) +"
-                                   " (SELECT count(*) FROM models WHERE saved_dir=?1"
-                                   " AND status=0)",
+                                   "SELECT EXISTS(SELECT 1 FROM checkpoints WHERE dir=?1)"
+                                   " OR EXISTS(SELECT 1 FROM models WHERE saved_dir=?1"
+                                   " AND status=0)"
+                                   " OR EXISTS(SELECT 1 FROM samplers p JOIN sessions v"
+                                   " ON v.id=p.session_id WHERE p.dir=?1 AND v.expired=0)",
                                    SQL_ARGS(sql_t(dir)), 0, &n, err);
     pthread_mutex_unlock(&s->lock);
     *out = n > 0;

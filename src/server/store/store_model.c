@@ -69,6 +69,19 @@ tinker_status store_get_model(struct store *s, const char *id, struct arena *are
     return status;
 }
 
+/* Which rows a list has, and their number.  A statement for each combination of filters that is
+ * used: with "?1 IS NULL OR ..." SQLite would use no index.  The order is that of the index. */
+#define LIST_MODELS(where)                                                             \
+    {                                                                                  \
+        "SELECT " MODEL_COLUMNS " FROM models WHERE " where " AND (?3<0 OR status=?3)" \
+        " ORDER BY last_request_us DESC, id LIMIT ?4 OFFSET ?5",                       \
+            "SELECT count(*) FROM models WHERE " where " AND (?3<0 OR status=?3)",     \
+    }
+static const char *const models_of_owner[] = LIST_MODELS("owner=?1 AND ?2 IS NULL");
+static const char *const models_of_session[] =
+    LIST_MODELS("session_id=?2 AND (?1 IS NULL OR owner=?1)");
+static const char *const all_models[] = LIST_MODELS("?1 IS NULL AND ?2 IS NULL");
+
 /* Page and total under one lock, so they fit together. */
 tinker_status store_list_models(struct store *s, const char *owner, const char *session,
                                 int model_status, int64_t limit, int64_t offset,
@@ -76,20 +89,15 @@ tinker_status store_list_models(struct store *s, const char *owner, const char *
                                 int64_t *total, tinker_error *err)
 {
     void *items = NULL;
+    const char *const *sql = session ? models_of_session : owner ? models_of_owner : all_models;
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_list(
-        s,
-        "SELECT " MODEL_COLUMNS " FROM models WHERE (?1 IS NULL OR owner=?1)"
-        " AND (?2 IS NULL OR session_id=?2) AND (?3<0 OR status=?3)"
-        " ORDER BY last_request_us DESC, id LIMIT ?4 OFFSET ?5",
+        s, sql[0],
         SQL_ARGS(sql_t(owner), sql_t(session), sql_i(model_status), sql_i(limit), sql_i(offset)),
         read_model, sizeof(struct store_model), arena, &items, n, err);
     if (status == TINKER_OK && total)
-        status =
-            sql_int(s,
-                    "SELECT count(*) FROM models WHERE (?1 IS NULL OR owner=?1)"
-                    " AND (?2 IS NULL OR session_id=?2) AND (?3<0 OR status=?3)",
-                    SQL_ARGS(sql_t(owner), sql_t(session), sql_i(model_status)), 0, total, err);
+        status = sql_int(s, sql[1], SQL_ARGS(sql_t(owner), sql_t(session), sql_i(model_status)), 0,
+                         total, err);
     pthread_mutex_unlock(&s->lock);
     *out = items;
     return status;

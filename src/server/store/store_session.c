@@ -88,11 +88,15 @@ tinker_status store_list_sessions(struct store *s, const char *owner, bool live_
                                   size_t *n, tinker_error *err)
 {
     void *items = NULL;
+    static const char of_owner[] = "SELECT " SESSION_COLUMNS " FROM sessions WHERE owner=?1"
+                                   " AND (?2=0 OR expired=0)"
+                                   " ORDER BY created_us DESC, id LIMIT ?3 OFFSET ?4";
+    static const char of_all[] = "SELECT " SESSION_COLUMNS " FROM sessions WHERE ?1 IS NULL"
+                                 " AND (?2=0 OR expired=0)"
+                                 " ORDER BY created_us DESC, id LIMIT ?3 OFFSET ?4";
     pthread_mutex_lock(&s->lock);
     tinker_status status =
-        sql_list(s,
-                 "SELECT " SESSION_COLUMNS " FROM sessions WHERE (?1 IS NULL OR owner=?1)"
-                 " AND (?2=0 OR expired=0) ORDER BY created_us DESC, id LIMIT ?3 OFFSET ?4",
+        sql_list(s, owner ? of_owner : of_all,
                  SQL_ARGS(sql_t(owner), sql_i(live_only), sql_i(limit), sql_i(offset)),
                  read_session, sizeof(struct store_session), arena, &items, n, err);
     pthread_mutex_unlock(&s->lock);
@@ -110,10 +114,11 @@ tinker_status store_sessions_after(struct store *s, const char *owner, int64_t c
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_list(
         s,
-        "SELECT " SESSION_COLUMNS " FROM sessions WHERE owner=?1 AND (?2=0 OR created_us<?2"
-        " OR (created_us=?2 AND id>?3)) ORDER BY created_us DESC, id LIMIT ?4",
-        SQL_ARGS(sql_t(owner), sql_i(created_us), sql_t(id), sql_i(limit)), read_session,
-        sizeof(struct store_session), arena, &items, n, err);
+        /* The first condition is one that the index can seek to. */
+        "SELECT " SESSION_COLUMNS " FROM sessions WHERE owner=?1 AND created_us<=?2"
+        " AND (created_us<?2 OR id>?3) ORDER BY created_us DESC, id LIMIT ?4",
+        SQL_ARGS(sql_t(owner), sql_i(created_us ? created_us : INT64_MAX), sql_t(id), sql_i(limit)),
+        read_session, sizeof(struct store_session), arena, &items, n, err);
     pthread_mutex_unlock(&s->lock);
     *out = items;
     return status;
@@ -155,9 +160,10 @@ tinker_status store_get_session(struct store *s, const char *id, struct arena *a
 
 /* ---- sampling sessions --------------------------------------------------------------------- */
 
-/* run and name point to the checkpoint, not to its directory: a deleted one is noticed. */
+/* run and name say which checkpoint was asked for, dir which weights that was then: saving over the
+ * name does not change a sampling session.  Once the checkpoint is deleted dir is empty. */
 #define SAMPLER_COLUMNS \
-    "id, session_id, owner, base_model, model_path, run, name, sampler, created_us"
+    "id, session_id, owner, base_model, model_path, run, name, sampler, created_us, dir"
 
 /* One row, in the order of SAMPLER_COLUMNS. */
 static bool read_sampler(sqlite3_stmt *row, struct arena *arena, void *item)
@@ -170,29 +176,71 @@ static bool read_sampler(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 2, arena, &v->owner) &&
            sql_column_text(row, 3, arena, &v->base_model) &&
            sql_column_text(row, 4, arena, &v->model_path) &&
-           sql_column_text(row, 5, arena, &v->run) && sql_column_text(row, 6, arena, &v->name);
+           sql_column_text(row, 5, arena, &v->run) && sql_column_text(row, 6, arena, &v->name) &&
+           sql_column_text(row, 9, arena, &v->dir);
 }
 
-/* REPLACE: a retry of the request that creates a sampling session finds its own row. */
-tinker_status store_put_sampler_locked(struct store *s, const struct store_sampler *v,
-                                       tinker_error *err)
+/* The statement fails when the number is taken, or with `ignore` leaves the row that is there. */
+static tinker_status insert_sampler_locked(struct store *s, const struct store_sampler *v,
+                                           bool ignore, tinker_error *err)
 {
-    return sql_run(s,
-                   "INSERT OR REPLACE INTO samplers(" SAMPLER_COLUMNS
-                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+    static const char values[] =
+        "INSERT INTO samplers(" SAMPLER_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+    static const char unless[] = "INSERT OR IGNORE INTO samplers(" SAMPLER_COLUMNS
+                                 ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)";
+    return sql_run(s, ignore ? unless : values,
                    SQL_ARGS(sql_t(v->id), sql_t(v->session_id), sql_t(v->owner),
                             sql_t(v->base_model), sql_t(v->model_path), sql_t(v->run),
-                            sql_t(v->name), sql_i(v->sampler), sql_i(v->created_us)),
+                            sql_t(v->name), sql_i(v->sampler), sql_i(v->created_us), sql_t(v->dir)),
                    err);
 }
 
-/* A sampling session that a request creates; save_weights_for_sampler adds its own with the
- * outcome. */
+/* Part of the transaction that finishes save_weights_for_sampler. */
+tinker_status store_put_sampler_locked(struct store *s, const struct store_sampler *v,
+                                       tinker_error *err)
+{
+    return insert_sampler_locked(s, v, false, err);
+}
+
+/* A retry finds the row of the first request; the caller compares the two. */
 tinker_status store_add_sampler(struct store *s, const struct store_sampler *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);
-    tinker_status status = store_put_sampler_locked(s, v, err);
+    tinker_status status = insert_sampler_locked(s, v, true, err);
     pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* One row of store_end_samplers(). */
+static bool read_id(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    return sql_column_text(row, 0, arena, item);
+}
+
+tinker_status store_end_samplers(struct store *s, const struct store_checkpoint *c,
+                                 const char *except, struct arena *arena, const char ***out,
+                                 size_t *n, tinker_error *err)
+{
+    void *items = NULL;
+    *n = 0;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_begin(s, err);
+    if (status == TINKER_OK) {
+        status = sql_list(s,
+                          "SELECT id FROM samplers WHERE run=?1 AND name=?2 AND sampler=?3"
+                          " AND (?4 IS NULL OR owner<>?4)",
+                          SQL_ARGS(sql_t(c->run), sql_t(c->name), sql_i(c->kind), sql_t(except)),
+                          read_id, sizeof(const char *), arena, &items, n, err);
+        if (status == TINKER_OK)
+            status = sql_run(s,
+                             "UPDATE samplers SET dir='' WHERE run=?1 AND name=?2 AND sampler=?3"
+                             " AND (?4 IS NULL OR owner<>?4)",
+                             SQL_ARGS(sql_t(c->run), sql_t(c->name), sql_i(c->kind), sql_t(except)),
+                             err);
+        status = sql_end(s, status, err);
+    }
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
     return status;
 }
 

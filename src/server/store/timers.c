@@ -17,6 +17,7 @@
 #include "base/os.h"
 #include "server/store/checkpoint.h"
 #include "server/store/evict.h"
+#include "server/work/sampler_table.h"
 #include "server/work/submit.h"
 
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
@@ -24,6 +25,7 @@ enum { TICK_MS = 500, SLOW_EVERY = 10 };
 enum { FETCHED_TRAINING_S = 60 };
 /* Checkpoints per round: held polls are not ended before the round is over. */
 enum { EXPIRED_AT_ONCE = 1000 };
+enum { EXPIRE_EVERY = 64 }; /* sessions between two looks at held polls */
 /* A handler that is about to wait for a future, or was just woken, still has its waitlist. */
 enum { RESULT_TTL_MIN_S = 5 };
 
@@ -73,6 +75,36 @@ static void skip_gaps(struct server *s)
 
 /* ---- sessions --------------------------------------------------------------------------- */
 
+/* The ids of a session's live models, in the arena; NULL: no memory. */
+static const char **copy_model_ids(struct server *s, const struct session *session,
+                                   struct arena *arena, size_t *n)
+{
+    pthread_mutex_lock(&s->lock);
+    const char **ids = arena_array(arena, session->n_models + 1, sizeof(*ids));
+    for (struct model *m = session->models; ids && m; m = m->next_of_session)
+        if (m->state == MODEL_ACTIVE)
+            ids[(*n)++] = arena_strdup(arena, m->id);
+    pthread_mutex_unlock(&s->lock);
+    return ids;
+}
+
+/* Weights that only the sampling sessions of this session kept: those saved over meanwhile. */
+static void release_sampler_weights(struct server *s, const struct session *session,
+                                    struct arena *arena)
+{
+    struct store_sampler *list;
+    size_t n = 0;
+    const char *last = "";
+    if (store_list_samplers(s->store, session->id, arena, &list, &n, NULL) != TINKER_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        /* Most in a row have the same weights. */
+        if (list[i].dir && *list[i].dir && strcmp(list[i].dir, last) != 0)
+            checkpoint_release(s, list[i].dir);
+        last = list[i].dir ? list[i].dir : "";
+    }
+}
+
 /* Live -> expired, once.  Order: no new requests, waiting samples fail, running ones are dropped
  * by the engine thread, models are unloaded, then the store knows.  Should the process die in
  * between, recover.c or the next timeout finishes it. */
@@ -80,9 +112,7 @@ void timers_expire_session(struct server *s, struct session *session, const char
 {
     struct arena arena;
     struct store_model *list;
-    size_t n_models = 0, n_list = 0, it = 0, n_key;
-    const char *key;
-    void *value;
+    size_t n_models = 0, n_list = 0;
     tinker_error err;
     pthread_mutex_lock(&s->lock);
     bool ended = session->expired; /* its client and its timeout may come at the same moment */
@@ -90,24 +120,20 @@ void timers_expire_session(struct server *s, struct session *session, const char
     pthread_mutex_unlock(&s->lock);
     if (ended)
         return;
-    arena_init(&arena, 64 << 20);
+    arena_init(&arena, SIZE_MAX);
     pthread_mutex_lock(&s->lock);
     s->drops++; /* the engine thread looks for samples and passes to end */
     struct future *dropped = queue_drop_session_locked(s, session);
-    /* The ids of its live models, copied: submit_end_model() takes the lock itself. */
-    const char **models = arena_array(&arena, s->models.len + 1, sizeof(*models));
-    while (models && map_next(&s->models, &it, &key, &n_key, &value)) {
-        struct model *m = value;
-        if (m->session == session && m->state == MODEL_ACTIVE)
-            models[n_models++] = arena_strdup(&arena, m->id);
-    }
     pthread_cond_signal(&s->work_ready);
     pthread_mutex_unlock(&s->lock);
+    /* Copied, because submit_end_model() takes the lock itself. */
+    const char **models = copy_model_ids(s, session, &arena, &n_models);
     future_fail_list(s, dropped, "the session has expired");
-    for (size_t i = 0; i < n_models; i++)
+    for (size_t i = 0; models && i < n_models; i++)
         submit_end_model(s, models[i], reason);
     if (store_set_session_expired(s->store, session->id, &err) != TINKER_OK)
         log_line(s->log, LOG_ERROR, "session %s: %s", session->id, err.message);
+    release_sampler_weights(s, session, &arena);
     /* Unnamed sampler weights live as long as their session.  A model that is still to be unloaded
      * may be saving some right now: train_release() deletes those. */
     if (store_list_models(s->store, NULL, session->id, -1, INT64_MAX, 0, &arena, &list, &n_list,
@@ -116,6 +142,34 @@ void timers_expire_session(struct server *s, struct session *session, const char
             if (list[i].status != STORE_MODEL_ACTIVE)
                 checkpoint_drop_hidden(s, list[i].id, 0);
     log_line(s->log, LOG_INFO, "session %s ended", session->id);
+    arena_clear(&arena);
+}
+
+/* End the sessions without heartbeats.  Found in one walk: only this thread frees sessions, so the
+ * pointers stay valid.  Held polls must end in time however many sessions do. */
+static void expire_sessions(struct server *s)
+{
+    struct arena arena;
+    int64_t limit = clock_now_ns(s->clock) - s->opts.session_timeout_s * 1000000000;
+    size_t it = 0, n = 0, n_key;
+    const char *key;
+    void *value;
+    if (s->opts.session_timeout_s < 0)
+        return;
+    arena_init(&arena, SIZE_MAX);
+    pthread_mutex_lock(&s->lock);
+    struct session **list = arena_array(&arena, s->sessions.len + 1, sizeof(struct session *));
+    while (list && map_next(&s->sessions, &it, &key, &n_key, &value)) {
+        struct session *v = value;
+        if (!v->expired && v->seen_ns < limit)
+            list[n++] = v;
+    }
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < n; i++) {
+        timers_expire_session(s, list[i], "was unloaded because its session expired");
+        if (i % EXPIRE_EVERY == EXPIRE_EVERY - 1)
+            listener_expire(s->listener);
+    }
     arena_clear(&arena);
 }
 
@@ -135,7 +189,8 @@ static void expire_checkpoints(struct server *s)
     for (size_t i = 0; i < n; i++) {
         struct store_checkpoint *c = &list[i];
         bool deleted;
-        if (store_delete_expired(s->store, c, now_us, &deleted, NULL) == TINKER_OK && deleted)
+        if (store_delete_expired(s->store, c, now_us, &deleted, NULL) == TINKER_OK && deleted &&
+            sampler_table_end(s, c, NULL, NULL) == TINKER_OK)
             log_line(s->log, LOG_INFO, "checkpoint %s of %s expired", c->name, c->run);
         else
             c->dir = NULL; /* it was extended or replaced meanwhile */
@@ -175,25 +230,7 @@ void timers_run_once(struct server *s, bool slow)
         return;
     store_tidy(s->store);
     future_record_outcomes(s);
-    /* One expired session at a time, because the lock is released in between. */
-    bool found = s->opts.session_timeout_s >= 0;
-    while (found) {
-        int64_t limit = clock_now_ns(s->clock) - s->opts.session_timeout_s * 1000000000;
-        struct session *expired = NULL;
-        size_t it = 0, n;
-        const char *key;
-        void *value;
-        pthread_mutex_lock(&s->lock);
-        while (!expired && map_next(&s->sessions, &it, &key, &n, &value)) {
-            struct session *v = value;
-            if (!v->expired && v->seen_ns < limit)
-                expired = v;
-        }
-        pthread_mutex_unlock(&s->lock);
-        found = expired != NULL;
-        if (found) /* only this thread frees sessions, so the pointer stays valid */
-            timers_expire_session(s, expired, "was unloaded because its session expired");
-    }
+    expire_sessions(s);
     expire_checkpoints(s);
     /* Results: by age, and as long as memory is short by an ever lower age. */
     static const int64_t ages_s[] = { 600, 60, 5 };

@@ -129,8 +129,14 @@ struct model *live_add_model_locked(struct server *s, const char *id, const char
     m->base = base;
     m->lora = *lora;
     m->saved_seq = -1; /* nothing saved: as created */
-    if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL))
+    if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL)) {
+        m->next_of_session = session->models;
+        if (session->models)
+            session->models->prev_of_session = m;
+        session->models = m;
+        session->n_models++;
         return m;
+    }
     model_free(m);
     return NULL;
 }
@@ -213,6 +219,11 @@ void live_remove_future_locked(struct server *s, struct future *f)
 void live_remove_model_locked(struct server *s, struct model *m)
 {
     map_remove(&s->models, m->id, strlen(m->id));
+    *(m->prev_of_session ? &m->prev_of_session->next_of_session : &m->session->models) =
+        m->next_of_session;
+    if (m->next_of_session)
+        m->next_of_session->prev_of_session = m->prev_of_session;
+    m->session->n_models--;
     model_free(m);
 }
 

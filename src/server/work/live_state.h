@@ -54,14 +54,17 @@ struct session {
     uint64_t used_ns;      /* engine time used so far: the session with least goes first */
     size_t passes;         /* of its models, in progress */
     size_t active_samples; /* in a generator */
-    struct future *first_sample, *last_sample; /* waiting samples in order of arrival */
-    struct session *next_waiting;              /* sessions with waiting samples */
-    bool waiting;                              /* in the list of sessions with waiting samples */
+    struct future *first_sample, *last_sample;   /* waiting samples in order of arrival */
+    struct session *next_waiting, *prev_waiting; /* sessions with waiting samples */
+    struct model *models;                        /* all of them in memory */
+    size_t n_models;
+    bool waiting; /* in the list of sessions with waiting samples */
     bool expired;
     bool direct; /* for requests that name no session; clients cannot name it either */
     bool in_use; /* mark of one round of evict.c */
 };
 
+enum { QUEUE_LANES = 8 }; /* of a model's queue, beside the list itself */
 enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
 enum { SESSION_SILENCE_MS = 30000 }; /* without a heartbeat: assume the client is cut off */
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
@@ -71,8 +74,9 @@ enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 struct model {
     char *id, *owner;        /* [const] */
     struct session *session; /* [const] */
-    struct base *base;       /* [const] */
-    tinker_lora lora;        /* [const] seed included */
+    struct model *next_of_session, *prev_of_session;
+    struct base *base; /* [const] */
+    tinker_lora lora;  /* [const] seed included */
     enum model_state state;
     const char *end_reason;  /* UNLOADED: why, for the error */
     tinker_adapter *adapter; /* [engine] NULL: not loaded yet */
@@ -85,12 +89,13 @@ struct model {
     int64_t max_seq;         /* highest number accepted */
     struct future *pending;  /* waiting requests by ascending seq */
     struct future *last;     /* end of that list */
-    int64_t gap_since_ns;    /* since when next_seq is missing; 0: it is not */
-    int64_t gap_end_ns;      /* when the gap is over, set by queue_due_gaps_locked() */
-    struct model *next_gap;  /* list that queue_due_gaps_locked() returns */
-    bool busy;               /* the engine thread runs one of its requests */
-    bool ready;              /* in the ready list */
-    size_t pins;             /* the engine thread still has a pointer to it */
+    struct future *lanes[QUEUE_LANES]; /* the first of each: see queue.c */
+    int64_t gap_since_ns;              /* since when next_seq is missing; 0: it is not */
+    int64_t gap_end_ns;                /* when the gap is over, set by queue_due_gaps_locked() */
+    struct model *next_gap;            /* list that queue_due_gaps_locked() returns */
+    bool busy;                         /* the engine thread runs one of its requests */
+    bool ready;                        /* in the ready list */
+    size_t pins;                       /* the engine thread still has a pointer to it */
     struct model *next_ready;
     float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
     size_t n_losses;            /* passes so far */
@@ -125,11 +130,13 @@ struct future {
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
-    bool delivered;      /* a client has fetched the outcome */
-    int64_t fetched_ns;  /* when first; 0: not yet */
-    bool starved;        /* it was its turn, but there was no memory */
-    bool unrecorded;     /* over, and the store could not record it yet */
-    struct future *next; /* in the model's or the session's queue */
+    bool delivered;                    /* a client has fetched the outcome */
+    int64_t fetched_ns;                /* when first; 0: not yet */
+    bool starved;                      /* it was its turn, but there was no memory */
+    bool unrecorded;                   /* over, and the store could not record it yet */
+    struct future *next;               /* in the model's or the session's queue */
+    struct future *prev;               /* samples: in the session's */
+    struct future *lanes[QUEUE_LANES]; /* training: further ahead in the model's */
 };
 
 struct server_counters { /* monotonic, for /metrics */

@@ -107,17 +107,61 @@ static void update_ready_locked(struct server *s, struct model *m)
     pthread_cond_signal(&s->work_ready);
 }
 
+/* A model's queue is a skip list, so that a request finds its place in any order of arrival: every
+ * fourth request on average is also in the first lane, every fourth of those in the second, and so
+ * on.  The number itself decides, so no randomness is needed.  Requests leave at the head only. */
+static unsigned count_lanes(int64_t seq)
+{
+    uint64_t x = (uint64_t)seq * 0x9e3779b97f4a7c15u; /* spread the bits */
+    unsigned n = 0;
+    for (x >>= 32; n < QUEUE_LANES && (x & 3) == 3; x >>= 2)
+        n++;
+    return n;
+}
+
+/* Put f behind all requests with numbers up to its own. */
+static void insert_pending_locked(struct model *m, struct future *f)
+{
+    struct future **at[QUEUE_LANES]; /* the link in each lane that f comes behind */
+    struct future **next = &m->pending, *before = NULL;
+    /* From the fastest lane down; `before` is the last request known to stay in front of f. */
+    for (size_t i = QUEUE_LANES; i-- > 0;) {
+        at[i] = before ? &before->lanes[i] : &m->lanes[i];
+        while (*at[i] && (*at[i])->seq <= f->seq) {
+            before = *at[i];
+            at[i] = &before->lanes[i];
+        }
+    }
+    if (before)
+        next = &before->next;
+    while (*next && (*next)->seq <= f->seq)
+        next = &(*next)->next;
+    f->next = *next;
+    *next = f;
+    for (size_t i = 0; i < count_lanes(f->seq); i++) {
+        f->lanes[i] = *at[i];
+        *at[i] = f;
+    }
+}
+
+/* Take the first request out of the queue. */
+static struct future *pop_pending_locked(struct model *m)
+{
+    struct future *f = m->pending;
+    m->pending = f->next;
+    if (!m->pending)
+        m->last = NULL;
+    for (size_t i = 0; i < QUEUE_LANES; i++)
+        if (m->lanes[i] == f)
+            m->lanes[i] = f->lanes[i];
+    f->next = NULL;
+    return f;
+}
+
 void queue_train_locked(struct server *s, struct future *f)
 {
     struct model *m = f->model;
-    struct future **p = &m->pending;
-    /* Nearly all arrive in order, and there may be a hundred thousand: try the end first. */
-    if (m->last && m->last->seq <= f->seq)
-        p = &m->last->next;
-    while (*p && (*p)->seq <= f->seq)
-        p = &(*p)->next;
-    f->next = *p;
-    *p = f;
+    insert_pending_locked(m, f);
     if (!f->next)
         m->last = f;
     if (f->seq > m->max_seq)
@@ -167,11 +211,7 @@ struct future *queue_next_train_locked(struct server *s, bool loaded)
     if (!best)
         return NULL;
     remove_ready_locked(s, best);
-    struct future *f = best->pending;
-    best->pending = f->next;
-    if (!best->pending)
-        best->last = NULL;
-    f->next = NULL;
+    struct future *f = pop_pending_locked(best);
     mark_running_locked(s, f);
     best->busy = true; /* until queue_done_locked(): one request of a model at a time */
     count_out_locked(s, f);
@@ -266,6 +306,7 @@ struct future *queue_drop_model_locked(struct server *s, struct model *m)
     for (struct future *f = list; f; f = f->next)
         count_out_locked(s, f);
     m->pending = m->last = NULL;
+    memset(m->lanes, 0, sizeof(m->lanes));
     m->gap_since_ns = 0;
     remove_ready_locked(s, m);
     return list;
@@ -280,7 +321,10 @@ static void add_waiting_locked(struct server *s, struct session *session)
         return;
     raise_to_floor_locked(s, session);
     session->waiting = true;
+    session->prev_waiting = NULL;
     session->next_waiting = s->waiting;
+    if (s->waiting)
+        s->waiting->prev_waiting = session;
     s->waiting = session;
 }
 
@@ -288,6 +332,7 @@ void queue_sample_locked(struct server *s, struct future *f)
 {
     struct session *v = f->session;
     f->next = NULL;
+    f->prev = v->last_sample;
     add_waiting_locked(s, v);
     *(v->last_sample ? &v->last_sample->next : &v->first_sample) = f;
     v->last_sample = f;
@@ -301,22 +346,33 @@ void queue_return_sample_locked(struct server *s, struct future *f)
     add_waiting_locked(s, v);
     f->state = FUTURE_WAITING;
     f->starved = true; /* polls are told that it waits for memory */
+    f->prev = NULL;
     f->next = v->first_sample;
+    *(f->next ? &f->next->prev : &v->last_sample) = f;
     v->first_sample = f;
-    if (!v->last_sample)
-        v->last_sample = f;
     count_in_locked(s, f);
 }
 
 static void remove_waiting_locked(struct server *s, struct session *session)
 {
-    struct session **p = &s->waiting;
-    while (*p && *p != session)
-        p = &(*p)->next_waiting;
-    if (*p)
-        *p = session->next_waiting;
-    session->next_waiting = NULL;
+    *(session->prev_waiting ? &session->prev_waiting->next_waiting : &s->waiting) =
+        session->next_waiting;
+    if (session->next_waiting)
+        session->next_waiting->prev_waiting = session->prev_waiting;
+    session->next_waiting = session->prev_waiting = NULL;
     session->waiting = false;
+}
+
+/* Unlink a waiting sample; its session leaves the list when it was the last. */
+static void unlink_sample_locked(struct server *s, struct future *f)
+{
+    struct session *v = f->session;
+    *(f->prev ? &f->prev->next : &v->first_sample) = f->next;
+    *(f->next ? &f->next->prev : &v->last_sample) = f->prev;
+    f->next = f->prev = NULL;
+    if (!v->first_sample)
+        remove_waiting_locked(s, v);
+    count_out_locked(s, f);
 }
 
 struct future *queue_next_sample_locked(struct server *s, bool idle)
@@ -329,34 +385,16 @@ struct future *queue_next_sample_locked(struct server *s, bool idle)
     if (!best)
         return NULL;
     struct future *f = best->first_sample;
-    best->first_sample = f->next;
-    if (!best->first_sample) {
-        best->last_sample = NULL;
-        remove_waiting_locked(s, best);
-    }
-    f->next = NULL;
+    unlink_sample_locked(s, f);
     mark_running_locked(s, f);
-    count_out_locked(s, f);
     return f;
 }
 
 bool queue_remove_sample_locked(struct server *s, struct future *f)
 {
-    struct session *v = f->session;
-    struct future **p = &v->first_sample, *prev = NULL;
-    while (*p && *p != f) {
-        prev = *p;
-        p = &(*p)->next;
-    }
-    if (!*p)
+    if (f->session->first_sample != f && !f->prev) /* in no queue */
         return false;
-    *p = f->next;
-    if (v->last_sample == f)
-        v->last_sample = prev;
-    if (!v->first_sample)
-        remove_waiting_locked(s, v);
-    f->next = NULL;
-    count_out_locked(s, f);
+    unlink_sample_locked(s, f);
     return true;
 }
 

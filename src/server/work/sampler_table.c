@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
+
 bool sampler_table_find_source(struct server *s, struct request *req, struct response *res,
                                const char *base_model, const char *model_path,
                                struct sampler_source *out)
@@ -33,6 +35,37 @@ bool sampler_table_find_source(struct server *s, struct request *req, struct res
     return out->base != NULL;
 }
 
+bool sampler_table_is_same(const struct store_sampler *a, const struct store_sampler *b)
+{
+    const char *const pairs[][2] = { { a->base_model, b->base_model },
+                                     { a->model_path, b->model_path },
+                                     { a->run, b->run },
+                                     { a->name, b->name } };
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+        if (strcmp(pairs[i][0] ? pairs[i][0] : "", pairs[i][1] ? pairs[i][1] : "") != 0)
+            return false;
+    return true;
+}
+
+tinker_status sampler_table_end(struct server *s, const struct store_checkpoint *c,
+                                const char *except, tinker_error *err)
+{
+    struct arena arena;
+    const char **ids;
+    size_t n;
+    arena_init(&arena, SIZE_MAX);
+    tinker_status status = store_end_samplers(s->store, c, except, &arena, &ids, &n, err);
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; status == TINKER_OK && i < n; i++) {
+        struct sampler *v = live_find_sampler_locked(s, ids[i]);
+        if (v) /* the next request finds the record, and no weights */
+            live_remove_sampler_locked(s, v);
+    }
+    pthread_mutex_unlock(&s->lock);
+    arena_clear(&arena);
+    return status;
+}
+
 /* Load a sampling session from the store into memory and find its weights. */
 static bool restore_sampler(struct server *s, struct request *req, struct response *res,
                             const char *id)
@@ -53,8 +86,12 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
         return false;
     }
     /* Its checkpoint was deleted: a directory that never exists makes its samples fail with a
-     * reason, instead of sampling from the base model. */
-    const char *dir = c ? c->dir : v->run ? "deleted" : NULL;
+     * reason, instead of sampling from the base model.  Records of older versions have no
+     * directory: theirs is the checkpoint's. */
+    const char *dir = v->dir && *v->dir ? v->dir
+                      : c && !v->dir    ? c->dir
+                      : v->run          ? "deleted"
+                                        : NULL;
     pthread_mutex_lock(&s->lock);
     bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);

@@ -24,4 +24,11 @@ bool sampler_table_find(struct server *s, struct request *req, struct response *
 /* The session of requests that name none; it never expires.  NULL: no memory. */
 struct session *sampler_table_direct_session(struct server *s, const char *user);
 
+/* Do two records stand for the same weights, as far as their clients have said? */
+bool sampler_table_is_same(const struct store_sampler *a, const struct store_sampler *b);
+/* The checkpoint was deleted, or is no longer public and `except` is its owner: sampling sessions
+ * on it end, those of `except` excepted. */
+tinker_status sampler_table_end(struct server *s, const struct store_checkpoint *c,
+                                const char *except, tinker_error *err);
+
 #endif

@@ -191,6 +191,12 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
     describe_checkpoint(f, &c, STORE_SAMPLER, name);
     c.hidden = true; /* never listed; removed with its session */
+    struct store_sampler *taken = NULL;
+    if (id && store_get_sampler(s->store, id, arena, &taken, &err) == TINKER_OK && taken) {
+        err_set(&err, TINKER_EINVAL, "sampling_session_seq_id %lld was used before", n);
+        train_fail(s, f, &err);
+        return;
+    }
     if (!name || !id || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         train_fail(s, f, &err);
         return;
@@ -209,12 +215,8 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
                                      .run = m->id,
                                      .name = name,
                                      .sampler = true,
-                                     .created_us = c.created_us };
-    /* In memory before the response: the client may sample at once.  Without memory for it, the
-     * sampler is found in the store. */
-    pthread_mutex_lock(&s->lock);
-    live_add_sampler_locked(s, &sampler, m->base, dir);
-    pthread_mutex_unlock(&s->lock);
+                                     .created_us = c.created_us,
+                                     .dir = dir };
     struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
     struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
     if (train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
