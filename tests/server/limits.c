@@ -439,6 +439,49 @@ static void test_no_tokens_is_not_no_limit(void)
     server_close(s);
 }
 
+/* A list of millions would keep everybody waiting while it is read into the matcher. */
+static void test_stops_have_a_limit(void)
+{
+    struct server *s = start_server();
+    REQUIRE(s);
+    static const struct {
+        const char *item;
+        int n, status;
+    } lists[] = { { "7", 1024, 200 },
+                  { "7", 1025, 400 },
+                  { "\"a\"", 1024, 200 },
+                  { "\"a\"", 1025, 400 },
+                  { "\"0123456789\"", 1000, 200 } };
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        struct buf b;
+        buf_init(&b, SIZE_MAX);
+        buf_puts(&b, "{\"base_model\":\"test/model\",\"prompt\":{\"chunks\":[{\"tokens\":[5]}]},"
+                     "\"sampling_params\":{\"max_tokens\":1,\"stop\":[");
+        for (int k = 0; k < lists[i].n; k++)
+            buf_printf(&b, "%s%s", k ? "," : "", lists[i].item);
+        buf_puts(&b, "]}}");
+        struct ask a = { .method = "POST", .path = "/api/v1/asample", .body = b.data };
+        struct reply r = send_ask(s, &a);
+        CHECK_STATUS(r, lists[i].status);
+        CHECK(r.status == 200 || strstr(r.body, "more than 1024"));
+        reply_clear(&r);
+        buf_clear(&b);
+    }
+    /* One string of a hundred thousand bytes. */
+    char *body = calloc(1, 101000);
+    int n = snprintf(body, 1000,
+                     "{\"base_model\":\"test/model\",\"prompt\":{\"chunks\":[{"
+                     "\"tokens\":[5]}]},\"sampling_params\":{\"stop\":\"");
+    memset(body + n, 'x', 100000);
+    memcpy(body + n + 100000, "\"}}", 3);
+    struct ask a = { .method = "POST", .path = "/api/v1/asample", .body = body };
+    struct reply r = send_ask(s, &a);
+    CHECK_STATUS(r, 400);
+    reply_clear(&r);
+    free(body);
+    server_close(s);
+}
+
 static void test_numbers_beyond_counting(void)
 {
     char session[64], model[96];
@@ -869,6 +912,7 @@ int main(void)
     RUN(test_a_full_queue_says_429);
     RUN(test_strict_context);
     RUN(test_no_tokens_is_not_no_limit);
+    RUN(test_stops_have_a_limit);
     RUN(test_numbers_beyond_counting);
     RUN(test_path_prefix);
     RUN(test_no_tokenizer_no_text);

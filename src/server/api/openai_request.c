@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "server/api/openai.h"
 #include "server/api/routes.h"
+#include "server/work/stop_strings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,14 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
     if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
         return err_set(err, TINKER_EINVAL, "%s must be from 0 to %d",
                        o->chat ? "top_logprobs" : "logprobs", OPENAI_TOP_MAX);
+    size_t bytes = 0;
+    for (size_t i = 0; i < o->n_stop; i++)
+        bytes += strlen(o->stop[i]);
+    if (bytes > STOP_BYTES_MAX || o->n_stop_tokens > STOPS_MAX)
+        return err_set(err, TINKER_EINVAL, "%s is longer than %d %s",
+                       bytes > STOP_BYTES_MAX ? "stop" : "stop_token_ids",
+                       bytes > STOP_BYTES_MAX ? STOP_BYTES_MAX : STOPS_MAX,
+                       bytes > STOP_BYTES_MAX ? "bytes" : "tokens");
     /* The engine takes one kind: which of them should be converted is the client's choice. */
     if (o->n_stop && o->n_stop_tokens)
         return err_set(err, TINKER_EINVAL, "give stop or stop_token_ids, not both");

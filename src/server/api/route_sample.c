@@ -7,6 +7,7 @@
 #include "base/rand.h"
 #include "server/api/routes.h"
 #include "server/work/sampler_table.h"
+#include "server/work/stop_strings.h"
 #include "server/work/submit.h"
 #include "wire/check.h"
 #include "wire/sample_options.h"
@@ -88,7 +89,7 @@ static const char *find_problem(const struct wire_sample_request *r)
     /* An option that changes the result must not be ignored. */
     if (r->record_stability_info.has && r->record_stability_info.value)
         return "record_stability_info is not supported here";
-    return NULL;
+    return stop_strings_problem(&r->sampling_params);
 }
 
 /* 503 when a copy failed: without its directory a sample would be one of the base model. */

@@ -1,27 +1,38 @@
 /* stop_strings.c - see stop_strings.h.
  *
- * Each token is decoded and appended to the tail of its sequence; only as much of the tail is
- * kept as a match that is still to come can need.  A token may end inside a character: the
- * decoder holds back incomplete UTF-8. */
+ * Each token is decoded, and its text goes byte by byte through the matcher, so nothing of it has to
+ * be kept.  A token may end inside a character: the decoder holds back incomplete UTF-8. */
 #include "server/work/stop_strings.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "server/work/string_match.h"
 
 /* One of the sequences that a request samples at the same time. */
 struct sequence {
     tinker_decoder *decoder; /* tokens to text */
-    tinker_text text;        /* the tail of what was generated */
+    uint32_t state;          /* of the matcher after that text */
 };
 
 struct stop_strings {
-    char **strings;
-    size_t n, longest; /* of the strings; bytes of the longest one */
+    struct string_match *match;
+    tinker_text text; /* of one token */
     struct sequence *sequences;
     size_t n_sequences;
 };
+
+/* Refuse what no request needs before it costs anything: NULL, or what is wrong. */
+const char *stop_strings_problem(const tinker_sampling_params *p)
+{
+    size_t bytes = 0;
+    if (p->n_stop > STOPS_MAX)
+        return "sampling_params.stop: more than 1024 strings or tokens";
+    for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
+        bytes += strlen(p->stop_strings[i]);
+    return bytes > STOP_BYTES_MAX ? "sampling_params.stop: more than 65536 bytes" : NULL;
+}
 
 struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *strings, size_t n,
                                       size_t n_sequences, tinker_error *err)
@@ -30,32 +41,23 @@ struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *st
         err_set(err, TINKER_EINVAL, "stop strings need a tokenizer, and this model has none");
         return NULL;
     }
+    for (size_t i = 0; i < n; i++)
+        if (!strings[i][0]) { /* it would match at once */
+            err_set(err, TINKER_EINVAL, "sampling_params.stop[%zu] is empty", i);
+            return NULL;
+        }
     struct stop_strings *s = calloc(1, sizeof(*s));
     if (!s) {
         err_nomem(err, "stop strings");
         return NULL;
     }
-    s->strings = calloc(n ? n : 1, sizeof(*s->strings));
+    s->match = string_match_new(strings, n);
     s->sequences = calloc(n_sequences ? n_sequences : 1, sizeof(*s->sequences));
-    if (!s->strings || !s->sequences) {
+    if (!s->match || !s->sequences) {
         err_nomem(err, "stop strings");
         goto fail;
     }
     s->n_sequences = n_sequences;
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strlen(strings[i]);
-        if (!len) { /* it would match at once */
-            err_set(err, TINKER_EINVAL, "sampling_params.stop[%zu] is empty", i);
-            goto fail;
-        }
-        s->strings[i] = strdup(strings[i]);
-        if (!s->strings[i]) {
-            err_nomem(err, "stop strings");
-            goto fail;
-        }
-        s->n++;
-        s->longest = len > s->longest ? len : s->longest;
-    }
     for (size_t i = 0; i < n_sequences; i++) {
         s->sequences[i].decoder = tinker_decoder_new(t, NULL, err);
         if (!s->sequences[i].decoder)
@@ -71,13 +73,10 @@ void stop_strings_free(struct stop_strings *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->n_sequences; i++) {
+    for (size_t i = 0; i < s->n_sequences; i++)
         tinker_decoder_free(s->sequences[i].decoder);
-        tinker_text_clear(&s->sequences[i].text);
-    }
-    for (size_t i = 0; i < s->n; i++)
-        free(s->strings[i]);
-    free(s->strings);
+    tinker_text_clear(&s->text);
+    string_match_free(s->match);
     free(s->sequences);
     free(s);
 }
@@ -85,22 +84,14 @@ void stop_strings_free(struct stop_strings *s)
 int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token)
 {
     struct sequence *q = &s->sequences[sequence];
-    /* A token that does not decode cannot be part of a match; neither can one without text yet. */
-    if (tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) != TINKER_OK || !q->text.n)
+    s->text.n = 0;
+    /* A token that does not decode cannot be part of a match. */
+    if (tinker_decoder_put(q->decoder, &token, 1, &s->text, NULL) != TINKER_OK)
         return 0;
-    /* The text may hold NUL bytes, so strstr() would not do. */
-    for (size_t i = 0; i < s->n; i++) {
-        const char *stop = s->strings[i];
-        size_t n = strlen(stop);
-        for (size_t at = 0; at + n <= q->text.n; at++)
-            if (q->text.s[at] == stop[0] && memcmp(q->text.s + at, stop, n) == 0)
-                return 1;
-    }
-    /* The part of a later match that is here already is shorter than the longest string. */
-    size_t keep = s->longest ? s->longest - 1 : 0;
-    if (q->text.n > keep) {
-        memmove(q->text.s, q->text.s + q->text.n - keep, keep + 1); /* with the final NUL */
-        q->text.n = keep;
+    for (size_t i = 0; i < s->text.n; i++) {
+        q->state = string_match_next(s->match, q->state, (unsigned char)s->text.s[i]);
+        if (string_match_is_end(s->match, q->state))
+            return 1;
     }
     return 0;
 }

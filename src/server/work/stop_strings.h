@@ -11,6 +11,12 @@
 
 struct stop_strings;
 
+/* Of one request.  Matching does not depend on them, but making the matcher does. */
+enum { STOPS_MAX = 1024, STOP_BYTES_MAX = 65536 };
+
+/* What is wrong with the stops of a request, as far as their size goes; NULL: nothing. */
+const char *stop_strings_problem(const tinker_sampling_params *p);
+
 /* For n_sequences sequences.  The strings are copied.  TINKER_EINVAL for an empty string
  * and for a model without tokenizer. */
 struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *strings, size_t n,
