@@ -68,6 +68,7 @@ static void test_hash_of_no_number(void) /* R-101 R-102 */
     const double bad[][2] = { { 1, NAN }, { INFINITY, 1 }, { -INFINITY, 2 } };
     for (size_t i = 0; i < 3; i++) {
         CHECK(isnan(reduced("a:hash_unordered", bad[i], w, 2)));
+        CHECK(isnan(reduced("a:hash2", bad[i], w, 2)));
         CHECK(!isfinite(reduced("a:sum", bad[i], w, 2))); /* this one says what came */
     }
     static const double good[] = { 1e300, -1e300 };
@@ -85,11 +86,24 @@ static void test_hash(void) /* R-102 */
     CHECK(merge_hash_unordered(e, 2) == INT64_C(-7884232132791000200));
 }
 
+/* Values of the official SDK 0.36 for the same numbers. */
+static void test_hash2(void)
+{
+    static const size_t w[] = { 1, 1, 1 };
+    CHECK(reduced("a:hash2", (double[]){ 1, 2, 3 }, w, 3) == 6);
+    CHECK(reduced("a:hash2", (double[]){ -5, 7 }, w, 2) == 2);
+    CHECK(reduced("a:hash2", (double[]){ -1 }, w, 1) == 18446744073709551615.0);
+    CHECK(reduced("a:hash2", (double[]){ 1234567.9, -3.9 }, w, 2) == 1234564);
+    CHECK(reduced("a:hash2", (double[]){ 0x1p64 + 4096, 1 }, w, 2) == 4097);
+    CHECK(reduced("a:hash2", (double[]){ 0x1p63, 0x1p63, 5 }, w, 3) == 5);
+}
+
 int main(void)
 {
     RUN(test_table);
     RUN(test_unique_and_missing);
     RUN(test_hash_of_no_number);
     RUN(test_hash);
+    RUN(test_hash2);
     return tap_done();
 }

@@ -73,17 +73,26 @@ static double column_hash(const struct column *c)
     return (double)merge_hash_unordered(c->v, c->n);
 }
 
+/* The sum of the values as integers modulo 2^64, which has no order either.  fmod() is exact, so
+ * values beyond 64 bits wrap as Python's integers do; as a double the result is exact below 2^53. */
+static double column_hash2(const struct column *c)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        double x = fmod(trunc(c->v[i]), 0x1p64);
+        sum += x < 0 ? (uint64_t)0 - (uint64_t)-x : (uint64_t)x;
+    }
+    return (double)sum;
+}
+
 static const struct {
     const char *name;
     double (*merge)(const struct column *c);
 } merge_rules[] = {
-    { "mean", column_mean },
-    { "sum", column_sum },
-    { "min", column_min },
-    { "max", column_max },
-    { "slack", column_slack },
-    { "unique", column_first },
-    { "hash_unordered", column_hash },
+    { "mean", column_mean },   { "sum", column_sum },
+    { "min", column_min },     { "max", column_max },
+    { "slack", column_slack }, { "unique", column_first },
+    { "hash2", column_hash2 }, { "hash_unordered", column_hash }, /* services up to SDK 0.25 */
 };
 
 static int compare_doubles(const void *a, const void *b)
@@ -186,7 +195,7 @@ static bool merge_metric(struct result_metrics *m, struct arena *a, const char *
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: its name is not name:reduction", name);
         return true;
     }
-    if (strcmp(suffix, "hash_unordered") == 0 && !finite) { /* no integer is any of these */
+    if (strncmp(suffix, "hash", 4) == 0 && !finite) { /* no integer is any of these */
         log_line(log, LOG_WARNING, "metric \"%s\" dropped: it is not finite", name);
         return true;
     }
