@@ -8,6 +8,7 @@
  *   "loss", "config"  name and settings; "threads", "memory", "bf16"  of the engine
  *   "data"     [{"tokens": [...], "target_tokens": [...], "k": K, "weights": [...], ...}]
  *   "peft"     1: save with the names of PEFT
+ *   "dtype"    number of tinker_weights_dtype; "base": 1 writes the weights of the model
  *   "steps"    number of AdamW steps (0: none), "adam": {"lr", "wd", "clip", "eps"}
  * OUT has logits.I, logprobs.I, losses.I of each datum, grad.NAME after the first
  * pass, weight.NAME at the end and loss, one value per pass. */
@@ -32,7 +33,7 @@ struct request {
     size_t n_config;
     tinker_engine_options engine;
     tinker_adam adam;
-    int64_t steps, peft;
+    int64_t steps, peft, base;
     tinker_datum data[MAX_DATA];
     size_t n;
 };
@@ -198,6 +199,10 @@ static void read_key(struct json_reader *r, struct json_str key, struct request 
         q->engine.dtype = json_int64(r, &v) && v ? TINKER_WEIGHTS_BF16 : TINKER_WEIGHTS_F32;
     else if (json_str_is(key, "stored"))
         q->engine.dtype = json_int64(r, &v) && v ? TINKER_WEIGHTS_STORED : TINKER_WEIGHTS_F32;
+    else if (json_str_is(key, "dtype"))
+        q->engine.dtype = json_int64(r, &v) ? (tinker_weights_dtype)v : TINKER_WEIGHTS_F32;
+    else if (json_str_is(key, "base"))
+        json_int64(r, &q->base);
     else if (json_str_is(key, "data")) {
         json_begin_array(r);
         while (json_next_item(r))
@@ -292,11 +297,37 @@ static void dump_params(struct output *o, const tinker_adapter *a, const char *p
     }
 }
 
+/* The walk of dump_base(). */
+struct base_dump {
+    struct output *o;
+    const tinker_engine *e;
+};
+
+/* A visitor of model_tensors(): the numbers that the file has for a tensor. */
+static tinker_status dump_tensor(void *state, const struct tensor_place *at, tinker_error *err)
+{
+    struct base_dump *d = state;
+    struct weight w;
+    size_t rows = at->rows ? at->rows : at->cols, cols = at->rows ? at->cols : 1;
+    float *values = malloc(rows * cols * sizeof(*values));
+    if (!values || !engine_weight(d->e, at->name, at->rows, at->cols, &w, err))
+        die(at->name, err->message);
+    weight_to_float(&w, rows, cols, values);
+    add_output(d->o, "base.", at->name, values, at->rows, at->cols);
+    free(values);
+    return TINKER_OK;
+}
+
 static void run(struct output *o, tinker_engine *e, tinker_adapter *a, struct request *q)
 {
     tinker_error err = { 0 };
     float losses[1024];
     size_t n = 0;
+    struct base_dump base = { o, e };
+    if (q->base)
+        model_tensors(&e->model->config, dump_tensor, &base, &err);
+    if (q->n == 0)
+        return;
     for (size_t i = 0; i < q->n; i++) {
         char name[32];
         snprintf(name, sizeof(name), "%zu", i);

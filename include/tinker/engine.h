@@ -34,7 +34,8 @@ typedef struct tinker_engine tinker_engine;
 typedef enum tinker_weights_dtype {
     TINKER_WEIGHTS_F32 = 0,
     TINKER_WEIGHTS_BF16 = 1, /* and activations are rounded where that is faster */
-    /* bf16 where all matrices are stored so, as accurate as f32 and in half the memory; else f32 */
+    /* bf16 where all matrices are stored so, as accurate as f32 and in half the memory; else f32.
+     * Of a GGUF file each matrix in the format that it has there */
     TINKER_WEIGHTS_STORED = 2,
     /* Matrices quantized to 8 or 4 bits when they are loaded, 32 neighboring weights with one scale;
      * the head always to 8, norms, biases, routers and the embedding not at all.  Adapters are
@@ -67,8 +68,9 @@ typedef struct tinker_engine_info {
     size_t n_eos;
 } tinker_engine_info;
 
-/* Load a model directory (config.json, *.safetensors).  Returns NULL with *err set;
- * a wrong or truncated file gives TINKER_EINVAL with the file and tensor named. */
+/* Load a model directory (config.json, *.safetensors) or a GGUF file; of one that is split
+ * ("x-00001-of-00003.gguf") any part names all.  Returns NULL with *err set; a wrong or truncated
+ * file gives TINKER_EINVAL with the file and tensor named. */
 TINKER_API tinker_engine *tinker_engine_open(const char *dir, const tinker_engine_options *opts,
                                              tinker_error *err);
 /* Everything made from the engine must be freed first. */

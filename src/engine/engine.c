@@ -1,7 +1,7 @@
-/* engine.c - open a model directory: configuration, files, weights, threads.
+/* engine.c - open a model directory or a GGUF file: configuration, files, weights, threads.
  *
- * config.json decides which tensors there must be; they are looked up by name in the mapped
- * safetensors files and packed for the kernels.  The files stay mapped while the engine lives:
+ * config.json (of GGUF one made from its metadata) decides which tensors there must be; they are
+ * looked up by name in the mapped files and packed for the kernels.  The files stay mapped while the engine lives:
  * the embedding is read from them, and exports and rank-0 adapters start from them. */
 #include "engine/model/model.h"
 
@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "base/sha.h"
+#include "engine/gguf/gguf_model.h"
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
 #include "engine/model/quantized_dir.h"
@@ -130,6 +131,8 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
 {
+    if (e->gguf)
+        return gguf_model_weight(e->gguf, name, rows, cols, out, err);
     /* for a message when no file has the tensor */
     const char *file = e->dir;
     const struct st_tensor *t = weight_files_find(e->files, name, &file);
@@ -246,6 +249,7 @@ static enum packed_dtype quantized_format(tinker_weights_dtype dtype, enum tenso
 static enum packed_dtype choose_format(void *state, const struct tensor_place *at)
 {
     const struct base_source *s = state;
+    struct weight w;
     switch (s->engine->opts.dtype) {
     case TINKER_WEIGHTS_F32:
         return PACKED_F32;
@@ -253,10 +257,64 @@ static enum packed_dtype choose_format(void *state, const struct tensor_place *a
         /* faster where the CPU multiplies pairs of bf16, at the price of rounded activations */
         return PACKED_BF16_PAIRS;
     case TINKER_WEIGHTS_STORED:
+        /* a GGUF file has chosen a format for each matrix */
+        if (s->engine->gguf && engine_weight(s->engine, at->name, at->rows, at->cols, &w, NULL))
+            return packed_native(w.dtype);
         return s->stored_bf16 ? PACKED_BF16 : PACKED_F32;
     default:
         return quantized_format(s->engine->opts.dtype, at->kind);
     }
+}
+
+/* A directory: config.json and safetensors.  The fingerprint takes headers and the first bytes of
+ * each tensor: cheap, and different for different weights of one shape. */
+static tinker_status open_directory(tinker_engine *e, struct model_config *config,
+                                    struct sha256 *hash, tinker_error *err)
+{
+    tinker_status status = read_configs(config, e->dir, hash, err);
+    if (status != TINKER_OK)
+        return status;
+    e->names = config->arch->names;
+    e->files = weight_files_open(e->dir, err);
+    if (!e->files)
+        return err ? err->status : TINKER_EINVAL;
+    for (size_t i = 0; i < e->files->n; i++) {
+        const struct safetensors *f = &e->files->files[i];
+        sha256_update(hash, f->header, f->header_len);
+        for (size_t k = 0; k < f->n; k++) {
+            size_t bytes = f->tensors[k].bytes;
+            sha256_update(hash, f->tensors[k].data, bytes < SAMPLE ? bytes : SAMPLE);
+        }
+    }
+    return quantized_check_files(e->files, err);
+}
+
+/* A GGUF file, or several that are one model. */
+static tinker_status open_gguf(tinker_engine *e, struct model_config *config, struct sha256 *hash,
+                               tinker_error *err)
+{
+    struct gguf_model *m = calloc(1, sizeof(*m));
+    if (!m)
+        return err_nomem(err, e->dir);
+    tinker_status status = gguf_model_open(m, e->dir, err);
+    if (status != TINKER_OK) {
+        free(m);
+        return status;
+    }
+    e->gguf = m; /* closed with the engine */
+    status = config_parse(config, e->dir, m->config.data, m->config.len, err);
+    if (status != TINKER_OK)
+        return status;
+    m->head_dim = config->head_dim;
+    e->names = config->arch->names;
+    sha256_update(hash, m->config.data, m->config.len);
+    for (size_t i = 0; i < m->file.n; i++) {
+        const struct gguf_tensor *t = m->file.tensors[i];
+        sha256_update(hash, t->name, strlen(t->name));
+        sha256_update(hash, &t->type, sizeof(t->type));
+        sha256_update(hash, t->data, t->bytes < SAMPLE ? t->bytes : SAMPLE);
+    }
+    return TINKER_OK;
 }
 
 /* Configuration, files, fingerprint, weights. */
@@ -266,26 +324,11 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     struct sha256 hash;
     uint8_t digest[32];
     sha256_init(&hash);
-    tinker_status status = read_configs(&config, e->dir, &hash, err);
+    tinker_status status = gguf_is_name(e->dir) && !os_is_dir(e->dir)
+                               ? open_gguf(e, &config, &hash, err)
+                               : open_directory(e, &config, &hash, err);
     if (status != TINKER_OK)
         return status;
-    e->names = config.arch->names;
-    e->files = weight_files_open(e->dir, err);
-    if (!e->files)
-        return err ? err->status : TINKER_EINVAL;
-    status = quantized_check_files(e->files, err);
-    if (status != TINKER_OK)
-        return status;
-    /* headers and the first bytes of each tensor: cheap, and different for different weights of
-     * one shape */
-    for (size_t i = 0; i < e->files->n; i++) {
-        const struct safetensors *f = &e->files->files[i];
-        sha256_update(&hash, f->header, f->header_len);
-        for (size_t k = 0; k < f->n; k++) {
-            size_t bytes = f->tensors[k].bytes;
-            sha256_update(&hash, f->tensors[k].data, bytes < SAMPLE ? bytes : SAMPLE);
-        }
-    }
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
     struct base_source base = { e, is_stored_bf16(e, &config) };
@@ -357,6 +400,9 @@ void tinker_engine_close(tinker_engine *e)
         return;
     model_free(e->model);
     weight_files_close(e->files);
+    if (e->gguf)
+        gguf_model_close(e->gguf);
+    free(e->gguf);
     threads_free(e->threads);
     free(e->spare);
     free(e->dir);

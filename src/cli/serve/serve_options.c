@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/array.h"
+#include "base/gguf.h"
 #include "base/os.h"
 #include "cli/command.h"
 #include "cli/models/hf_download.h"
@@ -168,7 +170,8 @@ bool serve_options_parse(struct serve_options *v, int argc, char **argv, int *st
 
 /* ---- options to settings --------------------------------------------------------------- */
 
-/* The last part of a path, without slashes at its end: "qwen" for "/models/qwen/". */
+/* The last part of a path, without slashes at its end: "qwen" for "/models/qwen/" and for
+ * "/models/qwen.gguf". */
 static void make_default_name(const char *dir, char *out, size_t size)
 {
     size_t n = strlen(dir);
@@ -177,6 +180,8 @@ static void make_default_name(const char *dir, char *out, size_t size)
     const char *start = dir + n;
     while (start > dir && start[-1] != '/')
         start--;
+    if (gguf_is_name(dir))
+        n -= strlen(".gguf");
     snprintf(out, size, "%.*s", (int)(dir + n - start), start);
 }
 
@@ -184,7 +189,8 @@ static void make_default_name(const char *dir, char *out, size_t size)
  * code 7 for the network, 9 for anything local. */
 static int find_by_id(const struct serve_options *v, const char *id, char out[MODEL_DIR_MAX])
 {
-    const char *hint = "It is neither a directory nor a model in the Hugging Face cache.";
+    const char *hint =
+        "It is neither a directory, nor a GGUF file, nor a model in the Hugging Face cache.";
     tinker_error err = { 0 };
     if (model_dir_cached(id, out))
         return EXIT_OK;
@@ -206,13 +212,13 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
     return out_fail(EXIT_IO, NULL, "%s was fetched but is no model directory", id);
 }
 
-/* [NAME=]DIR or [NAME=]ID. A directory wins over an id of the same spelling. */
+/* [NAME=]DIR, [NAME=]FILE.gguf or [NAME=]ID. A directory wins over an id of the same spelling. */
 static int add_model(struct serve_options *v, size_t i, const char *text)
 {
     const char *equals = strchr(text, '='), *place = equals ? equals + 1 : text;
     v->list[i].name = v->names[i];
     v->list[i].dir = v->dirs[i];
-    if (os_is_dir(place)) {
+    if (os_is_dir(place) || (gguf_is_name(place) && access(place, F_OK) == 0)) {
         snprintf(v->dirs[i], MODEL_DIR_MAX, "%s", place);
         make_default_name(place, v->names[i], sizeof(v->names[i]));
     } else {

@@ -161,7 +161,8 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
         const struct param *p = &a->params.list[i];
         struct weight source;
         if (engine_weight(e, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
-            st_to_float(source.data, source.dtype, 0, p->rows * p->cols, a->w + p->offset);
+            weight_to_float(&source, p->vector ? p->cols : p->rows, p->vector ? 1 : p->cols,
+                            a->w + p->offset);
         else
             status = err ? err->status : TINKER_EINVAL;
     }

@@ -104,6 +104,16 @@ void model_free(struct model *m)
     free(m);
 }
 
+void weight_to_float(const struct weight *w, size_t rows, size_t cols, float *out)
+{
+    if (!w->pairs) {
+        st_to_float(w->data, w->dtype, 0, rows * cols, out);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++)
+        st_to_float(w->data, w->dtype, packed_source_row(w->pairs, i) * cols, cols, out + i * cols);
+}
+
 /* One matrix to pack. */
 struct pack_job {
     const struct packed **out;
@@ -208,10 +218,7 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
     if (at->rows)
         return plan_matrix(f, at, source, err);
     float *values = (float *)(void *)f->vectors;
-    for (size_t i = 0; source.pairs && i < at->cols; i++)
-        st_to_float(source.data, source.dtype, packed_source_row(source.pairs, i), 1, values + i);
-    if (!source.pairs)
-        st_to_float(source.data, source.dtype, 0, at->cols, values);
+    weight_to_float(&source, at->cols, 1, values);
     *place_vector(f->m, at) = (float *)(void *)f->vectors;
     f->vectors += round_up(at->cols * sizeof(float));
     return TINKER_OK;

@@ -100,6 +100,8 @@ struct weight {
     enum source_dtype dtype;
     size_t pairs;
 };
+/* Its numbers, a vector or matrix of rows x cols, in the order of the model. */
+void weight_to_float(const struct weight *w, size_t rows, size_t cols, float *out);
 struct tensor_place;
 /* Where weights come from, and in which format the model keeps each matrix. */
 struct weight_source {
@@ -165,7 +167,8 @@ struct tinker_engine {
     size_t spare_bytes;
     char fingerprint[65];
     char *dir;
-    struct weight_files *files; /* the mapped safetensors */
+    struct weight_files *files; /* the mapped safetensors; NULL: there is a GGUF file */
+    struct gguf_model *gguf;    /* NULL: a directory */
 };
 
 /* Whether some matrices are quantized: then adapters need a rank. */

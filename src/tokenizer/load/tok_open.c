@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include "base/err.h"
 #include "base/sha.h"
+#include "tokenizer/load/tok_gguf.h"
 #include "tokenizer/load/tok_json.h"
 
 enum { MAX_FILE = 512 << 20 }; /* bytes */
@@ -117,9 +118,14 @@ tinker_status tok_files_find(struct tok_files *f, const char *path, bool lenient
         snprintf(f->main, sizeof(f->main), "%s", path);
         snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     }
-    f->format = ends_with(f->main, ".json") ? TOK_JSON : TOK_RANKS;
-    find_file(f->config, dir, "tokenizer_config.json");
-    find_file(f->chat_template, dir, "chat_template.jinja");
+    f->format = ends_with(f->main, ".json")   ? TOK_JSON
+                : ends_with(f->main, ".gguf") ? TOK_GGUF
+                                              : TOK_RANKS;
+    /* a GGUF file is complete: what lies beside it may be another model's */
+    if (f->format != TOK_GGUF) {
+        find_file(f->config, dir, "tokenizer_config.json");
+        find_file(f->chat_template, dir, "chat_template.jinja");
+    }
     identify_files(f, lenient);
     return TINKER_OK;
 }
@@ -189,9 +195,38 @@ static tinker_tokenizer *load_source(const struct tok_files *f, const char *dir,
     return t;
 }
 
+/* From the metadata of a GGUF file, of which only those pages are read. */
+static tinker_tokenizer *load_gguf(const struct tok_files *f, bool lenient, tinker_error *err)
+{
+    struct gguf g;
+    struct buf json, config;
+    struct os_map block;
+    if (gguf_open(&g, f->main, err) != TINKER_OK)
+        return NULL;
+    buf_init(&json, MAX_FILE);
+    buf_init(&config, MAX_FILE);
+    tinker_status status = tok_gguf_describe(&g, &json, &config, err);
+    struct tok_source s = { .json = json.data,
+                            .json_n = json.len,
+                            .config = config.data,
+                            .config_n = config.len,
+                            .lenient = lenient };
+    if (status == TINKER_OK) {
+        status = tok_build_json(&s, &block, err);
+        if (status != TINKER_OK)
+            err_prefix(err, "%s", f->main);
+    }
+    buf_clear(&json);
+    buf_clear(&config);
+    gguf_close(&g);
+    return status == TINKER_OK ? tok_from_block(block, err) : NULL;
+}
+
 tinker_tokenizer *tok_files_load(const struct tok_files *f, const char *dir, bool lenient,
                                  tinker_error *err)
 {
+    if (f->format == TOK_GGUF)
+        return load_gguf(f, lenient, err);
     tinker_tokenizer *t = dir ? tok_prebuilt_open(dir, f) : NULL;
     if (!t)
         t = load_source(f, dir, lenient, err);

@@ -5,7 +5,7 @@
 #include "tokenizer/load/hf_cache.h"
 #include "tokenizer/tokenizer.h"
 
-enum tok_format { TOK_JSON, TOK_RANKS };
+enum tok_format { TOK_JSON, TOK_RANKS, TOK_GGUF };
 
 struct tok_files { /* "" when there is none */
     char main[HF_PATH], config[HF_PATH], chat_template[HF_PATH];
