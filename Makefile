@@ -101,6 +101,9 @@ LINK_cli := cli server engine recipe client regularizer autodiff $(TEXT) http wi
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
 SRC_engine := $(filter-out $(foreach a,$(filter-out $(ARCH),$(ARCHES)),src/engine/kernels/$(a)/%),$(SRC_engine))
 $(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
+# The page at / is compiled in: see tools/embed-page.
+PAGE := $(wildcard src/server/page/*)
+OBJ_server += $(B)/obj/server/page/page_files.o
 archives = $(foreach r,$(LINK_$(1)),$(B)/room/$(r).a)
 libs = $(LIBS_$(1)) $(if $(filter server,$(LINK_$(1))),$(LIBS_server) $(LIBS_client)) \
        $(if $(filter client,$(LINK_$(1))),$(LIBS_client))
@@ -163,6 +166,12 @@ $(B)/obj/%.o: src/%.c $(B)/flags
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY_SOURCE)$(CC) $(CPPFLAGS) -Itests $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+$(B)/obj/server/page/page_files.c: $(PAGE) tools/embed-page
+	@mkdir -p $(@D)
+	$(SAY_RESULT)tools/embed-page src/server/page > $@
+$(B)/obj/server/page/page_files.o: $(B)/obj/server/page/page_files.c $(B)/flags
+	$(SAY_SOURCE)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 # what `tinker version --json` tells
 $(B)/obj/cli/program/cmd_version.o: $(B)/commit

@@ -142,6 +142,9 @@ static tinker_status open_data(struct server *s, tinker_error *err)
     if (status == TINKER_OK) {
         s->store = store_open(db, err);
         status = s->store ? store_get_setting(s->store, "signing-key", &key, err) : TINKER_ESTATE;
+        s->history = s->store ? history_new(s->store, s->log) : NULL;
+        if (status == TINKER_OK && !s->history)
+            status = err_nomem(err, "history");
     }
     if (status == TINKER_OK && key.len == sizeof(s->key)) {
         memcpy(s->key, key.data, sizeof(s->key));
@@ -295,6 +298,9 @@ void server_close(struct server *s)
         free(s->bases[i].dir);
     }
     free(s->bases);
+    if (s->history)
+        history_flush(s->history, NULL);
+    history_free(s->history);
     store_close(s->store);
     if (s->lock_fd >= 0)
         close(s->lock_fd); /* after the store: now another server may start */

@@ -117,7 +117,7 @@ void route_list_runs(struct server *s, struct request *req, struct response *res
 }
 
 /* The run of the path if it is the user's; else 404. */
-static struct store_model *find_own_run(struct server *s, struct request *req, struct response *res)
+struct store_model *route_own_run(struct server *s, struct request *req, struct response *res)
 {
     struct store_model *m = NULL;
     tinker_error err = { 0 };
@@ -136,7 +136,7 @@ void route_get_run(struct server *s, struct request *req, struct response *res)
 {
     tinker_training_run r;
     tinker_error err = { 0 };
-    struct store_model *m = find_own_run(s, req, res);
+    struct store_model *m = route_own_run(s, req, res);
     if (!m)
         return;
     if (convert_run(s, &req->arena, m, &r, &err) == TINKER_OK)
@@ -169,7 +169,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
     struct store_checkpoint *list;
     size_t n;
     tinker_error err = { 0 };
-    if (!find_own_run(s, req, res))
+    if (!route_own_run(s, req, res))
         return;
     if (store_list_checkpoints(s->store, req->user, req->param[0], 100000, 0, &req->arena, &list,
                                &n, NULL, &err) == TINKER_OK)

@@ -1,38 +1,12 @@
-/* route_status.c - for people and monitors: status page, /status, /metrics.
+/* route_status.c - for monitors: /status, /metrics.
  *
  * Counters are atomics that only grow; gauges are read under the lock, all at one moment. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <tinker/version.h>
 
-#include "server/api/status_page.h"
 #include "server/api/routes.h"
-
-/* Browsers get the page, programs a short description. */
-void route_status_page(struct server *s, struct request *req, struct response *res)
-{
-    if (!req->accept || !strstr(req->accept, "text/html")) {
-        response_json(res, "{\"name\":\"tinker\",\"version\":\"" TINKER_VERSION
-                           "\",\"api\":\"/api/v1\",\"metrics\":\"/metrics\"}");
-        return;
-    }
-    /* Where keys are needed, the page shows its field for the key from the start. */
-    const char *hidden =
-        s->opts.n_api_keys ? strstr(status_page_html, STATUS_PAGE_KEY_HIDDEN) : NULL;
-    size_t n = hidden ? (size_t)(hidden - status_page_html) : status_page_html_size;
-    buf_append(&res->body, status_page_html, n);
-    if (hidden)
-        buf_append(&res->body, hidden + strlen(STATUS_PAGE_KEY_HIDDEN),
-                   status_page_html_size - n - strlen(STATUS_PAGE_KEY_HIDDEN));
-    res->content_type = "text/html; charset=utf-8";
-    /* The page needs its own inline code and nothing else, so a name that slips into the markup
-     * could load nothing and send nothing away. */
-    response_header(res, "Content-Security-Policy",
-                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'");
-}
 
 /* The gauges at one moment. */
 struct snapshot {
@@ -114,7 +88,7 @@ static void put_int(struct json_writer *w, const char *key, int64_t v)
     json_put_int64(w, v);
 }
 
-/* The same numbers as JSON, with the loss curves of the user's runs, for the page. */
+/* The same numbers as JSON, with the user's live runs. */
 void route_status(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
@@ -157,15 +131,6 @@ void route_status(struct server *s, struct request *req, struct response *res)
         json_put_string(&w, m->id);
         json_put_key(&w, "base_model");
         json_put_string(&w, m->base->name);
-        put_int(&w, "passes", (int64_t)m->n_losses);
-        json_put_key(&w, "losses"); /* of the last passes, oldest first */
-        json_put_begin_array(&w);
-        size_t n = m->n_losses < MODEL_LOSSES ? m->n_losses : MODEL_LOSSES;
-        for (size_t i = 0; i < n; i++) {
-            float loss = m->losses[(m->n_losses - n + i) % MODEL_LOSSES];
-            json_put_float(&w, isfinite(loss) ? loss : 0); /* JSON has no infinity */
-        }
-        json_put_end_array(&w);
         json_put_end_object(&w);
     }
     pthread_mutex_unlock(&s->lock);

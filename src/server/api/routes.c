@@ -90,6 +90,18 @@ static const struct route table[] = {
     { .method = "GET",
       .path = API "training_runs/{}/checkpoints",
       .handle = route_run_checkpoints },
+    { .method = "GET", .path = API "training_runs/{}/metrics", .handle = route_read_metrics },
+    { .method = "POST",
+      .path = API "training_runs/{}/metrics",
+      .handle = route_log_metrics,
+      .changes = true },
+    { .method = "GET", .path = API "training_runs/{}/texts", .handle = route_read_texts },
+    { .method = "GET", .path = API "training_runs/{}/note", .handle = route_read_note },
+    { .method = "PUT",
+      .path = API "training_runs/{}/note",
+      .handle = route_put_note,
+      .changes = true },
+    { .method = "GET", .path = API "training_run_summaries", .handle = route_run_summaries },
     { .method = "GET", .path = API "models/{}/checkpoints", .handle = route_run_checkpoints },
     { .method = "GET", .path = API "checkpoints", .handle = route_list_checkpoints },
     { .method = "DELETE", .path = CHECKPOINT, .handle = route_delete_checkpoint, .changes = true },
@@ -146,7 +158,9 @@ static const struct route table[] = {
     /* for people and monitors */
     { .method = "GET", .path = "/metrics", .handle = route_metrics },
     { .method = "GET", .path = "/status", .handle = route_status },
-    { .method = "GET", .path = "/", .handle = route_status_page, .open = true },
+    { .method = "GET", .path = API "system", .handle = route_system },
+    { .method = "GET", .path = "/page/{}", .handle = route_page_file, .open = true },
+    { .method = "GET", .path = "/", .handle = route_page, .open = true },
 };
 
 /* ---- matching --------------------------------------------------------------------------- */
@@ -434,6 +448,10 @@ enum listener_place routes_place(void *state, const struct request *req)
                                          API "healthz", API "telemetry" };
     if (!path)
         return LISTENER_INLINE;
+    size_t n = strlen(path);
+    /* All points of a long run take a while to read. */
+    if (n > 8 && strcmp(path + n - 8, "/metrics") == 0 && strncmp(path, API, strlen(API)) == 0)
+        return LISTENER_WORKER;
     /* A compressed body may be large although it has few bytes. */
     if ((req->n_body && req->content_encoding && !req->max_body) ||
         strncmp(path, "/download/", 10) == 0 || strncmp(path, "/trace/", 7) == 0)

@@ -51,6 +51,8 @@ void route_submitted(struct server *s, struct response *res, int submit_status, 
 const char *route_user_urn(struct request *req); /* how identities name the caller */
 /* Is the session alive and the user's?  Without lock. */
 struct session *route_session(struct server *s, struct request *req, const char *id);
+/* The run that the first part of the path names, if it is the user's; NULL and 404 otherwise. */
+struct store_model *route_own_run(struct server *s, struct request *req, struct response *res);
 /* A checkpoint that the user may see; NULL and 404 (or 500) otherwise. */
 struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
                                           struct response *res, const char *run, int kind,
@@ -89,7 +91,10 @@ route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_
     route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,
     route_external_urls, route_file;
 route_handler route_openai_models, route_openai_completions, route_openai_chat;
-route_handler route_status_page, route_metrics, route_status;
+route_handler route_read_metrics, route_log_metrics, route_read_texts, route_read_note,
+    route_put_note, route_run_summaries;
+route_handler route_page, route_page_file, route_system;
+route_handler route_metrics, route_status;
 
 /* user_metadata as it was stored, as texts in the arena; *out NULL: none was given.  Some JSON cannot
  * be told as texts: it counts as none, so that it does not hide its owner from lists. */

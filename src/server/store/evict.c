@@ -34,10 +34,12 @@ void evict_ended(struct server *s)
     while (map_next(&s->models, &it, &key, &n, &value)) {
         struct model *m = value;
         if (m->state == MODEL_UNLOADED && !m->busy && !m->ready && !m->pending && !m->pins &&
-            !m->n_futures)
+            !m->n_futures) {
+            history_end(s->history, m->id);
             live_remove_model_locked(s, m);
-        else
+        } else {
             m->session->in_use = true;
+        }
     }
     it = 0;
     while (map_next(&s->samplers, &it, &key, &n, &value)) {

@@ -59,6 +59,16 @@ static const char schema[] =
     " sampler INTEGER NOT NULL, created_us INTEGER NOT NULL, dir TEXT) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sampler_clients(id TEXT PRIMARY KEY, n INTEGER NOT NULL)"
     " WITHOUT ROWID;"
+    /* metrics of runs: see store_history.h */
+    "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, run TEXT NOT NULL,"
+    " name TEXT NOT NULL, UNIQUE(run, name));"
+    "CREATE TABLE IF NOT EXISTS series_chunks(series INTEGER NOT NULL, chunk INTEGER NOT NULL,"
+    " points INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY(series, chunk));" /* long rows */
+    "CREATE TABLE IF NOT EXISTS run_notes(run TEXT PRIMARY KEY, name TEXT, notes TEXT,"
+    " planned_steps INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS run_texts(id INTEGER PRIMARY KEY, run TEXT NOT NULL,"
+    " step INTEGER NOT NULL, time_us INTEGER NOT NULL, label TEXT, prompt TEXT, text TEXT);"
+    "CREATE INDEX IF NOT EXISTS run_texts_run ON run_texts(run, id);"
     "COMMIT;";
 
 /* Migrations, one per version.  To change the schema: add the new form above, a migration here,

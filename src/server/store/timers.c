@@ -226,8 +226,10 @@ void timers_run_once(struct server *s, bool slow)
 {
     listener_expire(s->listener);
     skip_gaps(s);
-    if (!slow)
+    if (!slow) {
+        history_flush(s->history, NULL); /* logs its failure itself */
         return;
+    }
     store_tidy(s->store);
     future_record_outcomes(s);
     expire_sessions(s);
@@ -246,6 +248,7 @@ void timers_run_once(struct server *s, bool slow)
     /* A result may be fetched first within one time to live, and again within another. */
     store_prune_requests(s->store, live_wall_us(s) - 2 * ttl_s * 1000000, NULL);
     evict_ended(s);
+    history_flush(s->history, NULL); /* the runs that ended leave memory */
 }
 
 /* ---- thread ------------------------------------------------------------------------------- */

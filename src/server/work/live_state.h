@@ -26,6 +26,7 @@
 #include "base/map.h"
 #include "server/http/listener.h"
 #include "server/server.h"
+#include "server/store/history.h"
 #include "server/store/store.h"
 #include "server/work/job.h"
 
@@ -64,8 +65,8 @@ struct session {
     bool in_use; /* mark of one round of evict.c */
 };
 
-enum { QUEUE_LANES = 8 }; /* of a model's queue, beside the list itself */
-enum { MODEL_LOSSES = 128, SESSION_PASSES = 4 /* in progress at once */ };
+enum { QUEUE_LANES = 8 };            /* of a model's queue, beside the list itself */
+enum { SESSION_PASSES = 4 };         /* in progress at once */
 enum { SESSION_SILENCE_MS = 30000 }; /* without a heartbeat: assume the client is cut off */
 enum model_state { MODEL_ACTIVE, MODEL_UNLOADED };
 #define MODEL_LOST_REASON   "was lost in a restart; load a checkpoint"
@@ -97,8 +98,7 @@ struct model {
     bool ready;                        /* in the ready list */
     size_t pins;                       /* the engine thread still has a pointer to it */
     struct model *next_ready;
-    float losses[MODEL_LOSSES]; /* mean per token of the last passes, a ring */
-    size_t n_losses;            /* passes so far */
+    uint64_t adapter_bytes; /* memory of the adapter after the last step; 0: not known yet */
     size_t n_futures;
 };
 
@@ -149,6 +149,7 @@ struct server {
     struct clock *clock;        /* [const] */
     const struct log *log;      /* [const] */
     struct store *store;
+    struct history *history;
     struct listener *listener;
     struct base *bases; /* [const] */
     size_t n_bases;

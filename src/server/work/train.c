@@ -22,6 +22,7 @@
 #include "json/json.h"
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
+#include "server/work/train_history.h"
 #include "server/work/train_state.h"
 #include "wire/check.h"
 #include "wire/path.h"
@@ -179,24 +180,23 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct model *m = f->model; /* f may be gone after train_finish() */
     atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
     atomic_fetch_add(&s->counters.passes, 1);
-    if (changes) {
-        /* The mean loss per token, for the curve on the status page. */
-        double sum = tinker_metric(r->metrics, r->n_metrics, "loss:sum");
-        double mean = outcome.tokens ? sum / (double)outcome.tokens : 0;
-        pthread_mutex_lock(&s->lock);
-        m->losses[m->n_losses++ % MODEL_LOSSES] = (float)mean; /* a ring of the last passes */
-        pthread_mutex_unlock(&s->lock);
-    }
+    /* What the history needs of f, which may be gone then. */
+    bool replay = f->replay;
+    double weight = train_history_weight(f->job->pass.data, f->job->pass.n_data);
+    double seconds = (double)(clock_now_ns(s->clock) - f->started_ns) / 1e9;
     buf_init(&b, RESULT_MAX);
     bool done = false;
-    /* Encoded before the pass is freed: the result points into it. */
     tinker_status status = wire_encode_forward_backward_output(r, &b, &err);
-    tinker_pass_free(t->pass);
     if (status == TINKER_OK)
         done = train_finish(s, f, &b, true, &outcome);
     else
         train_fail(s, f, &err);
     buf_clear(&b);
+    /* A pass with backward is part of the step that comes. */
+    if (done && !replay)
+        train_history_pass(s, m->id, tinker_adapter_steps(m->adapter) + changes, !changes,
+                           r->metrics, r->n_metrics, weight, seconds);
+    tinker_pass_free(t->pass); /* the result points into it */
     /* The gradients are in the adapter, but the store does not know of them. */
     if (!done && changes)
         train_state_rewind(m);
@@ -297,7 +297,14 @@ static void run_optim_step(struct server *s, struct future *f)
     };
     struct wire_optim_step_response r = { .metrics = {
                                               .has = 1, .v = metrics, .n = ARRAY_LEN(metrics) } };
-    finish_saved(s, f, &wire_optim_step_response, &r);
+    const char *run = f->model->id;
+    bool replay = f->replay;
+    pthread_mutex_lock(&s->lock);
+    f->model->adapter_bytes = tinker_adapter_bytes(f->model->adapter);
+    pthread_mutex_unlock(&s->lock);
+    double seconds = (double)(clock_now_ns(s->clock) - f->started_ns) / 1e9;
+    if (finish_saved(s, f, &wire_optim_step_response, &r) && !replay)
+        train_history_step(s, run, &m, seconds);
 }
 
 /* ---- loading -------------------------------------------------------------------------------------- */
