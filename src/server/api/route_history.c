@@ -333,7 +333,7 @@ static const char *find_state(struct server *s, const struct store_model *m,
         return "lost";
     if (!active)
         return "finished";
-    return busy || now - p->last_time < ACTIVE_S ? "training" : "waiting";
+    return busy || now - p->last_time < ACTIVE_S ? "training" : "idle";
 }
 
 static void put_metadata(struct json_writer *w, struct arena *arena, const char *json)
@@ -360,9 +360,12 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
     struct progress p;
     struct store_run_note note;
     struct store_checkpoint *checkpoint;
-    size_t n;
+    struct store_series *series = NULL;
+    size_t n, n_series = 0;
     int64_t checkpoints = 0;
     tinker_status status = read_progress(s, arena, m->id, &p, err);
+    if (status == TINKER_OK)
+        status = store_list_series(s->store, m->id, arena, &series, &n_series, err);
     if (status == TINKER_OK)
         status = store_get_run_note(s->store, m->id, arena, &note, err);
     if (status == TINKER_OK)
@@ -403,6 +406,11 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
     put_pair(w, "created", (double)m->created_us / 1e6);
     put_pair(w, "last_request", (double)m->last_request_us / 1e6);
     put_metadata(w, arena, m->user_metadata);
+    json_put_key(w, "metrics");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n_series; i++)
+        json_put_string(w, series[i].name);
+    json_put_end_array(w);
     json_put_end_object(w);
     return TINKER_OK;
 }

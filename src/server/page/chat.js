@@ -1,0 +1,273 @@
+/* chat.js - talk to a base model or a checkpoint, or to two of them at once.
+ *
+ * The server renders the conversation in the model's own chat format and streams tokens with their probabilities. */
+
+const SAMPLING = [
+  { key: "temperature", label: "Temperature", value: 1, min: 0, max: 2, step: 0.05 },
+  { key: "top_p", label: "Top-p", value: 1, min: 0.01, max: 1, step: 0.01 },
+  { key: "top_k", label: "Top-k (-1: all)", value: -1, min: -1, max: 1000, step: 1 },
+  { key: "max_tokens", label: "Most tokens", value: 256, min: 1, max: 32768, step: 1 },
+  { key: "seed", label: "Seed (empty: random)", value: "", min: 0, max: 2 ** 31, step: 1 },
+];
+const bands = [0.05, 0.2, 0.5, 0.8];
+const bandOf = p => bands.filter(b => p >= b).length;
+const percent = p => p >= 0.9995 ? "100 %" : p < 0.001 ? "<0.1 %" : (p * 100).toFixed(1) + " %";
+
+/* One answer while it grows: text, and the tokens it is made of. */
+class Answer {
+  constructor() {
+    this.text = "";
+    this.tokens = [];
+    this.thinking = h("div", { class: "body" });
+    this.fold = h("details", { hidden: true }, h("summary", {}, "Thinking"), this.thinking);
+    this.body = h("div", { class: "body", "aria-live": "off" });
+    this.done = 0;
+  }
+
+  add(text, logprobs) {
+    this.text += text;
+    for (const t of logprobs || []) this.tokens.push({ bytes: t.bytes || [...new TextEncoder().encode(t.token)], text: t.token, logprob: t.logprob, top: t.top_logprobs || [] });
+  }
+
+  /* Tokens may end inside a character and the text leaves out special ones and stops, so the text is what counts: tokens are laid
+   * along it byte by byte. */
+  pieces() {
+    const bytes = new TextEncoder().encode(this.text), decoder = new TextDecoder(), out = [];
+    let at = 0, from = 0, group = [];
+    for (const t of this.tokens) {
+      if (at >= bytes.length) break;
+      const fits = t.bytes.every((b, i) => at + i >= bytes.length || bytes[at + i] === b);
+      if (!fits || !t.bytes.length) continue;
+      group.push(t);
+      at = Math.min(bytes.length, at + t.bytes.length);
+      if (at < bytes.length && (bytes[at] & 0xc0) === 0x80) continue;
+      out.push({ text: decoder.decode(bytes.slice(from, at)), tokens: group });
+      from = at;
+      group = [];
+    }
+    if (from < bytes.length) out.push({ text: decoder.decode(bytes.slice(from)), tokens: group });
+    return out;
+  }
+
+  draw() {
+    const open = this.text.indexOf("<think>"), close = this.text.indexOf("</think>");
+    const begin = open >= 0 && this.text.slice(0, open).trim() === "" ? open + 7 : close >= 0 && open < 0 ? 0 : -1;
+    const end = begin < 0 ? 0 : close >= 0 ? close + 8 : Infinity;
+    const inside = [], outside = [];
+    let at = 0;
+    for (const p of this.pieces()) {
+      const shown = begin >= 0 && at < end, tag = shown && (at < begin || (close >= 0 && at >= close));
+      if (!tag) (shown ? inside : outside).push(this.span(p));
+      at += p.text.length;
+    }
+    this.fold.hidden = begin < 0;
+    this.thinking.replaceChildren(...inside);
+    this.body.replaceChildren(...outside);
+  }
+
+  span(p) {
+    if (!p.tokens.length) return document.createTextNode(p.text);
+    const prob = Math.exp(Math.min(...p.tokens.map(t => t.logprob)));
+    const e = h("span", { class: "t p" + bandOf(prob) }, p.text);
+    e.token = p;
+    return e;
+  }
+}
+
+const chatView = {
+  title: "Chat",
+  system: "", compareOn: false, colored: false, plain: false, draft: "",
+  values: Object.fromEntries(SAMPLING.map(s => [s.key, s.value])),
+  panes: [{ model: "", turns: [] }, { model: "", turns: [] }],
+
+  mount(root, model) {
+    if (model) this.panes[0].model = model;
+    this.box = h("div", { class: "panes" });
+    this.input = h("textarea", { id: "prompt", rows: 3, placeholder: "Write a message. Ctrl+Enter sends it.", value: this.draft, oninput: e => { this.draft = e.target.value; },
+      onkeydown: e => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } } });
+    this.sendButton = h("button", { class: "main", type: "button", id: "send", onclick: () => this.ask() }, "Send");
+    this.stopButton = h("button", { type: "button", id: "stop", disabled: true, onclick: () => this.stop() }, "Stop");
+    const check = (key, id, text) => h("label", { class: "check" }, h("input", { type: "checkbox", id, checked: this[key], onchange: e => { this[key] = e.target.checked; this.drawPanes(); } }), text);
+    const settings = h("section", { class: "card settings", "aria-label": "Settings" }, h("h2", {}, "Settings"),
+      check("compareOn", "compare", "Compare two models"), check("colored", "colors", "Color by probability"), check("plain", "plain", "Plain text, no chat format"),
+      h("label", {}, "System prompt", h("textarea", { id: "system", rows: 3, value: this.system, oninput: e => { this.system = e.target.value; } })),
+      ...SAMPLING.map(s => h("label", {}, s.label, h("input", { type: "number", id: "set-" + s.key, min: s.min, max: s.max, step: s.step, value: this.values[s.key], oninput: e => { this.values[s.key] = e.target.value; } }))));
+    root.append(h("h1", {}, "Chat"), h("div", { class: "chat" },
+      h("div", {}, this.box, h("section", { class: "card compose", "aria-label": "Message" }, h("label", { for: "prompt", class: "hide" }, "Message"), this.input,
+        h("div", { class: "row" }, this.sendButton, this.stopButton,
+          h("button", { type: "button", onclick: () => this.clear() }, "New conversation"),
+          h("button", { type: "button", id: "save", onclick: () => this.save() }, "Save as JSONL")))),
+      settings));
+    this.box.addEventListener("pointerover", e => this.hover(e.target, e));
+    this.box.addEventListener("pointerleave", () => { $("tip").hidden = true; });
+    this.drawPanes();
+  },
+
+  unmount() {
+    this.stop();
+    $("tip").hidden = true;
+  },
+
+  async refresh() {
+    const [models, s] = await Promise.all([get("v1/models"), get(API + "training_run_summaries?limit=500")]);
+    const names = new Map(s.runs.map(r => [r.id, runName(r)]));
+    this.models = models.data.map(m => {
+      const path = /^tinker:\/\/([^/]+)\/[^/]+\/(.*)$/.exec(m.id);
+      return { id: m.id, text: path ? (names.get(path[1]) || shortId(path[1])) + " / " + path[2] : m.id + " (base model)" };
+    });
+    const state = JSON.stringify(this.models);
+    if (state !== this.known) {
+      this.known = state;
+      this.panes.forEach(p => { if (!p.model && this.models.length) p.model = this.models[0].id; });
+      this.drawPanes();
+    }
+  },
+
+  drawPanes() {
+    const shown = this.compareOn ? this.panes : this.panes.slice(0, 1);
+    this.box.className = "panes" + (this.compareOn ? " two" : "") + (this.colored ? " colored" : "");
+    this.box.replaceChildren(...shown.map((p, i) => {
+      p.talk = h("div", { class: "talk" });
+      const select = h("select", { id: "model" + i, onchange: e => { p.model = e.target.value; } });
+      const list = this.models || [];
+      if (p.model && !list.some(m => m.id === p.model)) select.append(h("option", { value: p.model, selected: true }, p.model));
+      select.append(...list.map(m => h("option", { value: m.id, selected: m.id === p.model }, m.text)));
+      return h("section", { class: "card pane", "aria-label": "Conversation " + (i + 1) }, h("label", {}, this.compareOn ? "Model " + (i + 1) : "Model", select),
+        this.colored && h("div", { class: "key", "aria-hidden": "true" }, "Probability:", ...["below 5 %", "20 %", "50 %", "80 %", "above"].map((t, k) => h("span", { class: "t p" + k }, t))), p.talk);
+    }));
+    for (const p of shown) this.drawTalk(p);
+  },
+
+  drawTalk(p) {
+    if (!p.turns.length) return p.talk.replaceChildren(h("p", { class: "dim" }, "Nothing said yet."));
+    p.talk.replaceChildren(...p.turns.map(t => this.turn(t)));
+  },
+
+  turn(t) {
+    const copy = h("button", { class: "quiet", type: "button", "aria-label": "Copy this text", onclick: async () => { await navigator.clipboard.writeText(t.answer ? t.answer.text : t.content); say("Copied"); } }, "Copy");
+    if (t.role === "user") return h("article", { class: "turn user" }, h("div", { class: "who" }, "You", copy), h("div", { class: "body" }, t.content));
+    t.foot = h("div", { class: "who" }, t.note || "");
+    return h("article", { class: "turn" }, h("div", { class: "who" }, "Model", copy), t.answer.fold, t.answer.body, t.foot);
+  },
+
+  hover(e, event) {
+    const tip = $("tip"), piece = e.token;
+    tip.hidden = !piece;
+    if (!piece) return;
+    const rows = [];
+    for (const t of piece.tokens) {
+      rows.push(h("b", {}, JSON.stringify(t.text) + "  " + percent(Math.exp(t.logprob))));
+      for (const o of t.top) rows.push(h("div", {}, h("span", {}, JSON.stringify(o.token)), h("b", {}, percent(Math.exp(o.logprob)))));
+    }
+    tip.replaceChildren(...rows);
+    tip.style.left = Math.max(4, Math.min(innerWidth - tip.offsetWidth - 4, event.clientX + 12)) + "px";
+    tip.style.top = Math.max(4, Math.min(innerHeight - tip.offsetHeight - 4, event.clientY + 16)) + "px";
+  },
+
+  request(p) {
+    const body = { model: p.model, stream: true, stream_options: { include_usage: true } };
+    for (const s of SAMPLING) {
+      const v = this.values[s.key];
+      if (v !== "" && !(s.key === "top_k" && +v === -1)) body[s.key] = +v;
+    }
+    const turns = p.turns.filter(t => t.role === "user" || t.answer.text);
+    if (this.plain) return ["v1/completions", { ...body, logprobs: 5, prompt: (this.system ? this.system + "\n" : "") + turns.map(t => t.role === "user" ? t.content : t.answer.text).join("") }];
+    const messages = turns.map(t => ({ role: t.role, content: t.role === "user" ? t.content : t.answer.text }));
+    if (this.system) messages.unshift({ role: "system", content: this.system });
+    return ["v1/chat/completions", { ...body, logprobs: true, top_logprobs: 5, messages }];
+  },
+
+  async ask() {
+    const text = this.input.value, shown = this.compareOn ? this.panes : this.panes.slice(0, 1);
+    if (!text.trim() || this.abort) return;
+    this.input.value = this.draft = "";
+    this.abort = new AbortController();
+    this.sendButton.disabled = true;
+    this.stopButton.disabled = false;
+    showError(null);
+    await Promise.all(shown.map(p => {
+      p.turns.push({ role: "user", content: text });
+      return this.stream(p).catch(e => showError(e));
+    }));
+    this.abort = null;
+    this.sendButton.disabled = false;
+    this.stopButton.disabled = true;
+    say("Answer complete");
+  },
+
+  stop() {
+    if (this.abort) this.abort.abort();
+  },
+
+  async stream(p) {
+    const [path, body] = this.request(p), answer = new Answer(), turn = { role: "assistant", answer }, start = performance.now();
+    p.turns.push(turn);
+    this.drawTalk(p);
+    turn.foot.textContent = "…";
+    let drawn = 0, why = "", made = 0;
+    const finish = note => {
+      answer.draw();
+      turn.note = turn.foot.textContent = note;
+    };
+    try {
+      const r = await send(path, { method: "POST", body, signal: this.abort.signal });
+      for await (const event of events(r)) {
+        if (event.error) throw new Failure(500, event.error.message);
+        if (event.usage) made = event.usage.completion_tokens;
+        const c = event.choices && event.choices[0];
+        if (!c) continue;
+        answer.add(c.delta ? c.delta.content || "" : c.text || "", c.delta ? c.logprobs && c.logprobs.content : completionTokens(c.logprobs));
+        why = c.finish_reason || why;
+        if (performance.now() - drawn > 60) {
+          answer.draw();
+          drawn = performance.now();
+        }
+      }
+      made = made || answer.tokens.length;
+      const seconds = (performance.now() - start) / 1000;
+      finish(count(made) + " tokens, " + (made / seconds).toFixed(0) + " per second" + (why === "length" ? ", cut at the limit" : ""));
+    } catch (e) {
+      finish(e.name === "AbortError" ? "Stopped after " + answer.tokens.length + " tokens" : "");
+      if (e.name !== "AbortError") {
+        turn.foot.className = "who fail";
+        turn.foot.textContent = turn.note = e.message;
+        throw e;
+      }
+    }
+  },
+
+  clear() {
+    this.stop();
+    for (const p of this.panes) p.turns = [];
+    this.drawPanes();
+    this.input.focus();
+  },
+
+  /* One conversation per line, as `tinker train sft` reads it; thinking stays in the text. */
+  save() {
+    const shown = this.compareOn ? this.panes : this.panes.slice(0, 1);
+    const lines = shown.filter(p => p.turns.length).map(p => JSON.stringify({ messages: [...(this.system ? [{ role: "system", content: this.system }] : []), ...p.turns.map(t => ({ role: t.role, content: t.role === "user" ? t.content : t.answer.text }))] }));
+    if (lines.length) saveFile("chat.jsonl", "application/jsonl", lines.join("\n") + "\n");
+  },
+};
+
+/* Completions have arrays side by side where chat has objects. */
+function completionTokens(l) {
+  if (!l || !l.tokens) return [];
+  return l.tokens.map((token, i) => ({ token, logprob: l.token_logprobs[i], top_logprobs: Object.entries((l.top_logprobs || [])[i] || {}).map(([t, logprob]) => ({ token: t, logprob })) }));
+}
+
+/* Server-sent events as they arrive. */
+async function* events(response) {
+  const reader = response.body.getReader(), decoder = new TextDecoder();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    rest += decoder.decode(value || new Uint8Array(), { stream: !done });
+    const lines = rest.split("\n");
+    rest = lines.pop();
+    for (const line of lines)
+      if (line.startsWith("data: ") && line !== "data: [DONE]") yield JSON.parse(line.slice(6));
+    if (done) return;
+  }
+}
