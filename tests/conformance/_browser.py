@@ -3,6 +3,7 @@
 A Browser is one page.  It keeps every request the page makes and every error it reports.
 """
 
+import base64
 import json
 import os
 import select
@@ -102,6 +103,41 @@ class Browser:
             if value or time.time() > end:
                 return value
             time.sleep(0.1)
+
+    def size(self, width, height=900, theme="light"):
+        """The window, and what the system says about light and dark."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=width < 500)
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": theme},
+                            {"name": "prefers-reduced-motion", "value": "reduce"}])
+
+    def screenshot(self, path, height=None, scale=1):
+        """The whole page, or its upper part."""
+        box = self.js(f"({{ x: 0, y: 0, width: innerWidth, scale: {scale},"
+                      " height: document.documentElement.scrollHeight })")
+        box["height"] = min(box["height"], height or box["height"])
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True,
+                         clip=box)["data"]
+        with open(path, "wb") as f:
+            f.write(base64.b64decode(data))
+
+    def press(self, key, code=None, text=None, modifiers=0):
+        """A key, down and up, as from a keyboard."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowUp": 38,
+                 "ArrowRight": 39, "ArrowDown": 40}
+        p = {"key": key, "code": code or key, "modifiers": modifiers,
+             "windowsVirtualKeyCode": codes.get(key, ord(key[0]))}
+        text = text or {"Enter": "\r", " ": " "}.get(key) or (key if len(key) == 1 else None)
+        self.call("Input.dispatchKeyEvent", type="keyDown", **p, **({"text": text} if text else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **p)
+
+    def type(self, text):
+        self.call("Input.insertText", text=text)
+
+    def mouse(self, kind, x, y, buttons=0, clicks=0):
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, buttons=buttons,
+                  button="left" if buttons or clicks else "none", clickCount=clicks)
 
     def close(self):
         try:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+import urllib.parse
 import urllib.request
 
 BUILD = os.environ.get("BUILD_DIR", "build/release")
@@ -75,7 +76,7 @@ class Server:
         self.url = line.strip().split("=", 1)[-1]
         if not self.url.startswith("http"):
             raise RuntimeError("tinker serve did not start: " + self.log())
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.port = urllib.parse.urlsplit(self.url).port
         os.environ["TINKER_BASE_URL"] = self.url
         os.environ.setdefault("TINKER_API_KEY", "tml-dummy")
         os.environ["TINKER_TELEMETRY"] = os.environ.get("TINKER_TELEMETRY", "1")

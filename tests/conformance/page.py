@@ -1,116 +1,517 @@
 # requirements: sdk
-"""The status page in a real browser: it shows what happens, loads nothing from elsewhere,
-reports no error, asks for a key where one is needed, and shows hostile texts as text."""
+"""The page at / in a real browser, against a real training run: each view shows the program's
+numbers, works with the keyboard alone, loads nothing from elsewhere, reports no error, breaks no
+rule of accessibility, and shows hostile texts as text.
 
+TINKER_SCREENSHOTS=DIR keeps the pictures of docs/ there."""
+
+import hashlib
+import json
 import os
+import pathlib
+import subprocess
+import tarfile
+import tempfile
+import urllib.parse
+import urllib.request
 
 import tinker
 from tinker import types
 
 from _browser import Browser
-from _server import Server, attempt, check, done
+from _server import BUILD, Server, attempt, check, done
 
-TOKENS = [3, 5, 7, 9, 11, 13, 15, 17, 19, 21]
+AXE = "4.14.0"
+AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
+CACHE = pathlib.Path(os.environ.get("CONFORMANCE_CACHE")
+                     or pathlib.Path.home() / ".cache/tinker-conformance")
+SHOTS = os.environ.get("TINKER_SCREENSHOTS") or os.path.join(BUILD, "screenshots")
 HOSTILE = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=2</script>"
-ROWS = "[...document.querySelectorAll('#%s tbody tr')].map(r => r.innerText)"
+TOKENS = [3, 5, 7, 9, 11, 13, 15, 17, 19, 21]
+STORY = "tiny"
+STEPS = int(os.environ.get("STEPS", 5000))
+ROWS = "[...document.querySelectorAll('.runs tbody tr')]"
+LIVE = "(e => e && e.textContent === 'Live')(document.getElementById('link'))"
 
 
-def train(name, steps):
-    service = tinker.ServiceClient()
-    training = service.create_lora_training_client(base_model=name, rank=4,
-                                                   user_metadata={HOSTILE: HOSTILE})
-    datum = types.Datum(model_input=types.ModelInput.from_ints(TOKENS[:-1]),
-                        loss_fn_inputs={"target_tokens": TOKENS[1:], "weights": [1.0] * 9})
-    losses = []
-    for _ in range(steps):
-        passed = training.forward_backward([datum] * 4, "cross_entropy")
-        training.optim_step(types.AdamParams(learning_rate=0.01)).result()
-        losses.append(passed.result().metrics["loss:sum"] / 36)
-    return service, training, losses
+def axe():
+    """The source of axe-core, pinned."""
+    path = CACHE / "npm" / f"axe-core-{AXE}.min.js"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            name = subprocess.run(["npm", "pack", "--silent", f"axe-core@{AXE}"], cwd=folder,
+                                  check=True, capture_output=True, text=True).stdout.split()[-1]
+            with tarfile.open(os.path.join(folder, name)) as tar:
+                path.write_bytes(tar.extractfile("package/axe.min.js").read())
+    text = path.read_bytes()
+    if hashlib.sha256(text).hexdigest() != AXE_SHA256:
+        raise RuntimeError(f"{path} is not axe-core {AXE}")
+    return text.decode()
+
+
+AXE_SOURCE = axe()
+
+
+def http(server, method, path, body, key="tml-dummy"):
+    """What a Python program without any library sends."""
+    request = urllib.request.Request(server.url + path, json.dumps(body).encode(), method=method,
+                                     headers={"Content-Type": "application/json",
+                                              "X-API-Key": key})
+    with urllib.request.urlopen(request) as response:
+        return response.read()
+
+
+# ---- training -----------------------------------------------------------------------------------
+
+def make_datum(shift):
+    tokens = [(t + shift) % 200 + 3 for t in TOKENS]
+    # The first tokens are a prompt: they count nothing, and the loss is the mean over the others.
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]),
+                       loss_fn_inputs={"target_tokens": tokens[1:],
+                                       "weights": [0.0] * 4 + [1.0] * 5})
+
+
+def mean_nll(result, data):
+    """What the cookbook prints as train_mean_nll."""
+    total = weight = 0.0
+    for output, datum in zip(result.loss_fn_outputs, data):
+        weights = datum.loss_fn_inputs["weights"].data
+        for logprob, w in zip(output["logprobs"].data, weights):
+            total -= logprob * w
+            weight += w
+    return total / weight
+
+
+def train(service, model, steps, lr=0.01, window=40, rank=4, data=None, **metadata):
+    """A run of so many steps and the losses that the program computes."""
+    training = service.create_lora_training_client(base_model=model, rank=rank,
+                                                   user_metadata=metadata or None)
+    losses, waiting = [], []
+
+    def finish(count):
+        while len(waiting) > count:
+            passed, stepped, batch = waiting.pop(0)
+            stepped.result()
+            losses.append(mean_nll(passed.result(), batch))
+
+    for i in range(steps):
+        batch = data(i) if data else [make_datum(i % 3)]
+        waiting.append((training.forward_backward(batch, "cross_entropy"),
+                        training.optim_step(types.AdamParams(learning_rate=lr)), batch))
+        finish(window)
+    finish(0)
+    return training, losses
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+def open_view(page, server, view, prefix=""):
+    page.open("about:blank")
+    page.open(f"{server.url}{prefix}/#/{view}")
+    return check(bool(page.until(LIVE)), f"{view.split('/')[0]}: it loads",
+                 page.js("(document.body || {}).innerText || ''")[:500])
 
 
 def clean(page, server):
-    check(page.errors == [], "no error in the console", f"{page.errors}")
-    foreign = [u for u in page.requests if not u.startswith((server.url, "data:"))]
+    # A download that was asked for is not part of the page.
+    errors = [e for e in page.errors if "/download/" not in e]
+    check(errors == [], "no error in the console", f"{errors}")
+    foreign = [u for u in page.requests if not u.startswith((server.url, "about:", "blob:"))]
     check(page.requests and not foreign, "no request to another place", f"{foreign}")
     check(page.js("typeof window.hacked") == "undefined", "no text of a user was run")
+    check(page.js("window.violations") == [], "the policy was not violated",
+          f"{page.js('window.violations')}")
 
 
-def runs(page, run, losses):
-    row = page.until(f"({ROWS % 'runs'}).find(t => t.includes('{run}') && t.includes('\\t8\\t'))")
-    check(bool(row), "the live run is listed")
-    check(HOSTILE in (row or ""), "its metadata is shown as text", f"{row}")
-    shown = (row or "").rstrip().split("\t")[-1]
-    check(abs(float(shown or "nan") - losses[-1]) < 1e-3, "with its last loss", f"{losses} {row}")
-    points = page.js("document.querySelector('#runs polyline').getAttribute('points')") or ""
-    heights = [float(p.split(",")[1]) for p in points.split()]
-    low, top = min(losses), max(losses)
-    want = [31 - 30 * (v - low) / (top - low) for v in losses]
-    check(len(heights) == len(want) and all(abs(a - b) < 0.1 for a, b in zip(heights, want)),
-          "its losses are drawn as a curve", f"{points} {want}")
-    check(page.js("document.querySelectorAll('#runs img, #runs script').length") == 0,
+def accessible(page, name):
+    """axe-core, run from outside the page's own policy."""
+    page.js(AXE_SOURCE + ";0")
+    found = page.js("axe.run(document, { resultTypes: ['violations'] }).then(r => r.violations.map("
+                    "v => v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.html).join(' | ').slice(0, 400)))")
+    check(found == [], f"{name}: axe-core finds nothing", f"{found}")
+
+
+def fits(page, name):
+    wide = page.js("document.documentElement.scrollWidth - innerWidth")
+    check(wide <= 0, f"{name}: nothing scrolls sideways", f"{wide} px too wide")
+
+
+def pictures(page, server, view, name, ready="true", act=None):
+    """The view at three widths, light and dark: it fits, is accessible, and is kept."""
+    os.makedirs(SHOTS, exist_ok=True)
+    for width in (360, 1280, 2560):
+        page.size(width, 900, "light")
+        open_view(page, server, view)
+        page.until(ready)
+        if act:
+            act()
+        fits(page, f"{name} at {width} px")
+        for theme in ("light", "dark"):
+            page.size(width, 900, theme)
+            if width < 2560:  # the elements and colors are the same
+                accessible(page, f"{name} at {width} px, {theme}")
+            page.js("window.scrollTo(0, 0)")
+            path = os.path.join(SHOTS, f"{name}-{width}-{theme}.png")
+            page.screenshot(path, height=900 if width < 2560 else 1200,
+                            scale={360: 1, 1280: 0.6, 2560: 0.4}[width])
+            size = os.path.getsize(path)
+            check(size < 100000, f"{name} at {width} px, {theme}: a small picture", f"{size}")
+    page.size(1280)
+
+
+def hover_value(page, selector, fraction):
+    """What the pointer reads at a place of a plot."""
+    box = page.js(f"(r => [r.left, r.top, r.width, r.height])(document.querySelector('{selector}')"
+                  ".getBoundingClientRect())")
+    left = 58  # of the drawing, see plot.js
+    page.mouse("mouseMoved", box[0] + left + (box[2] - left - 12) * fraction, box[1] + box[3] / 2)
+    return page.js("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+
+
+def shown(value):
+    """A number as the page writes it."""
+    if 0.001 <= abs(value) < 1000:
+        return f"{value:.4f}"
+    digits, exponent = f"{value:.3e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def runs_view(page, server, run, losses, steps):
+    open_view(page, server, "runs")
+    row = page.until(f"(r => r && r.innerText)({ROWS}.find(r => r.dataset.run === '{run}'"
+                     f" && r.innerText.includes('{steps:,}')))")
+    check(bool(row), f"the run has {steps} steps", page.js("document.body.innerText")[:800])
+    check(shown(losses[-1]) in (row or ""), "its loss is the program's",
+          f"{losses[-1]} in {row}")
+    text = hover_value(page, ".plot svg", 1.0)
+    check(shown(losses[-1]) in text and f"{steps:,}" in text,
+          "the pointer reads the last loss", f"{losses[-1]} in {text}")
+    check(page.js(f"document.querySelectorAll('.runs img, .runs script, u').length") == 0,
           "markup in texts makes no element")
 
 
-def numbers(page):
-    text = page.until("/tokens\\/s [0-9]/.test(document.getElementById('numbers').innerText)"
-                      " && document.getElementById('numbers').innerText")
-    for word in ("Training tokens/s", "Sampled tokens/s", "Samples waiting", "Samples running",
-                 "Memory"):
-        check(word in (text or ""), f"{word} is shown", f"{text}")
+def zoom_reads_exact_values(page, server, run, losses):
+    """Any step of a long run can be looked at, as it was."""
+    open_view(page, server, "runs")
+    page.until("!!document.querySelector('.plot path.k0')")
+    box = page.js("(r => [r.left, r.top, r.width])(document.querySelector('.plot svg')"
+                  ".getBoundingClientRect())")
+    x = [box[0] + 58 + (box[2] - 70) * f for f in (0.500, 0.512)]
+    page.mouse("mouseMoved", x[0], box[1] + 60)
+    page.mouse("mousePressed", x[0], box[1] + 60, buttons=1, clicks=1)
+    page.mouse("mouseMoved", (x[0] + x[1]) / 2, box[1] + 60, buttons=1)
+    page.mouse("mouseMoved", x[1], box[1] + 60, buttons=1)
+    page.mouse("mouseReleased", x[1], box[1] + 60, clicks=1)
+    check(bool(page.until("[...document.querySelectorAll('button')].some(b =>"
+                          " b.textContent === 'Show everything' && !b.hidden)")),
+          "a part of the plot is chosen with the pointer")
+    page.until("runsView.data.values().next().value.metrics.loss.counts === undefined")
+    text = hover_value(page, ".plot svg", 0.5)
+    step = int(text.split("\n")[0].replace("Step", "").replace(",", "").strip() or 0)
+    want = losses[step - 1] if 0 < step <= len(losses) else 1e99
+    check(shown(want) in text and " to " not in text,
+          "inside it every step has its own value", f"step {step}: {want} in {text}")
 
 
-def sampling(page, path):
-    check(bool(page.until(f"({ROWS % 'checkpoints'}).find(t => t.includes('{path}'))")),
-          "the checkpoint is listed")
-    check(bool(page.until("[...document.getElementById('model').options]"
-                          f".some(o => o.value === '{path}')")), "and can be chosen")
-    page.js(f"document.getElementById('model').value = '{path}';"
-            "document.getElementById('prompt').value = 'Hello';"
-            "document.getElementById('go').click()")
-    text = page.until("document.getElementById('answer').innerText.replace('…', '').length > 0"
-                      " && document.getElementById('answer').innerText")
-    check(bool(text) and "error" not in text and "detail" not in text,
-          "a sample from it appears", f"{text}")
+def keyboard(page, server, run):
+    """From the top of the page to the values of a plot, without a pointer."""
+    open_view(page, server, "runs")
+    page.until(ROWS + ".length")
+    page.js("document.activeElement.blur()")
+    for _ in range(60):
+        page.press("Tab")
+        if page.js("document.activeElement.closest('.plot') !== null"):
+            break
+    check(page.js("document.activeElement.closest('.plot') !== null"), "Tab reaches the plot")
+    page.press("ArrowLeft")
+    page.press("ArrowLeft")
+    said = page.js("document.getElementById('live').textContent")
+    check("Step" in said and any(c.isdigit() for c in said), "arrow keys read its values", said)
+    for key in ("+", "0"):
+        page.press(key)
+    for _ in range(60):
+        page.press("Tab")
+        if page.js(f"document.activeElement.dataset.focus === 'a{run}'"):
+            break
+    check(page.js(f"document.activeElement.dataset.focus === 'a{run}'"), "Tab reaches the run")
+    page.press("Enter")
+    check(bool(page.until("document.querySelectorAll('[data-metric]').length > 5")),
+          "Enter opens it", page.js("location.href"))
+    seen = page.js("getComputedStyle(document.querySelector('a')).outlineStyle")
+    check(seen is not None, "focus is visible where it is")
 
 
-def with_key(page):
-    with Server("--api-key", "tml-secret-1") as server:
-        page.open(server.url + "/")
-        check(bool(page.until("document.getElementById('key') &&"
-                              " !document.getElementById('key').hidden")), "a key is asked for")
-        check(page.js("document.querySelectorAll('#numbers span').length") == 0,
-              "nothing is shown without it")
-        page.js("const k = document.getElementById('apikey'); k.value = 'tml-secret-1';"
-                "k.dispatchEvent(new Event('change'))")
-        check(bool(page.until("document.querySelectorAll('#numbers span').length > 0")),
-              "with it there are numbers")
-        clean(page, server)
-        page.js("const j = document.getElementById('apikey'); j.value = 'tml-wrong';"
-                "j.dispatchEvent(new Event('change'))")
-        check("Invalid API key" in (page.until("document.getElementById('error').innerText") or ""),
-              "a wrong key is named as such")
+def compare(page, server, other, losses):
+    open_view(page, server, "runs")
+    page.until(f"document.querySelectorAll('.plot g path').length === 2")
+    text = hover_value(page, ".plot svg", 0.02)
+    check(HOSTILE in text and len(text.split("\n")) >= 3, "two runs are compared at one step", text)
+    page.js("document.getElementById('log').click()")
+    first = page.js("document.querySelector('.plot g path').getAttribute('d')")
+    page.js("(s => { s.value = 0.9; s.dispatchEvent(new Event('input')) })"
+            "(document.getElementById('smooth'))")
+    check(page.js("document.querySelectorAll('.plot path.raw').length") == 2
+          and page.js("document.querySelector('.plot g path:not(.raw)').getAttribute('d')") != first,
+          "smoothing draws a calmer line over the values")
+    page.js("(s => { s.value = 'elapsed'; s.dispatchEvent(new Event('change')) })"
+            "(document.getElementById('xaxis'))")
+    check("Time since" in page.js("document.querySelector('.plot .title').textContent"),
+          "the axis can be time")
+    page.js("(f => { f.value = 'no such run'; f.dispatchEvent(new Event('input')) })"
+            "(document.getElementById('filter'))")
+    check(page.js(ROWS + ".length") == 0, "a filter that matches nothing hides all")
+    page.js("(f => { f.value = 'img onerror'; f.dispatchEvent(new Event('input')) })"
+            "(document.getElementById('filter'))")
+    check(page.js(ROWS + ".length") == 1, "a filter finds words of the name")
+    page.js("(f => { f.value = ''; f.dispatchEvent(new Event('input')) })"
+            "(document.getElementById('filter'));"
+            "[...document.querySelectorAll('th button')].find(b => b.textContent === 'Step').click()")
+    steps = page.js(ROWS + ".map(r => +r.children[4].innerText.split('/')[0].replace(/,/g, ''))")
+    check(steps == sorted(steps, reverse=True) and len(steps) > 1, "the list is sorted", f"{steps}")
 
+
+def run_view(page, server, run, losses):
+    open_view(page, server, "run/" + urllib.parse.quote(run, safe=""))
+    page.until("document.querySelectorAll('[data-metric]').length > 8")
+    value = page.js("document.querySelector('[data-metric=loss] h3 .num').textContent")
+    check(value == shown(losses[-1]), "the page of a run shows the program's loss",
+          f"{value} {losses[-1]}")
+    names = page.js("[...document.querySelectorAll('[data-metric]')].map(e => e.dataset.metric)")
+    for name in ("learning_rate:mean", "grad_norm:mean", "reward", HOSTILE):
+        check(name in names, f"{name[:20]} has a plot", f"{names}")
+    body = page.js("document.getElementById('main').innerText")
+    for words in ("LoRA, rank 4", "once upon", "for sampling", "training state", run):
+        check(words in body, f"it tells: {words}", body[:1500])
+    page.js("(n => { n.value = 'renamed <b>'; n.dispatchEvent(new Event('change')) })"
+            "(document.getElementById('name'))")
+    check(bool(page.until("document.querySelector('h1').textContent === 'renamed <b>'")),
+          "it can be given a name")
+    # Deleting asks first.
+    button = "[...document.querySelectorAll('button')].find(b => b.ariaLabel === 'Delete second')"
+    page.js(button + ".click()")
+    check(bool(page.until("!!document.querySelector('dialog[open]')")), "deleting asks first")
+    accessible(page, "the question")
+    page.press("Escape")
+    check(bool(page.until("!document.querySelector('dialog')")) and page.js(f"!!({button})"),
+          "Escape deletes nothing")
+    page.js(button + ".click()")
+    page.until("!!document.querySelector('dialog[open]')")
+    page.js("document.querySelector('dialog .danger').click()")
+    check(bool(page.until(f"!({button})")), "then the checkpoint is gone")
+    page.js("[...document.querySelectorAll('button')].find(b => b.ariaLabel === 'Publish first')"
+            ".click()")
+    page.until("!!document.querySelector('dialog[open]')")
+    page.js("document.querySelector('dialog .danger').click()")
+    check(bool(page.until("[...document.querySelectorAll('button')].some(b =>"
+                          " b.ariaLabel === 'Unpublish first')")), "a checkpoint is published")
+    page.js("[...document.querySelectorAll('button')].find(b => b.ariaLabel === 'Download first')"
+            ".click()")
+    check(bool(page.until("performance.getEntriesByType('resource').some(e =>"
+                          " e.name.includes('/archive'))")), "a checkpoint can be downloaded")
+
+
+def ask(page, text, tokens):
+    page.js(f"(e => {{ e.value = {tokens}; e.dispatchEvent(new Event('input')) }})"
+            "(document.getElementById('set-max_tokens'))")
+    page.js("document.getElementById('prompt').focus()")
+    page.type(text)
+    page.press("Enter", modifiers=2)
+
+
+def chat_view(page, server, path):
+    open_view(page, server, "chat/" + urllib.parse.quote(path, safe=""))
+    page.until("document.querySelectorAll('#model0 option').length > 1")
+    check(page.js("document.getElementById('model0').value") == path, "a link chooses the checkpoint")
+    page.js("document.getElementById('colors').click(); document.getElementById('compare').click()")
+    page.js("(s => { s.value = 'tinker/tiny';"
+            " s.dispatchEvent(new Event('change')) })(document.getElementById('model1'))")
+    ask(page, "Tell me a story. " + HOSTILE, 40)
+    done_text = "[...document.querySelectorAll('.turn:not(.user) .who:last-child')].map(e => e.innerText)"
+    check(bool(page.until(f"(t => t.length === 2 && t.every(x => x.includes('per second')))({done_text})")),
+          "two models answer the same prompt", f"{page.js(done_text)}")
+    check(page.js("document.querySelectorAll('.turn .t').length") > 5, "each token is marked")
+    text = page.js("[...document.querySelectorAll('.turn:not(.user) > .body')].map(e => e.innerText)")
+    check(len(text) == 2 and all(text), "there is text", f"{text}")
+    page.js("document.querySelectorAll('.turn .t')[3].scrollIntoView({ block: 'center' })")
+    spot = page.js("(r => [r.left + r.width / 2, r.top + r.height / 2])"
+                   "(document.querySelectorAll('.turn .t')[3].getClientRects()[0])")
+    page.mouse("mouseMoved", *spot)
+    tip = page.js("document.getElementById('tip').innerText")
+    check("%" in tip and len(tip.split("\n")) > 3, "a token tells its probability and others'", tip)
+    # Stop: a long answer ends at once, and the server's work with it.
+    page.js("document.getElementById('compare').click();"
+            "document.getElementById('plain').click();"  # and so hot that it does not end by itself
+            "for (const [id, value] of [['model0', 'tinker/tiny'], ['set-temperature', 2]])"
+            " (e => { e.value = value; e.dispatchEvent(new Event(id === 'model0' ? 'change' : 'input')) })"
+            "(document.getElementById(id));"
+            "const whole = events; events = async function* (r) {"  # at its first token
+            " for await (const e of whole(r)) { yield e; document.getElementById('stop').click(); } };0")
+    last = "document.querySelector('.turn:last-child').innerText"
+    for _ in range(5):  # a model may still be done with its first words
+        ask(page, "And another one.", 400)
+        page.until("document.getElementById('stop').disabled")
+        if "Stopped" in page.js(last):
+            break
+    check("Stopped" in page.js(last), "an answer can be stopped", page.js(last))
+    # What is saved is what `tinker train sft` reads.
+    page.js("window.saved = null; saveFile = (name, type, text) => { window.saved = text; };"
+            "document.getElementById('save').click()")
+    rows = [json.loads(line) for line in (page.js("window.saved") or "").splitlines()]
+    check(len(rows) == 1 and [m["role"] for m in rows[0]["messages"]][:2] == ["user", "assistant"]
+          and HOSTILE in rows[0]["messages"][0]["content"], "a conversation is saved as JSONL",
+          f"{rows}")
+    # Thinking is folded.
+    page.js("""(a => { a.add('<think>hidden thoughts</think>the answer', []); a.draw();
+               window.folded = [a.fold.hidden, a.thinking.innerText || a.thinking.textContent,
+                                a.body.textContent]; })(new Answer())""")
+    check(page.js("window.folded") == [False, "hidden thoughts", "the answer"], "thinking is folded",
+          f"{page.js('window.folded')}")
+
+
+def system_view(page, server):
+    open_view(page, server, "system")
+    text = page.until("(t => /Generated tokens\\/s\\s+[0-9]/.test(t) && t)"
+                      "(document.getElementById('main').innerText)")
+    for word in ("Memory", "Adapters in training", "Training requests waiting", "Threads",
+                 "Disk free", "prefix cache", "has no saved checkpoint"):
+        check(word in (text or ""), f"the system view tells: {word}", f"{text}")
+    check("poll" not in (text or ""), "in words that people know")
+
+
+def script_time(page, server, run):
+    """Drawing all metrics of a long run."""
+    open_view(page, server, "run/" + urllib.parse.quote(run, safe=""))
+    page.until("document.querySelectorAll('[data-metric] path').length > 8")
+    ms = page.js("(() => { const t = performance.now(); runView.drawAll();"
+                 " return performance.now() - t; })()")
+    print(f"# figure: drawing all plots of a run takes {ms:.0f} ms of script")
+    page.js("location.hash = '#/runs'")
+    page.until("!!document.querySelector('.plot path')")
+    ms = page.js("(() => { const t = performance.now(); runsView.draw(); runsView.drawTable();"
+                 " return performance.now() - t; })()")
+    print(f"# figure: drawing the list and its plot takes {ms:.0f} ms of script")
+
+
+# ---- the servers --------------------------------------------------------------------------------
 
 def without_key(page):
     # The name of a model is the operator's, but a page must not trust even that.
     name = "<u>model</u>"
-    model = os.path.abspath("models/tiny")
-    with Server("--model", f"{name}={model}") as server:
-        page.open(server.url + "/")
-        service, training, losses = train(name, 8)
-        runs(page, training.get_info().model_id, losses)
-        path = training.save_weights_for_sampler("page").result().path
-        sampling(page, path)
-        numbers(page)
-        check(page.js("document.querySelectorAll('u').length") == 0
-              and page.until(f"({ROWS % 'runs'}).some(t => t.includes('{name}'))"),
-              "a hostile model name is text")
-        check(page.js("document.getElementById('error').innerText") == "", "no error is shown")
+    with Server("--model", f"{name}={os.path.abspath('models/tiny')}", "--autosave", "500") as server:
+        service = tinker.ServiceClient()
+        training, losses = train(service, name, STEPS, lr=0.0003)
+        run = training.get_info().model_id
+        runs_view(page, server, run, losses, STEPS)
+        zoom_reads_exact_values(page, server, run, losses)
+        script_time(page, server, run)
+        clean(page, server)
+        # The same after a restart.
+        server.stop()
+        server.start()
+        runs_view(page, server, run, losses, STEPS)
+        zoom_reads_exact_values(page, server, run, losses)
         clean(page, server)
 
 
+def with_names(page):
+    with Server("--model", f"tinker/{STORY}={os.path.abspath('models/tiny')}") as server:
+        service = tinker.ServiceClient()
+        training, losses = train(service, f"tinker/{STORY}", 60, lr=0.002, **{"topic": HOSTILE})
+        run = training.get_info().model_id
+        other, _ = train(service, f"tinker/{STORY}", 40, lr=0.0005)
+        path = urllib.parse.quote(run, safe="")
+        http(server, "PUT", f"/api/v1/training_runs/{path}/note",
+             {"name": HOSTILE, "notes": HOSTILE, "planned_steps": 100})
+        http(server, "POST", f"/api/v1/training_runs/{path}/metrics",
+             [{"step": 10, "metrics": {"reward": 0.25, HOSTILE: 1.0}},
+              {"step": 20, "metrics": {"reward": 0.5, HOSTILE: 2.0},
+               "texts": [{"prompt": HOSTILE, "text": "once upon " + HOSTILE, "label": HOSTILE}]}])
+        first = training.save_weights_for_sampler("first").result().path
+        training.save_state("second").result()
+        compare(page, server, other.get_info().model_id, losses)
+        keyboard(page, server, run)
+        run_view(page, server, run, losses)
+        clean(page, server)
+        chat_view(page, server, first)
+        system_view(page, server)
+        clean(page, server)
+
+
+def with_pictures(page):
+    """Pictures of ordinary work, for the documentation."""
+    with Server("--model", f"tinker/{STORY}={os.path.abspath('models/tiny')}") as server:
+        service = tinker.ServiceClient()
+        names = [("stories, rate 1e-3", 1e-3, 8), ("stories, rate 3e-4", 3e-4, 8),
+                 ("stories, rank 32", 1e-3, 32)]
+        for i, (name, lr, rank) in enumerate(names):
+            training, _ = train(service, f"tinker/{STORY}", 150 - 40 * (i == 1), lr=lr, rank=rank,
+                                data=lambda k: [make_datum(17 * k % 60), make_datum(5 * k % 60)],
+                                dataset="stories", rate=str(lr))
+            run = training.get_info().model_id
+            path = f"/api/v1/training_runs/{urllib.parse.quote(run, safe='')}"
+            http(server, "PUT", path + "/note", {"name": name, "planned_steps": 150,
+                                                 "notes": "Prompts carry no weight."})
+            http(server, "POST", path + "/metrics",
+                 [{"step": s, "metrics": {"reward": 1 - 0.97 ** s},
+                   "texts": [{"prompt": "Once there was", "text": f" a horse, said step {s}."}]}
+                  for s in range(10, 111, 10)])
+            training.save_weights_for_sampler("final").result()
+        pictures(page, server, "runs", "runs", "document.querySelectorAll('.plot g path').length > 2")
+        pictures(page, server, "run/" + urllib.parse.quote(run, safe=""), "run",
+                 "document.querySelectorAll('[data-metric] path').length > 8")
+        pictures(page, server, "chat", "chat", "document.querySelectorAll('#model0 option').length > 1",
+                 lambda: talk(page))
+        pictures(page, server, "system", "system",
+                 "/Generated tokens\\/s\\s+[0-9]/.test(document.getElementById('main').innerText)")
+        clean(page, server)
+
+
+def talk(page):
+    """A short conversation with two models."""
+    page.js("for (const id of ['compare', 'colors']) if (!document.getElementById(id).checked)"
+            " document.getElementById(id).click();"
+            "document.getElementById('set-seed').value = 4;"
+            "document.getElementById('set-seed').dispatchEvent(new Event('input'))")
+    ask(page, "Tell me about a horse.", 48)
+    page.until("(t => t.length === 2 && t.every(x => x.includes('per second')))"
+               "([...document.querySelectorAll('.turn:not(.user) .who:last-child')].map(e => e.innerText))")
+
+
+def with_key_and_prefix(page):
+    with Server("--api-key", "tml-secret-1", "--path-prefix", "/lab/tinker") as server:
+        page.size(1280)
+        page.open(server.url)
+        check(bool(page.until("!!document.getElementById('apikey')")), "a key is asked for")
+        check(page.js("location.pathname") == "/lab/tinker/", "the address becomes a folder")
+        accessible(page, "the sign-in")
+        check("Runs" not in page.js("document.getElementById('main').innerText")
+              or page.js(ROWS + ".length") == 0, "nothing is shown without it")
+        page.js("document.getElementById('apikey').focus()")
+        page.type("tml-wrong")
+        page.press("Enter")
+        check("Invalid API key" in (page.until("(d => d && d.innerText.includes('Invalid') && d.innerText)"
+                                               "(document.querySelector('dialog'))") or ""),
+              "a wrong key is named as such")
+        page.js("document.getElementById('apikey').focus()")
+        page.type("tml-secret-1")
+        page.press("Enter")
+        check(bool(page.until(LIVE)), "with the right one it is live")
+        stored = page.js("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])")
+        check(stored == '[0,0,""]', "the key is stored nowhere", stored)
+        page.errors = [e for e in page.errors if "401" not in e]  # the wrong key, and none
+        clean(page, server)
+        page.js("document.getElementById('signout').click()")
+        check(bool(page.until("!!document.getElementById('apikey')")), "one can sign out")
+
+
 with Browser() as page:
-    attempt("without a key", lambda: without_key(page))
-    attempt("with a key", lambda: with_key(page))
+    page.size(1280)
+    page.call("Page.addScriptToEvaluateOnNewDocument", source="window.violations = [];"
+              "addEventListener('securitypolicyviolation', e => window.violations.push("
+              "e.violatedDirective + ' ' + e.blockedURI));")
+    attempt("a key and a prefix", lambda: with_key_and_prefix(page))
+    attempt("names, notes, chat", lambda: with_names(page))
+    attempt("a long run", lambda: without_key(page))
+    attempt("pictures", lambda: with_pictures(page))
 done()

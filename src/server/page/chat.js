@@ -53,11 +53,17 @@ class Answer {
     const open = this.text.indexOf("<think>"), close = this.text.indexOf("</think>");
     const begin = open >= 0 && this.text.slice(0, open).trim() === "" ? open + 7 : close >= 0 && open < 0 ? 0 : -1;
     const end = begin < 0 ? 0 : close >= 0 ? close + 8 : Infinity;
-    const inside = [], outside = [];
+    /* Cut pieces where the tags begin and end, so that the tags themselves are left out. */
+    const cuts = [open, begin, close, end].filter(c => c >= 0 && isFinite(c)), inside = [], outside = [];
     let at = 0;
     for (const p of this.pieces()) {
-      const shown = begin >= 0 && at < end, tag = shown && (at < begin || (close >= 0 && at >= close));
-      if (!tag) (shown ? inside : outside).push(this.span(p));
+      const stops = [...cuts.map(c => c - at).filter(c => c > 0 && c < p.text.length).sort((a, b) => a - b), p.text.length];
+      let from = 0;
+      for (const to of stops) {
+        const here = at + from, tag = begin >= 0 && (here < begin || (close >= 0 && here >= close && here < end));
+        if (!tag) (begin >= 0 && here < end ? inside : outside).push(this.span({ text: p.text.slice(from, to), tokens: p.tokens }));
+        from = to;
+      }
       at += p.text.length;
     }
     this.fold.hidden = begin < 0;

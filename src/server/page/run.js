@@ -29,7 +29,7 @@ const runView = {
         h("span", { class: "grow" }),
         h("button", { type: "button", onclick: () => this.download("csv") }, "Download CSV"),
         h("button", { type: "button", onclick: () => this.download("json") }, "Download JSON")),
-      this.grid, h("p"),
+      h("h2", { class: "hide" }, "Metrics"), this.grid, h("p"),
       h("div", { class: "split" },
         h("section", { class: "card full" }, h("h2", {}, "Checkpoints"), this.noCheckpoints, this.savedTable),
         h("section", { class: "card" }, h("h2", {}, "Settings"), this.settings),
