@@ -31,6 +31,7 @@ tinker_var *tinker_tape_fail(tinker_tape *tape, const char *message)
     return NULL;
 }
 
+/* TINKER_OK, or the first error of the tape. */
 tinker_status tinker_tape_status(const tinker_tape *tape, tinker_error *err)
 {
     if (tape->err.status != TINKER_OK && err)
@@ -57,6 +58,7 @@ bool tape_usable(tinker_var *a, tinker_var *b, const char *op)
     return a->tape->err.status == TINKER_OK;
 }
 
+/* What an operation returns when an operand is unusable; NULL only when both are. */
 tinker_var *tape_broken(tinker_var *a, tinker_var *b)
 {
     tinker_var *other = a ? a : b;
@@ -241,6 +243,7 @@ tinker_var *tinker_var_gradient(tinker_var *y, tinker_var *x)
 
 /* ---- life -------------------------------------------------------------------------------- */
 
+/* A tape belongs to one thread at a time; two tapes share nothing. */
 tinker_tape *tinker_tape_new(tinker_error *err)
 {
     tinker_tape *t = calloc(1, sizeof(*t));

@@ -62,6 +62,8 @@ static struct arena_block *add_block(struct arena *a, size_t n)
     size_t cap = head ? head->cap * 2 : BLOCK_FIRST;
     if (cap > BLOCK_LARGEST)
         cap = BLOCK_LARGEST;
+    /* A large request gets a block of its own behind the head: the rest of the head stays in
+     * use. */
     bool own = n > cap / 4;
     if (own)
         cap = n;
@@ -83,6 +85,7 @@ static struct arena_block *add_block(struct arena *a, size_t n)
     return b;
 }
 
+/* Zeroed memory, aligned for any type. NULL: over the limit, or out of memory. */
 void *arena_alloc(struct arena *a, size_t n)
 {
     size_t size = round_up(n);

@@ -45,6 +45,7 @@ bool buf_ok(const struct buf *b)
     return !b->failed;
 }
 
+/* Space for `extra` bytes and the NUL. The capacity doubles, so n appends cost O(n). */
 bool buf_grow(struct buf *b, size_t extra)
 {
     /* A failure sticks: text with a hole in it must not look complete. */
@@ -90,6 +91,7 @@ void buf_puts(struct buf *b, const char *s)
     buf_append(b, s, strlen(s));
 }
 
+/* A text that does not fit below max fails the buffer; it is never cut silently. */
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
     if (b->failed)
@@ -121,6 +123,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+/* The memory becomes the caller's, to be freed with free(); the buffer is empty again. */
 char *buf_detach(struct buf *b, size_t *len)
 {
     /* An empty buffer has no memory yet, but its owner expects a NUL. */

@@ -15,6 +15,7 @@ struct buf text_to_buf(const tinker_text *t)
     return b;
 }
 
+/* Also after a failure: realloc() may have moved the memory before it. */
 void text_from_buf(tinker_text *t, const struct buf *b)
 {
     t->s = b->data;

@@ -7,6 +7,7 @@ static bool is_tail(unsigned char c)
     return (c & 0xc0) == 0x80;
 }
 
+/* The table of well-formed sequences (Unicode Standard, table 3-7), as comparisons. */
 int utf8_decode(const char *s, size_t n, uint32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -62,6 +63,7 @@ size_t utf8_valid_prefix(const char *s, size_t n)
     }
 }
 
+/* 6 bits per tail byte; the head byte has as many leading ones as there are bytes. */
 int utf8_encode(uint32_t cp, char out[4])
 {
     if (cp < 0x80) {

@@ -32,6 +32,7 @@ static struct jv load_number(struct jx *x, struct json_reader *r)
         return jv_float(f);
     }
     int64_t i;
+    /* Python's integers have no limit; one beyond 64 bits is kept as its digits. */
     if (json_int64(&one, &i))
         return jv_int(i);
     struct jv v = jv_str_copy(x, raw.s, raw.n);

@@ -40,6 +40,7 @@ bool jx_fail(struct jx *x, const char *fmt, ...)
     return false;
 }
 
+/* Also when the limit of memory is reached: the template asked for too much. */
 bool jx_nomem(struct jx *x)
 {
     if (!x->failed)
@@ -60,6 +61,7 @@ bool jx_step(struct jx *x, uint64_t n)
     return true;
 }
 
+/* Everything lives in the arena of one rendering; nothing is freed before its end. */
 void *jx_alloc(struct jx *x, size_t n)
 {
     void *p = x->failed ? NULL : arena_alloc(x->arena, n);

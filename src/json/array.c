@@ -69,6 +69,7 @@ static inline bool read_small_int(struct json_reader *r, int64_t *out)
     return true;
 }
 
+/* Two passes: count the elements, then parse into an array of exactly that size. */
 bool json_array_int64(struct json_reader *r, int64_t **out, size_t *n)
 {
     size_t count;

@@ -23,6 +23,8 @@ void json_reader_part(struct json_reader *r, const struct json_reader *whole, st
     };
 }
 
+/* The first error is kept; after it every call returns false at once, so callers may check at the
+ * end only. */
 static __attribute__((format(printf, 3, 0))) void set_error(struct json_reader *r, const char *at,
                                                             const char *fmt, va_list ap)
 {
@@ -68,6 +70,7 @@ bool json_str_is(struct json_str s, const char *text)
     return s.n == n && memcmp(s.s, text, n) == 0;
 }
 
+/* By its first character alone, consuming only white space. */
 enum json_kind json_peek(struct json_reader *r)
 {
     if (r->failed)

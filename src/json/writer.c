@@ -70,6 +70,7 @@ void json_put_uint64(struct json_writer *w, uint64_t v)
     put_value(w, text, shortest_uint64(v, text));
 }
 
+/* NaN and infinity fail the buffer: there is no JSON for them, and a silent null would be a lie. */
 void json_put_double(struct json_writer *w, double v)
 {
     char text[SHORTEST_MAX];
@@ -88,6 +89,7 @@ void json_put_float(struct json_writer *w, float v)
         w->out->failed = true;
 }
 
+/* json is one complete value; it is not checked. */
 void json_put_raw(struct json_writer *w, const char *json, size_t n)
 {
     put_value(w, json, n);

@@ -47,6 +47,7 @@ void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
         json_put_key(&w, "total_tokens");
         json_put_int64(&w, c->total);
         break;
+    /* The stream ends with it; tokens that came before are valid. */
     case WIRE_CHUNK_FAILED:
         json_put_key(&w, "error");
         json_put_string_n(&w, c->text, c->n_text);
@@ -89,6 +90,8 @@ static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
 }
 
 /* One member; null counts as absent, and a failure stays in the reader. */
+/* Chunks come one per event, so they are read straight, without a table: this is the hot path of a
+ * stream. */
 static void read_member(struct wire_reader *w, struct json_str key, struct wire_sample_chunk *c,
                         int64_t *token, struct seen *seen)
 {

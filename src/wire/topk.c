@@ -81,6 +81,7 @@ static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct
     size_t cells = rows->n * rows->widest, text = (size_t)(r->json.end - r->json.start);
     if (cells > text && cells - text > 16 * TOPK_MAX)
         return wire_read_fail(r, "%s: too few of the %zu cells are given", name, cells);
+    /* Row-major, rows x widest. */
     int32_t *tokens = arena_array(r->arena, cells, sizeof *tokens);
     float *logprobs = arena_array(r->arena, cells, sizeof *logprobs);
     if (!tokens || !logprobs)

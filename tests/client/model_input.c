@@ -268,7 +268,7 @@ static void test_names(void)
     CHECK(tinker_billing_kind_name(TINKER_BILLING_OTHER) == NULL);
     tinker_error err;
     CHECK_INT(tinker_scope_parse("mine", &(tinker_scope){ 0 }, &err), TINKER_EINVAL);
-    CHECK_STR(err.message, "\"mine\" is no scope; there are owned, accessible");
+    CHECK_STR(err.message, "\"mine\" is not a known scope; known are owned, accessible");
 }
 
 static void test_printing_events(void)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/err.h"
 
+/* target_tokens and weights share one shape. */
 struct datum_block {
     tinker_datum datum; /* first: the public pointer is that of the block */
     tinker_chunk chunk;
@@ -31,6 +32,7 @@ tinker_datum *tinker_datum_from_tokens(const int32_t *tokens, size_t n, const fl
         err_nomem(err, "datum");
         return NULL;
     }
+    /* In the order of falling alignment, so that no padding is needed: int64, float, int32. */
     float *w = (float *)(void *)(b->targets + m);
     int32_t *input = (int32_t *)(void *)(w + m);
     memcpy(input, tokens, m * sizeof(*input));

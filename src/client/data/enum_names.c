@@ -1,8 +1,7 @@
 /* enum_names.c - names of the public enumerations, one table for each.
  *
  * The first entry of a value is its name; further ones are only read (aliases).  A value
- * without an entry has no name: NULL, so that nobody mistakes "unknown" for a state of the
- * service that is called so. */
+ * without an entry has no name: NULL, because "unknown" is a state that the service reports. */
 #include <tinker/data.h>
 #include <tinker/error.h>
 #include <tinker/rest.h>
@@ -93,10 +92,12 @@ static tinker_status parse_name(const char *what, const struct name *v, const ch
             memcpy(out, &at->value, sizeof(at->value));
             return TINKER_OK;
         }
+    /* snprintf() returns what it would have written, so n may pass the end: the loop stops there,
+     * and the list is cut. */
     for (; v->text && n < sizeof(known); v++)
         n += (size_t)snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", v->text);
-    return err_set(err, TINKER_EINVAL, "\"%.64s\" is no %s; there are %s", text ? text : "", what,
-                   known);
+    return err_set(err, TINKER_EINVAL, "\"%.64s\" is not a known %s; known are %s",
+                   text ? text : "", what, known);
 }
 
 const char *tinker_dtype_name(tinker_dtype value)

@@ -110,7 +110,7 @@ tinker_status tinker_input_append_tokens(tinker_input *in, const int32_t *tokens
     return TINKER_OK;
 }
 
-/* A copy of everything, so that the caller may free his. The number of chunks grows last: on
+/* A copy of everything, so that the caller may free the original. The number of chunks grows last: on
  * failure the input is as it was. */
 tinker_status tinker_input_append(tinker_input *in, const tinker_chunk *chunk, tinker_error *err)
 {
@@ -136,6 +136,7 @@ tinker_status tinker_input_append(tinker_input *in, const tinker_chunk *chunk, t
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
+/* Images and audio say how many tokens they stand for; the error names the chunk that does not. */
 tinker_status tinker_model_input_length(const tinker_model_input *input, int64_t *out,
                                         tinker_error *err)
 {
@@ -175,6 +176,8 @@ tinker_status tinker_model_input_tokens(const tinker_model_input *input, int32_t
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
+/* IEEE 754 binary16: 1 sign bit, 5 of exponent (bias 15), 10 of fraction. float32 has 8 (bias 127)
+ * and 23, so every value has its exact counterpart. */
 static float widen_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 0x1f, bits;
@@ -207,6 +210,8 @@ void tinker_widen_bfloat16(const uint16_t *in, size_t n, float *out)
     }
 }
 
+/* Only float64 can lose anything on its way to float32. NaN has no other value to become (v !=
+ * v). */
 int tinker_tensor_is_exact(const tinker_tensor *t)
 {
     if (wire_check_tensor(t, NULL) != TINKER_OK)

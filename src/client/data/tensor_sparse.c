@@ -1,4 +1,4 @@
-/* tensor_sparse.c - matrices from dense to sparse and back, see <tinker/input.h>.
+/* tensor_sparse.c - matrices from dense to sparse and back, see <tinker/extra/tensor.h>.
  *
  * A tensor that is returned is one block of memory: the struct, its shape, the index arrays, and
  * the elements, which are copied as they are, whatever their type. */
@@ -116,11 +116,14 @@ tinker_tensor *tinker_tensor_to_sparse(const tinker_tensor *t, int64_t pad, tink
     for (size_t i = 0; i < t->n; i++)
         listed += !is_pad(t->dtype, from + i * size, bits, size);
     size_t rows = t->shape && t->ndim == 2 ? (size_t)t->shape[0] : 0;
+    /* A sparse matrix takes rows + 1 row pointers, and a column index beside each listed element:
+     * not worth it when that is as much as the dense form. */
     if (!t->shape || t->ndim != 2 || rows + 1 + 2 * listed >= t->n)
         return copy_of(t, err);
     struct block *b = block_new(t, listed, rows + 1 + listed, err);
     if (!b)
         return NULL;
+    /* numbers: shape[2], crow[rows + 1], col[listed], then the elements. */
     int64_t *crow = b->numbers + 2, *col = crow + rows + 1;
     size_t cols = (size_t)t->shape[1], n = 0;
     char *to = (char *)(col + listed);

@@ -21,6 +21,8 @@ static const struct {
     enum kind kind;
     size_t at;
 } fields[] = {
+    /* Only settings that change how samples are sent; callbacks, hooks and metrics stay with the
+     * parent. */
     FIELD(TEXT, credential_cmd),
     FIELD(TEXT, project_id),
     FIELD(TEXT, sdk_version),
@@ -58,6 +60,7 @@ static void put_text(struct json_writer *w, const char *text)
         json_put_null(w);
 }
 
+/* [name, value, secret] for each: the order matters, so it is no object. */
 static void put_headers(struct json_writer *w, const char *key, const struct http_header *v,
                         size_t n)
 {

@@ -21,6 +21,8 @@ static tinker_status check_targets(const tinker_tensor *t, tinker_error *err)
     return TINKER_OK;
 }
 
+/* In the caller's thread, before anything is queued: everything that is wrong anywhere is refused
+ * here; the rest is the service's to judge. */
 tinker_status sample_check(struct sample_request *r, const tinker_model_input *prompt,
                            const tinker_sampling_params *params, const tinker_sample_options *opts,
                            tinker_error *err)
@@ -49,6 +51,7 @@ const char *sample_prompt_option(const struct sample_request *r)
     return wire_sample_prompt_option(&req);
 }
 
+/* numbered: with a seq_id, whose value sample_op.c patches in when the request is sent. */
 tinker_status sample_encode(const tinker_sampler *s, const struct sample_request *r, bool numbered,
                             struct buf *out, tinker_error *err)
 {

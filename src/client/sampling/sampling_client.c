@@ -35,6 +35,7 @@ tinker_sampler *sampling_client_new(struct session *h, const char *id, struct ca
     return s;
 }
 
+/* Relaxed is enough to count up: the caller holds a reference already. */
 void sampling_client_ref(tinker_sampler *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
@@ -44,6 +45,8 @@ void sampling_client_unref(tinker_sampler *s)
 {
     if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
+    /* A handle from tinker_sampler_with() holds a reference to its base, which has everything
+     * else. */
     call_options_unref(s->options);
     if (s->base != s)
         sampling_client_unref(s->base);

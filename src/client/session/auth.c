@@ -60,6 +60,8 @@ static const struct call_spec again_spec = {
     .max_retries = CALL_DEFAULT,
 };
 
+/* API keys begin with tml-, JWTs with the base64url of '{"', which is eyJ. A server on loopback may
+ * have keys of any form. */
 bool auth_key_valid(const struct config *cfg, const char *key)
 {
     return key && ((cfg->loopback && !cfg->credential_cmd) || strncmp(key, "tml-", 4) == 0 ||
@@ -75,6 +77,7 @@ static void run_credential_job(struct runtime_job *j)
     c->output = credential_cmd_output(c->command, COMMAND_MS, &c->unwanted, &c->err);
 }
 
+/* Loop thread. */
 static void finish_credential_job(struct runtime_job *j)
 {
     struct credential_job *c = (struct credential_job *)j;
@@ -88,6 +91,8 @@ static void finish_credential_job(struct runtime_job *j)
     free(c);
 }
 
+/* The wait and the job point to each other, so that either side can leave first: auth_forget()
+ * clears c->wait, and the job then ends unheard. */
 static void start_credential_job(struct auth *a, struct auth_wait *w)
 {
     struct credential_job *c = calloc(1, sizeof(*c));

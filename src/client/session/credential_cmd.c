@@ -44,6 +44,8 @@ static int spawn_locked(const char *command, bool own_group, pid_t *pid, int *fd
         return errno;
     fcntl(pipe_fd[0], F_SETFD, FD_CLOEXEC);
     fcntl(pipe_fd[1], F_SETFD, FD_CLOEXEC);
+    /* posix_spawn() and not fork(): a fork of a program with threads may only call async-signal-
+     * safe functions. */
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     sigset_t none;

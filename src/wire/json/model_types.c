@@ -204,6 +204,7 @@ static const struct wire_field save_weights_request[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    /* false: a checkpoint of that name is a 409 */
     { WIRE_FIELD(T, overwrite, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_save_weights },
