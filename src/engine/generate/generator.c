@@ -55,6 +55,7 @@ static void request_free(tinker_generator *g, struct request *r)
     free(r);
 }
 
+/* Active sequences hold pages; they are released before their requests are freed. */
 void tinker_generator_free(tinker_generator *g)
 {
     if (g == NULL)
@@ -90,6 +91,7 @@ void tinker_generator_free(tinker_generator *g)
     free(g);
 }
 
+/* At position `at`: samples of a request stay next to each other, which sweep and free rely on. */
 bool generator_activate(tinker_generator *g, struct sequence *s, size_t at)
 {
     /* work has the same capacity: a step has at most one piece of work per active sequence */
@@ -111,6 +113,7 @@ bool generator_activate(tinker_generator *g, struct sequence *s, size_t at)
     return true;
 }
 
+/* The first step that notices ends the request; other requests of the batch go on. */
 void request_fail(struct request *r, tinker_status status, const char *message)
 {
     err_set(&r->error, status, "%s", message);
@@ -179,6 +182,7 @@ static tinker_status check_params(const tinker_generate *q, const tinker_samplin
 static tinker_status limit_new_tokens(const tinker_generator *g, size_t n_prompt,
                                       int64_t max_tokens, size_t *out, tinker_error *err)
 {
+    /* A page holds keys and values of KV_BLOCK positions in all layers. */
     uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
     uint64_t page = g->kv.page_floats * sizeof(float);
     uint64_t drawn = room > 0; /* the keys of a last token that is drawn are never needed */
@@ -225,6 +229,7 @@ static tinker_status check_kept(const tinker_generator *g, const tinker_generate
     return TINKER_OK;
 }
 
+/* Whether logits are needed at positions of the prompt, too, and not only after its last token. */
 bool request_scores(const struct request *r)
 {
     return r->prompt_logprobs != NULL || r->topk > 0 || r->extras.from < r->n_prompt;
@@ -256,6 +261,8 @@ bool sequence_topk_room(struct sequence *s)
  * what was allocated. */
 static bool init_sequence(struct sequence *s, struct request *r, size_t index)
 {
+    /* data[i] is pages[i]->data, as attention wants it: an array of pointers to blocks of keys and
+     * values. */
     size_t pages = (r->n_prompt + r->max_new) / KV_BLOCK + 2;
     s->request = r;
     s->index = index;
@@ -309,6 +316,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
                          const tinker_sampling_params *p)
 {
     const tinker_engine_info *info = &g->engine->info;
+    /* A list of stop tokens, even an empty one, replaces the model's own. */
     const int32_t *stop = p->stop_tokens ? p->stop_tokens : info->eos;
     size_t n_stop = p->stop_tokens ? p->n_stop : info->n_eos;
     arena_init(&r->arena, SIZE_MAX);
@@ -373,6 +381,7 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
         return err_nomem(err, "request");
     r->max_new = max_new;
     r->seed = (uint64_t)p.seed;
+    /* Without a seed one is drawn, so that two equal requests differ. */
     uint32_t random = 0;
     if (!p.has_seed && rand_os(&random, sizeof random) != 0) {
         request_free(g, r);
@@ -456,6 +465,7 @@ void generator_sweep(tinker_generator *g)
     g->n_active = kept;
 }
 
+/* The result stays valid until the next call: it is in g->given. */
 int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
                           tinker_error *err)
 {
@@ -476,6 +486,7 @@ int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample *
     return 1;
 }
 
+/* Also from on_token. A canceled request gives no result. */
 void tinker_generator_cancel(tinker_generator *g, void *tag)
 {
     for (size_t i = 0; i < g->n_active; i++)

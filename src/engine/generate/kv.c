@@ -19,6 +19,7 @@ void kv_init(struct kv *kv, size_t page_floats, size_t limit)
     kv->idle_list.prev = kv->idle_list.next = &kv->idle_list;
 }
 
+/* The list is circular with a sentinel, so no end is special. */
 static void remove_idle(struct kv *kv, struct kv_page *page)
 {
     page->prev->next = page->next;
@@ -48,11 +49,14 @@ void kv_clear(struct kv *kv)
     map_clear(&kv->published);
 }
 
+/* Idle pages count: kv_take() evicts them. */
 size_t kv_available(const struct kv *kv)
 {
     return kv->limit - kv->used;
 }
 
+/* A free page, a new one below the limit, or the least recently used idle one; NULL: all are in
+ * use. */
 struct kv_page *kv_take(struct kv *kv)
 {
     struct kv_page *page = kv->free_pages;
@@ -118,6 +122,9 @@ static void reuse_page(struct kv *kv, struct kv_page *page)
     }
 }
 
+/* The key stands for the whole prefix: the weights, the serial of the page before, and the tokens in
+ * this one.  So equal keys mean equal contents, and sequences with a common prompt share its
+ * pages. */
 struct kv_page *kv_find(struct kv *kv, const struct kv_key *key)
 {
     struct kv_page *page = map_get(&kv->published, (const char *)key, sizeof *key);
@@ -126,6 +133,8 @@ struct kv_page *kv_find(struct kv *kv, const struct kv_key *key)
     return page;
 }
 
+/* The page is full and will not change again: let others find it. Returns the page to use from now
+ * on, which may be another with the same content. */
 struct kv_page *kv_publish(struct kv *kv, struct kv_page *page, const struct kv_key *key)
 {
     struct kv_page *known = map_get(&kv->published, (const char *)key, sizeof *key);

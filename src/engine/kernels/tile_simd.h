@@ -16,6 +16,7 @@
 
 enum { PANEL_VECS = NR / LANES }; /* vectors across a panel */
 
+/* y (mr, nv * LANES) = alpha * acc, or += alpha * acc. */
 TILE_PART void tile_store(size_t mr, size_t nv, const vec *acc, const struct tile_out *out)
 {
     vec alpha = vec_set1(out->alpha);
@@ -98,6 +99,7 @@ TILE_PART const char *tile_fetch(const char *at, size_t lines)
     return at + lines * LINE;
 }
 
+/* One k of a panel: load a row of B once, use it for all mr rows of A. */
 TILE_PART void tile_one_f32(size_t mr, size_t nv, vec *acc, const float *a, const float *b,
                             size_t next)
 {
@@ -128,6 +130,7 @@ TILE_PART void tile_loop_f32(size_t mr, size_t nv, size_t K, const float *a, con
     vec acc[16 * 4];
     const char *fetch = out->fetch;
     const float *end = b + K * NR, *whole = b + K / SLOW * SLOW * NR;
+    /* Panels lie one behind the other: K rows of NR columns each. */
     size_t next = K * NR;
     tile_begin(mr, nv, acc, out);
     for (; b != whole; a += SLOW * mr, b += SLOW * NR) {
@@ -174,6 +177,8 @@ TILE_PART void tile_two_bf16(size_t mr, size_t nv, vec *acc, const float *a, con
     tile_step(mr, nv, acc, a + mr, row);
 }
 
+/* As tile_loop_f32(), two k at a time: neighbors in k are stored as pairs, which one load brings
+ * and two shifts widen to float32, exactly. */
 TILE_PART void tile_loop_bf16(size_t mr, size_t nv, size_t K, const float *a, const uint16_t *b,
                               const struct tile_out *out, size_t lines)
 {

@@ -36,6 +36,8 @@ int bpe_char_byte(uint32_t cp)
     return bad ? -1 : (int)byte;
 }
 
+/* A token as vocab.json spells it, back to the bytes that it stands for, written straight into the
+ * buffer.  false: not a spelling by that map; such a token can never match text. */
 bool bpe_unmap(struct buf *out, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + n;
@@ -58,6 +60,7 @@ bool bpe_unmap(struct buf *out, const char *s, size_t n)
     return true;
 }
 
+/* BPE_SLACK bytes stay readable behind the text: keys are read eight bytes at a time. */
 void bpe_append(struct buf *out, const char *s, size_t n)
 {
     if (buf_reserve(out, n + BPE_SLACK))
@@ -103,6 +106,7 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
                        len);
     if (!buf_ok(&b->text))
         return err_nomem(err, "vocabulary");
+    /* by_id maps an id to the number of its entry plus one; 0 means that no token has the id. */
     if (id >= b->cap_ids) {
         size_t cap = b->cap_ids ? b->cap_ids : 4096;
         while (cap <= id)
@@ -155,6 +159,8 @@ static tinker_status add_odd(struct bpe_builder *b, uint32_t id, const char *s, 
     return TINKER_OK;
 }
 
+/* A token of the model as the file spells it. Byte-level vocabularies spell bytes by the map of
+ * GPT-2; one that does not is kept aside as odd, for decoding only. */
 tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                                 tinker_error *err)
 {
@@ -169,6 +175,7 @@ tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *
     return add_entry(b, id, off, flags, err);
 }
 
+/* A token given as its bytes (tiktoken). */
 tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                                 tinker_error *err)
 {
@@ -177,6 +184,8 @@ tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *
     return add_entry(b, id, off, BPE_TOKEN | BPE_MODEL | BPE_PLAIN | BPE_MAPPED, err);
 }
 
+/* An entry of added_tokens. It may repeat a token of the model, which then is the same one with
+ * more flags; else it is new and must have an id of its own. */
 tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char *s, size_t n,
                                 bool special, tinker_error *err)
 {

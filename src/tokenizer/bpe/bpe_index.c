@@ -10,6 +10,7 @@
 
 enum { AHEAD = 16 };
 
+/* log2 of the size of a table for n keys that is at most part / whole full. */
 int bpe_bits_for(size_t n, size_t whole, size_t part)
 {
     int bits = 4;
@@ -32,6 +33,8 @@ static struct bpe_slot *find_slot(const struct bpe_builder *b, const char *p, si
     size_t mask = ((size_t)1 << (64 - b->slot_shift)) - 1;
     uint32_t len = n < 127 ? (uint32_t)n : 127;
     size_t i = bpe_slot_index(key, b->slot_shift);
+    /* Linear probing. meta is id | length << 24 and never 0 for a token, since n > 0; the key holds
+     * up to 8 bytes themselves, so only longer tokens are compared with their text. */
     for (; b->slots[i].meta; i = (i + 1) & mask) {
         const struct bpe_slot *s = &b->slots[i];
         if (s->key != key || s->meta >> 24 != len)
@@ -176,6 +179,8 @@ static bool put_side(struct bpe_builder *b, const char *s, size_t n, uint64_t *k
 tinker_status bpe_builder_merge(struct bpe_builder *b, const char *left, size_t left_n,
                                 const char *right, size_t right_n, tinker_error *err)
 {
+    /* Merges wait in groups of BPE_SIDES, while the slots of their sides are on the way from
+     * memory. */
     struct bpe_sides *m = &b->waiting[b->n_waiting++];
     *m = (struct bpe_sides){ .left = left, .right = right, .left_n = left_n, .right_n = right_n };
     m->begin = b->sides.len;
@@ -186,6 +191,8 @@ tinker_status bpe_builder_merge(struct bpe_builder *b, const char *left, size_t 
     return b->n_waiting < BPE_SIDES ? TINKER_OK : bpe_builder_merges_end(b, err);
 }
 
+/* tiktoken has no list of merges: two tokens merge when their bytes together are a token, and the
+ * rank of a merge is the id of its result. So every cut of every token into two tokens is one. */
 tinker_status bpe_builder_merges_by_rank(struct bpe_builder *b, tinker_error *err)
 {
     for (size_t i = 0; i < b->n_entries; i++) {

@@ -15,6 +15,7 @@ enum { SMALL = 48 }; /* symbols: up to here the scan beats the heap */
 static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     static const struct bpe_pair none = { 0, 0, BPE_NONE, 0 };
+    /* Open addressing with linear probing; the end of a run is a pair of rank BPE_NONE. */
     size_t mask = ((size_t)1 << (64 - b->pair_shift)) - 1;
     uint64_t hash = bpe_pair_hash(left, right);
     size_t i = (size_t)(hash >> b->pair_shift);
@@ -60,6 +61,8 @@ static bool grow_array(void *array, size_t n, size_t size)
     return p != NULL;
 }
 
+/* Arrays for a piece of n symbols, kept from piece to piece. The heap has room for three times as
+ * many entries: at most one per initial pair and two per merge. */
 bool bpe_ctx_reserve(struct bpe_ctx *c, size_t n)
 {
     if (n <= c->cap)
@@ -137,6 +140,7 @@ static size_t merge_small(const struct bpe *b, uint32_t *ids, uint64_t *value, s
         size_t best = 0;
         uint64_t least = value[0];
         for (size_t i = 1; i + 1 < n; i++)
+            /* The leftmost of equal ranks, as the reference merges. */
             if (value[i] < least) { /* equal ranks have equal results */
                 least = value[i];
                 best = i;
@@ -165,7 +169,8 @@ struct heap { /* four children a node; entries are rank << 32 | position */
     size_t n;
 };
 
-/* Move the entry at i down to its place. */
+/* Move the entry at i down to its place.  Four children, because a node then fills half a cache
+ * line and the tree is half as deep as with two. */
 static void sift_down(struct heap *h, size_t i)
 {
     uint64_t v = h->at[i];
@@ -227,9 +232,12 @@ static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
         h.at[0] = h.at[--h.n];
         if (h.n > 0)
             sift_down(&h, 0);
+        /* Stale: the pair has merged, or has a new neighbor since. */
         uint32_t i = (uint32_t)top;
         if (c->value[i] >> 32 != top >> 32)
             continue;
+        /* Symbol i takes over the text of `gone`, which leaves the list; the pairs to both sides of
+         * i are new. */
         uint32_t gone = c->next[i], after = c->next[gone];
         c->ids[i] = (uint32_t)c->value[i];
         c->value[gone] = UINT64_MAX;

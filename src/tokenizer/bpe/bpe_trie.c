@@ -22,6 +22,7 @@ enum {
 
 /* ---- tokens in order: by bytes while they are many, a few by comparing ------------------------ */
 
+/* head holds the first eight bytes, big-endian, so that most words are compared with one number. */
 static int compare_words(const void *a, const void *b)
 {
     const struct bpe_word *x = a, *y = b;
@@ -43,6 +44,8 @@ static void sort_words(struct bpe_word *words, size_t n)
     }
 }
 
+/* Bytes behind the end of a short word are 0 in its head; add_node() takes a word that ends at
+ * `depth` out before its byte is asked for. */
 static unsigned char read_byte(const struct bpe_word *w, uint32_t depth)
 {
     return depth < 8 ? (unsigned char)(w->head >> (56 - 8 * depth)) : w->p[depth];
@@ -85,6 +88,8 @@ struct node { /* the tokens words[lo..hi) have `depth` bytes in common, which le
     bool sorted;
 };
 
+/* taken: cells that are some node's child. places: positions at which some node has its children,
+ * which two nodes may not share, or a cell could belong to either. */
 struct trie {
     struct bpe_word *words;
     struct os_map map; /* of the cells, `front` bytes behind its start */
@@ -170,6 +175,8 @@ static size_t put_children(struct trie *t, uint32_t cell, const unsigned char *b
 {
     size_t from = (size_t)cell + 1, place = from > 256u + bytes[0] ? from - bytes[0] : 256;
     uint64_t fits = 0;
+    /* First near the parent, for the cache; after NEAR windows at the end, so that a full region is
+     * not searched again for every node. */
     for (int tries = 0;; tries++, place += 64) {
         if (tries == NEAR && place + 256 + 64 < t->n)
             place = t->n - 256 - 64;
@@ -274,6 +281,8 @@ bool bpe_trie_build(struct bpe_word *words, size_t n, size_t front, struct os_ma
     bool ok = n > 0 && n < UINT32_MAX && grow_cells(&t, bytes < MAX_CELLS ? bytes : MAX_CELLS) &&
               push_node(&t, (struct node){ 0, (uint32_t)n, 0, 0, false });
     init_cells(&t, ok ? 1 : 0);
+    /* A stack: the last pushed, which is the first child, comes next, so nodes are placed depth
+     * first. */
     while (ok && t.n_waiting > 0)
         ok = add_node(&t, t.waiting[--t.n_waiting]);
     free(t.taken);

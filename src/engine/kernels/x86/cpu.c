@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "engine/kernels/x86/sets.h"
 
+/* F16C converts stored half precision to float32. */
 static int has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -48,6 +49,7 @@ const struct kernel_set *cpu_kernel_sets(size_t *n)
         { .ops = &kernels_avx512, .is_supported = has_avx512 },
         { .ops = &kernels_avx2, .is_supported = has_avx2 },
     };
+    /* Called once, by dispatch.c, before any thread computes. */
     avx512_with_bf16 = kernels_avx512;
     kernels_avx512bf16_fill(&avx512_with_bf16);
     avx512_with_amx = kernels_avx512;
@@ -58,6 +60,7 @@ const struct kernel_set *cpu_kernel_sets(size_t *n)
     return sets;
 }
 
+/* PAUSE: a thread that spins leaves the core's units to its sibling. */
 void cpu_relax(void)
 {
     __builtin_ia32_pause();

@@ -31,6 +31,7 @@ TILE void avx2_panel_f32(size_t mr, size_t K, const float *a, const float *b,
     }
 }
 
+/* One case per number of rows, so that mr is a constant and the sums stay in registers. */
 TILE void avx2_panel_bf16(size_t mr, size_t K, const float *a, const uint16_t *b,
                           const struct tile_out *out)
 {
@@ -76,6 +77,7 @@ TILE void avx2_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K, 
     }
 }
 
+/* A panel of pairs has an even number of rows: an odd K is padded with zeros. */
 TILE void avx2_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
                          const void *b, const struct tile_out *out)
 {
@@ -94,6 +96,7 @@ TILE void avx2_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K,
     }
 }
 
+/* rows and cols are multiples of 8; blocks of 8 x 8 go through registers. */
 TILE void avx2_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                          size_t cols)
 {
@@ -102,6 +105,7 @@ TILE void avx2_transpose(float *dst, size_t ldd, const float *src, size_t lds, s
             transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
 }
 
+/* The templates of pack_avx2.h under the names of this set. */
 TILE void avx2_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_rows(dst, mr, src, lds, K);
@@ -118,6 +122,8 @@ TILE void avx2_row(float *y, const float *x, const float *w, size_t ldw, size_t 
     tile_row(y, x, w, ldw, K, alpha, add);
 }
 
+/* mr: rows of a tile; wide: up to so many rows two panels run together. Quantized weights are
+ * widened block by block, so they share one tile. */
 const struct kernel_ops kernels_avx2 = {
     .name = "avx2",
     .mr = 6,

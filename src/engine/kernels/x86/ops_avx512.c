@@ -15,6 +15,7 @@ TILE_PART void avx512_rows_f32(size_t mr, size_t np, size_t K, const float *a, c
         tile_run_f32(mr, 1, K, a, b, out);
 }
 
+/* np panels of one vector each: a panel of 16 columns is one register. */
 TILE_PART void avx512_rows_bf16(size_t mr, size_t np, size_t K, const float *a, const uint16_t *b,
                                 const struct tile_out *out)
 {
@@ -70,6 +71,7 @@ TILE void avx512_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K
     }
 }
 
+/* Weights widen to float32 exactly, so only the storage is bfloat16; sums are as in f32. */
 TILE void avx512_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K, const void *a,
                            const void *b, const struct tile_out *out)
 {
@@ -123,6 +125,7 @@ TILE void avx512_transpose(float *dst, size_t ldd, const float *src, size_t lds,
             transpose8(dst + c * ldd + r, ldd, src + r * lds + c, lds);
 }
 
+/* Packing uses the templates of AVX2. */
 TILE void avx512_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     tile_pack_rows(dst, mr, src, lds, K);

@@ -21,6 +21,7 @@ TILE_PART void tile_run_pairs(size_t mr, size_t nv, size_t K, const uint16_t *a,
     vec acc[16 * 4];
     const char *fetch = out->fetch;
     tile_begin(mr, nv, acc, out);
+    /* The second panel begins behind K rows, rounded up to pairs. */
     size_t next = (K + (K & 1)) * NR;
     for (size_t k = 0; k < K; k += 2, b += 2 * NR) {
         ivec row[4];
@@ -31,6 +32,7 @@ TILE_PART void tile_run_pairs(size_t mr, size_t nv, size_t K, const uint16_t *a,
             row[v] = ivec_load(b + v * next);
 #pragma GCC unroll 16
         for (size_t m = 0; m < mr; m++) {
+            /* Two neighboring bfloat16 of row m, repeated in every lane. */
             ivec x = ivec_set1(a + m * KC + k);
 #pragma GCC unroll 4
             for (size_t v = 0; v < nv; v++)
@@ -94,7 +96,8 @@ TILE void avx512_tile_pairs(enum packed_dtype type, size_t mr, size_t np, size_t
     }
 }
 
-/* ops is a copy of kernels_avx512. */
+/* ops is a copy of kernels_avx512.  Only products with the forward weights change; all other
+ * functions stay those of AVX-512. */
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
