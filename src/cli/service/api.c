@@ -192,6 +192,9 @@ static bool connect_service(struct api *a, const struct settings *s, int *status
     sigset_t set = api_stopping_signals(), old;
     /* NULL: the library has its own default, and reads ~/.tinker/credentials.json. */
     o.base_url = s->local ? a->local.url : s->base_url;
+    a->loopback = s->local || (s->base_url && (strstr(s->base_url, "//127.") ||
+                                               strstr(s->base_url, "//localhost") ||
+                                               strstr(s->base_url, "//[::1]")));
     o.api_key = s->api_key;
     o.credentials.command = s->command;
     o.credentials.project_id = s->project;
@@ -393,6 +396,11 @@ bool api_open_model(struct api *a, const char *model, const char *path, int *sta
         tell_local(&a->local);
     free(s.key_text);
     return ok;
+}
+
+bool api_is_local(const struct api *a)
+{
+    return a->loopback;
 }
 
 /* The service ends before the engine that it talks to. */

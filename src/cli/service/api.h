@@ -18,6 +18,7 @@ struct api {
     tinker_rest *rest;
     char *model;        /* base model that a command works with: see api_open_model() */
     char *path;         /* saved weights to sample from, in full; NULL: the base model */
+    bool loopback;      /* its address is one of this machine */
     struct local local; /* the server of this machine, if that is used */
     FILE *log;
 };
@@ -32,6 +33,8 @@ bool api_open(struct api *a, int *status);
  * talk to the engine starts in this process, with that model. */
 bool api_open_model(struct api *a, const char *model, const char *path, int *status);
 void api_close(struct api *a);
+/* Is the service on this machine, so that nothing is billed? */
+bool api_is_local(const struct api *a);
 
 /* Ask for what the service offers: the future, see tinker_future_capabilities(); NULL after the
  * error was printed. */

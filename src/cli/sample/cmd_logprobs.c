@@ -1,0 +1,191 @@
+/* cmd_logprobs.c - `tinker logprobs`: how likely a given text is. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "cli/args/opt.h"
+#include "cli/command.h"
+#include "cli/output/listing.h"
+#include "cli/output/out.h"
+#include "cli/output/rows.h"
+#include "cli/sample/sample_job.h"
+#include "cli/text/text_model.h"
+
+struct request {
+    const char *model, *path, *tokenizer, *text, *file, *tokens;
+    int64_t topk;
+};
+
+static void put_piece(struct listing *l, const struct prompt_model *text, int32_t id)
+{
+    tinker_text piece = TINKER_TEXT_INIT;
+    struct buf shown;
+    tinker_tokenizer_decode(text->tokenizer, &id, 1, NULL, &piece, NULL);
+    buf_init(&shown, 1 << 16);
+    for (size_t i = 0; i < piece.n; i++)
+        buf_printf(&shown, piece.s[i] == '\n' ? "\\n" : "%c", piece.s[i]);
+    listing_cell(l, buf_ok(&shown) && shown.data ? shown.data : "");
+    buf_clear(&shown);
+    tinker_text_clear(&piece);
+}
+
+/* "12 -0.31, 7 -2.10": the likeliest tokens at a position. */
+static void put_rivals(struct listing *l, const tinker_sample *s, size_t i)
+{
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    buf_puts(&b, "");
+    for (size_t k = 0; s->topk_tokens && k < s->topk; k++) {
+        float logprob = s->topk_logprobs[i * s->topk + k];
+        if (logprob > -99999)
+            buf_printf(&b, "%s%d %.2f", b.len ? ", " : "", (int)s->topk_tokens[i * s->topk + k],
+                       (double)logprob);
+    }
+    listing_cell(l, buf_ok(&b) && b.data ? b.data : "");
+    buf_clear(&b);
+}
+
+static int show_scores(const struct request *q, const struct prompt_model *text,
+                       const struct sample_job *j, const tinker_sample *s)
+{
+    static const char *const columns[] = { "Position", "Token", "Text", "Logprob", "Likeliest" };
+    struct listing l;
+    double sum = 0;
+    size_t scored = 0;
+    char title[128];
+    listing_init(&l, columns, q->topk ? 5 : 4);
+    for (size_t i = 0; i < j->prompt.n && i < s->n_prompt; i++) {
+        float logprob = s->prompt_logprobs ? s->prompt_logprobs[i] : NAN;
+        if (!isnan(logprob)) {
+            sum += logprob;
+            scored++;
+        }
+        listing_cellf(&l, "%zu", i);
+        listing_cellf(&l, "%d", (int)j->prompt.ids[i]);
+        put_piece(&l, text, j->prompt.ids[i]);
+        if (isnan(logprob))
+            listing_cell(&l, "");
+        else
+            listing_cellf(&l, "%.4f", (double)logprob);
+        if (q->topk)
+            put_rivals(&l, s, i);
+        struct json_writer *w = listing_object(&l);
+        json_put_begin_object(w);
+        json_put_key(w, "token");
+        json_put_int64(w, j->prompt.ids[i]);
+        rows_put_real(w, "logprob", (double)logprob);
+        json_put_end_object(w);
+        listing_object_end(&l);
+    }
+    double mean = scored ? sum / (double)scored : NAN;
+    snprintf(title, sizeof(title), "%zu tokens, mean %.4f, perplexity %.4g", j->prompt.n, mean,
+             exp(-mean));
+    return listing_print(&l, title, "{\"tokens\":[");
+}
+
+static int score_text(const struct request *q, struct api *a)
+{
+    const struct prompt_choice choice = { .tokenizer = q->tokenizer, .raw = true };
+    const struct sample_params params = { .n = 1,
+                                          .max_tokens = 1,
+                                          .top_k = -1,
+                                          .top_p = 1,
+                                          .seed = 0,
+                                          .prompt_logprobs = true,
+                                          .topk_prompt = q->topk };
+    struct prompt_model text;
+    struct sample_job j;
+    tinker_error err;
+    const char *file = q->tokens ? q->tokens : q->file;
+    char *read = NULL;
+    size_t n = q->text ? strlen(q->text) : 0;
+    int status = prompt_model_open(&text, a, &choice);
+    if (status != EXIT_OK)
+        return status;
+    sample_job_init(&j, &text, &params);
+    if (!q->text || strcmp(q->text, "-") == 0)
+        text_model_read(file ? file : "-", &read, &n, &status);
+    if (status == EXIT_OK && q->tokens)
+        status = text_model_all_ids(file, read, n, &j.prompt);
+    else if (status == EXIT_OK &&
+             (sample_job_set_text(&j, read ? read : q->text, n, &err) != TINKER_OK ||
+              sample_job_set_stops(&j, &err) != TINKER_OK))
+        status = text_model_fail_data(&err);
+    if (status == EXIT_OK && j.prompt.n < 2)
+        status = out_fail(EXIT_DATA, NULL, "a text of one token has nothing to score");
+    tinker_sampler *s = status == EXIT_OK ? prompt_model_sampler(a, &status) : NULL;
+    tinker_future *f =
+        s ? api_wait(sample_job_submit(&j, s, NULL, NULL, &err), &err, &status) : NULL;
+    if (f)
+        status = show_scores(q, &text, &j, tinker_future_sample(f));
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    sample_job_clear(&j);
+    free(read);
+    prompt_model_close(&text);
+    return status;
+}
+
+int cmd_logprobs(int argc, char **argv)
+{
+    struct request q = { 0 };
+    const struct opt opts[] = {
+        { .name = "model",
+          .letter = 'm',
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "a base model, or the directory of one",
+          .out = &q.model },
+        { .name = "path",
+          .letter = 'p',
+          .kind = OPT_STRING,
+          .value = "PATH",
+          .help = "saved weights: tinker://RUN/sampler_weights/NAME, a run, or last",
+          .out = &q.path },
+        { .name = "tokenizer",
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "where the tokenizer is, if not found by the model",
+          .out = &q.tokenizer },
+        { .name = "file",
+          .kind = OPT_STRING,
+          .value = "F",
+          .help = "read the text from this file",
+          .out = &q.file },
+        { .name = "tokens",
+          .kind = OPT_STRING,
+          .value = "F",
+          .help = "read token ids from this file",
+          .out = &q.tokens },
+        { .name = "topk",
+          .kind = OPT_INT,
+          .value = "K",
+          .help = "also the K likeliest tokens at each position",
+          .out = &q.topk },
+    };
+    const struct opt_arg args[] = { { .name = "TEXT", .out = &q.text, .optional = true } };
+    const struct opt_spec spec = {
+        .command = "logprobs",
+        .about = "Score a text: the log probability of each of its tokens.  It is sent as it is.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker logprobs 'Once there was a cat'"
+    };
+    struct api a;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!!q.text + !!q.file + !!q.tokens > 1)
+        return opt_usage_error(&spec, "Give one of TEXT, --file and --tokens.");
+    if (q.topk < 0 || q.topk > 1000)
+        return opt_usage_error(&spec, "Invalid value for '--topk': must be 0 to 1000.");
+    if (!api_open_model(&a, q.model, q.path, &status))
+        return status;
+    status = score_text(&q, &a);
+    api_close(&a);
+    return status;
+}
