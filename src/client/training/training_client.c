@@ -70,6 +70,9 @@ tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64
 tinker_status training_client_check_path(const char *path, tinker_error *err)
 {
     struct wire_path parsed;
+    /* A directory of the service's machine: `tinker serve --allow-local-paths` takes it. */
+    if (path && strncmp(path, "file:///", 8) == 0)
+        return TINKER_OK;
     tinker_status s = path ? wire_path_parse_known(path, &parsed, err)
                            : err_set(err, TINKER_EINVAL, "no path given");
     if (s == TINKER_OK && parsed.sampler)

@@ -1,0 +1,196 @@
+/* adapter_dir.c - see adapter_dir.h. */
+#include "cli/weights/adapter_dir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/os.h"
+#include "cli/models/known_models.h"
+#include "cli/output/out.h"
+#include "cli/output/progress.h"
+#include "cli/serve/serve_place.h"
+#include "cli/service/api.h"
+#include "json/json.h"
+
+/* The file of weights in the directory; the older form is not ours to read. */
+static void name_weights(const struct adapter_dir *a, char out[ADAPTER_PATH_MAX + 64])
+{
+    snprintf(out, ADAPTER_PATH_MAX + 64, "%s/adapter_model.safetensors", a->dir);
+}
+
+static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *err)
+{
+    char path[ADAPTER_PATH_MAX + 64], *text, *base = NULL;
+    size_t n;
+    struct arena arena;
+    struct json_reader r;
+    struct json_str key;
+    a->rank = -1;
+    snprintf(path, sizeof(path), "%s/checkpoint_complete", a->dir);
+    a->complete = access(path, F_OK) == 0;
+    snprintf(path, sizeof(path), "%s/adapter_config.json", a->dir);
+    tinker_status status = os_read_file(path, 1 << 20, &text, &n, err);
+    if (status != TINKER_OK)
+        return status;
+    arena_init(&arena, 4 << 20);
+    json_reader_init(&r, text, n, &arena);
+    bool ok = json_begin_object(&r);
+    while (ok && json_next_key(&r, &key)) {
+        if (json_str_is(key, "r") && json_peek(&r) == JSON_NUMBER)
+            ok = json_int64(&r, &a->rank);
+        else if (json_str_is(key, "base_model_name_or_path") && json_peek(&r) == JSON_STRING)
+            ok = json_cstring(&r, &base);
+        else
+            ok = json_skip(&r);
+    }
+    snprintf(a->base, sizeof(a->base), "%s", base ? base : "");
+    if (!ok || !json_end(&r))
+        status = err_set(err, TINKER_EINVAL, "%s is not understood", path);
+    arena_clear(&arena);
+    free(text);
+    return status;
+}
+
+/* Fetch the archive and unpack it below TMPDIR. */
+static int fetch_adapter(struct adapter_dir *a, const char *path)
+{
+    const char *tmp = getenv("TMPDIR");
+    char work[ADAPTER_PATH_MAX - 64], archive[ADAPTER_PATH_MAX];
+    struct api api;
+    tinker_error err;
+    int status;
+    snprintf(work, sizeof(work), "%s/tinker-weights.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!api_check_path(path, &status) || !api_open(&api, &status))
+        return status;
+    if (!mkdtemp(work)) {
+        api_close(&api);
+        return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
+    }
+    snprintf(archive, sizeof(archive), "%s/archive.tar", work);
+    snprintf(a->dir, sizeof(a->dir), "%s/adapter", work);
+    a->temporary = true;
+    tinker_future *f = tinker_rest_download_checkpoint(api.rest, path, archive, NULL, &err);
+    if (!f || api_await_download(f, &err) != TINKER_OK)
+        status = api_fail(&err, f);
+    else if (tinker_archive_extract(archive, a->dir, &err) != TINKER_OK)
+        status = out_fail(EXIT_DATA, NULL, "%s", err.message);
+    tinker_future_free(f);
+    if (status == EXIT_OK && (f = tinker_rest_get_weights_info(api.rest, path, &err)) != NULL) {
+        if (api_await(f, &err) == TINKER_OK)
+            snprintf(a->base, sizeof(a->base), "%s", tinker_future_weights_info(f)->base_model);
+        tinker_future_free(f);
+    }
+    unlink(archive);
+    api_close(&api);
+    return status;
+}
+
+int adapter_dir_open(struct adapter_dir *a, const char *where)
+{
+    tinker_error err;
+    char told[256];
+    memset(a, 0, sizeof(*a));
+    int status = EXIT_OK;
+    if (strncmp(where, "tinker://", 9) == 0)
+        status = fetch_adapter(a, where);
+    else
+        snprintf(a->dir, sizeof(a->dir), "%s", where);
+    snprintf(told, sizeof(told), "%s", a->base);
+    if (status == EXIT_OK && read_adapter_config(a, &err) != TINKER_OK)
+        status = out_fail(EXIT_DATA,
+                          "An adapter has adapter_config.json and "
+                          "adapter_model.safetensors.",
+                          "%s", err.message);
+    if (told[0])
+        snprintf(a->base, sizeof(a->base), "%s", told);
+    if (status != EXIT_OK)
+        adapter_dir_close(a);
+    return status;
+}
+
+void adapter_dir_close(struct adapter_dir *a)
+{
+    char *slash = a->temporary ? strrchr(a->dir, '/') : NULL;
+    if (slash) {
+        *slash = 0;
+        os_remove_tree(a->dir, NULL);
+    }
+    a->temporary = false;
+}
+
+/* The A and B matrix of a pair share the rank: A is (r, in), B is (out, r). */
+static tinker_status check_pairs(const struct adapter_dir *a, const struct tensor_file *f,
+                                 size_t *n_pairs, tinker_error *err)
+{
+    *n_pairs = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct tensor_entry *t = &f->v[i], *partner = NULL;
+        const char *at = strstr(t->name, "lora_A");
+        char other[1024];
+        if (!at)
+            continue;
+        snprintf(other, sizeof(other), "%.*slora_B%s", (int)(at - t->name), t->name, at + 6);
+        for (size_t k = 0; k < f->n && !partner; k++)
+            partner = strcmp(f->v[k].name, other) == 0 ? &f->v[k] : NULL;
+        if (!partner)
+            return err_set(err, TINKER_EINVAL, "%s has no %s beside it", t->name, other);
+        if (t->n_dims < 2 || partner->n_dims < 2)
+            return err_set(err, TINKER_EINVAL, "%s is no matrix", t->name);
+        int64_t rank = t->shape[t->n_dims - 2], same = partner->shape[partner->n_dims - 1];
+        if (rank != same)
+            return err_set(err, TINKER_EINVAL, "%s has rank %lld, its partner %lld", t->name,
+                           (long long)rank, (long long)same);
+        if (a->rank > 0 && rank > a->rank)
+            return err_set(err, TINKER_EINVAL, "%s has rank %lld, adapter_config.json says %lld",
+                           t->name, (long long)rank, (long long)a->rank);
+        ++*n_pairs;
+    }
+    return *n_pairs ? TINKER_OK : err_set(err, TINKER_EINVAL, "there are no lora_A matrices in it");
+}
+
+tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, tinker_error *err)
+{
+    char path[ADAPTER_PATH_MAX + 64];
+    struct tensor_file f;
+    name_weights(a, path);
+    tinker_status status = tensor_file_open(&f, path, err);
+    if (status == TINKER_OK)
+        status = check_pairs(a, &f, n_pairs, err);
+    if (status == TINKER_OK)
+        status = tensor_file_check_data(&f, path, err);
+    tensor_file_clear(&f);
+    return status;
+}
+
+tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *base, int *status)
+{
+    char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
+    const char *name = base ? base : a->base;
+    tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
+    tinker_error err;
+    o.dtype = TINKER_WEIGHTS_STORED;
+    if (!*name) {
+        *status = out_fail(EXIT_USAGE, "Name it with --base.", "the adapter does not say its base");
+        return NULL;
+    }
+    if (os_is_dir(name))
+        snprintf(dir, sizeof(dir), "%s", name);
+    else if (!(strcmp(name, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir)) &&
+             !model_dir_cached(name, dir) &&
+             !(serve_place_data(NULL, data) && known_models_find(data, name, dir))) {
+        *status = out_fail(EXIT_NOT_FOUND,
+                           "Give its directory with --base, or fetch it with: tinker "
+                           "models pull NAME",
+                           "the base model %s is not on this machine", name);
+        return NULL;
+    }
+    tinker_engine *e = tinker_engine_open(dir, &o, &err);
+    if (!e)
+        *status = out_fail(EXIT_DATA, NULL, "%s", err.message);
+    return e;
+}

@@ -1,0 +1,300 @@
+/* cmd_weights.c - `tinker weights inspect|verify|export|merge`: files of weights. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <tinker/engine.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/os.h"
+#include "cli/args/opt.h"
+#include "cli/command.h"
+#include "cli/output/fmt.h"
+#include "cli/output/out.h"
+#include "cli/output/rows.h"
+#include "cli/weights/adapter_dir.h"
+#include "cli/weights/weights.h"
+
+/* ---- inspect ------------------------------------------------------------------------------------ */
+
+static void add_tensor_row(struct listing *l, const struct tensor_entry *t)
+{
+    char size[FMT_TEXT], shape[128] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_dims && n < sizeof(shape); i++)
+        n += (size_t)snprintf(shape + n, sizeof(shape) - n, "%s%lld", i ? " x " : "",
+                              (long long)t->shape[i]);
+    listing_cell(l, t->name);
+    listing_cell(l, t->dtype);
+    listing_cell(l, shape);
+    listing_cell(l, fmt_size((int64_t)(t->end - t->begin), size));
+    struct json_writer *w = listing_object(l);
+    json_put_begin_object(w);
+    rows_put_text(w, "name", t->name);
+    rows_put_text(w, "dtype", t->dtype);
+    json_put_key(w, "shape");
+    json_put_array_int64(w, t->shape, t->n_dims);
+    rows_put_count(w, "bytes", (int64_t)(t->end - t->begin));
+    json_put_end_object(w);
+    listing_object_end(l);
+}
+
+/* FILE, or the weights in a directory. */
+static bool find_weights_file(const char *given, char out[ADAPTER_PATH_MAX])
+{
+    static const char *const names[] = { "adapter_model.safetensors", "model.safetensors" };
+    if (!os_is_dir(given)) {
+        snprintf(out, ADAPTER_PATH_MAX, "%s", given);
+        return true;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(out, ADAPTER_PATH_MAX, "%s/%s", given, names[i]);
+        if (access(out, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+int cmd_weights_inspect(int argc, char **argv)
+{
+    static const char *const columns[] = { "Tensor", "Type", "Shape", "Size" };
+    const char *given = NULL;
+    const struct opt_arg args[] = { { .name = "FILE", .out = &given } };
+    const struct opt_spec spec = {
+        .command = "weights inspect",
+        .about =
+            "List the tensors of a safetensors file, or of the adapter or model in a directory.",
+        .args = args,
+        .n_args = 1,
+        .example = "tinker weights inspect ./adapter"
+    };
+    char path[ADAPTER_PATH_MAX], title[128], size[FMT_TEXT];
+    struct tensor_file f;
+    struct listing l;
+    tinker_error err;
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!find_weights_file(given, path))
+        return out_fail(EXIT_NOT_FOUND, "Name one of its *.safetensors files.",
+                        "%s has neither adapter_model.safetensors nor model.safetensors", given);
+    if (tensor_file_open(&f, path, &err) != TINKER_OK) {
+        tensor_file_clear(&f);
+        return out_fail(err.status == TINKER_EINVAL ? EXIT_DATA : EXIT_IO, NULL, "%s", err.message);
+    }
+    uint64_t parameters = 0;
+    listing_init(&l, columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < f.n; i++) {
+        parameters += tensor_file_count(&f.v[i]);
+        add_tensor_row(&l, &f.v[i]);
+    }
+    snprintf(title, sizeof(title), "%zu tensors, %llu parameters, %s", f.n,
+             (unsigned long long)parameters, fmt_size((int64_t)f.data_size, size));
+    tensor_file_clear(&f);
+    return listing_print(&l, title, "{\"tensors\":[");
+}
+
+/* ---- verify -------------------------------------------------------------------------------------- */
+
+int weights_verify(const char *where, const char *base, bool with_base)
+{
+    struct adapter_dir a;
+    tinker_error err;
+    size_t pairs = 0;
+    int status = adapter_dir_open(&a, where);
+    if (status != EXIT_OK)
+        return status;
+    if (adapter_dir_check(&a, &pairs, &err) != TINKER_OK)
+        status = out_fail(EXIT_DATA, NULL, "%s: %s", where, err.message);
+    if (status == EXIT_OK && !a.complete)
+        out_say("warning: there is no checkpoint_complete, so it may not be whole");
+    if (status == EXIT_OK && with_base) {
+        tinker_engine *e = adapter_dir_open_base(&a, base, &status);
+        tinker_adapter *loaded = e ? tinker_adapter_load(e, a.dir, 0, &err) : NULL;
+        if (e && !loaded)
+            status =
+                out_fail(EXIT_DATA, NULL, "%s does not fit its base model: %s", where, err.message);
+        tinker_adapter_free(loaded);
+        if (e)
+            tinker_engine_close(e);
+    }
+    if (status == EXIT_OK)
+        printf("ok: %zu matrices adapted, rank %lld, base %s%s\n", pairs, (long long)a.rank,
+               a.base[0] ? a.base : "not named", with_base ? ", which they fit" : "");
+    adapter_dir_close(&a);
+    return status;
+}
+
+int cmd_weights_verify(int argc, char **argv)
+{
+    const char *where = NULL, *base = NULL;
+    bool no_base = false;
+    const struct opt opts[] = {
+        { .name = "base",
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "its base model (default: what the adapter says)",
+          .out = &base },
+        { .name = "no-base", .kind = OPT_FLAG, .help = "check the files alone", .out = &no_base },
+    };
+    const struct opt_arg args[] = { { .name = "DIR", .out = &where } };
+    const struct opt_spec spec = {
+        .command = "weights verify",
+        .about =
+            "Check an adapter: its file, that all numbers are finite, ranks and pairs, and that\n"
+            "it fits its base model.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker weights verify ./adapter --base tinker/tiny"
+    };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    return weights_verify(where, base, !no_base);
+}
+
+/* ---- export, merge --------------------------------------------------------------------------------- */
+
+/* A new directory for a result that appears as a whole: work first, renamed at the end. */
+static int begin_output(const char *out, char work[ADAPTER_PATH_MAX])
+{
+    if (access(out, F_OK) == 0)
+        return out_fail(EXIT_IO, "Choose another name.", "%s exists already", out);
+    snprintf(work, ADAPTER_PATH_MAX, "%s.tmp-%d", out, (int)getpid());
+    if (mkdir(work, 0755) != 0)
+        return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
+    return EXIT_OK;
+}
+
+static int end_output(const char *out, const char *work, int status)
+{
+    if (status == EXIT_OK && rename(work, out) != 0)
+        status = out_fail(EXIT_IO, NULL, "make %s: %s", out, strerror(errno));
+    if (status != EXIT_OK)
+        os_remove_tree(work, NULL);
+    return status;
+}
+
+/* Load the adapter on its base and let `write` put the result into a new directory. */
+typedef tinker_status write_fn(const tinker_adapter *a, const char *dir, const char *base,
+                               tinker_error *err);
+static int convert_adapter(const char *where, const char *base, const char *out, write_fn *write)
+{
+    struct adapter_dir a;
+    char work[ADAPTER_PATH_MAX];
+    tinker_error err;
+    int status = adapter_dir_open(&a, where);
+    if (status != EXIT_OK)
+        return status;
+    tinker_engine *e = adapter_dir_open_base(&a, base, &status);
+    tinker_adapter *loaded = e ? tinker_adapter_load(e, a.dir, 0, &err) : NULL;
+    if (e && !loaded)
+        status = out_fail(EXIT_DATA, NULL, "%s: %s", where, err.message);
+    if (loaded && (status = begin_output(out, work)) == EXIT_OK) {
+        if (write(loaded, work, a.base[0] ? a.base : base, &err) != TINKER_OK)
+            status = out_fail(EXIT_IO, NULL, "%s", err.message);
+        status = end_output(out, work, status);
+    }
+    tinker_adapter_free(loaded);
+    if (e)
+        tinker_engine_close(e);
+    adapter_dir_close(&a);
+    if (status == EXIT_OK)
+        puts(out);
+    return status;
+}
+
+static tinker_status write_peft(const tinker_adapter *a, const char *dir, const char *base,
+                                tinker_error *err)
+{
+    return tinker_adapter_save(a, dir, base, TINKER_ADAPTER_PEFT, err);
+}
+
+static tinker_status write_merged(const tinker_adapter *a, const char *dir, const char *base,
+                                  tinker_error *err)
+{
+    (void)base;
+    return tinker_adapter_export(a, dir, err);
+}
+
+int cmd_weights_export(int argc, char **argv)
+{
+    static const char *const forms[] = { "peft", NULL };
+    const char *where = NULL, *base = NULL, *out = NULL, *form = forms[0];
+    const struct opt opts[] = {
+        { .name = "to",
+          .kind = OPT_CHOICE,
+          .value = "FORM",
+          .help = "peft (default): what PEFT and transformers read",
+          .out = &form,
+          .choices = forms },
+        { .name = "out",
+          .letter = 'o',
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "a new directory for the result",
+          .out = &out },
+        { .name = "base",
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "its base model (default: what the adapter says)",
+          .out = &base },
+    };
+    const struct opt_arg args[] = { { .name = "PATH", .out = &where } };
+    const struct opt_spec spec = {
+        .command = "weights export",
+        .about = "Write an adapter for use elsewhere.  PATH is a checkpoint or a directory.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker weights export tinker://RUN_ID/sampler_weights/final -o adapter"
+    };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!out)
+        return opt_usage_error(&spec, "Missing option '--out' / '-o'.");
+    return convert_adapter(where, base, out, write_peft);
+}
+
+int cmd_weights_merge(int argc, char **argv)
+{
+    const char *where = NULL, *base = NULL, *out = NULL;
+    const struct opt opts[] = {
+        { .name = "adapter",
+          .kind = OPT_STRING,
+          .value = "PATH",
+          .help = "a checkpoint, or the directory of an adapter",
+          .out = &where },
+        { .name = "base",
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "its base model (default: what the adapter says)",
+          .out = &base },
+        { .name = "out",
+          .letter = 'o',
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "a new directory for the model",
+          .out = &out },
+    };
+    const struct opt_spec spec = {
+        .command = "weights merge",
+        .about = "Merge an adapter into its base model: a Hugging Face model of its own, which\n"
+                 "tinker serve and others load.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .example = "tinker weights merge --adapter ./adapter --base tinker/tiny -o merged"
+    };
+    int status;
+    if (!opt_parse(&spec, argc, argv, &status))
+        return status;
+    if (!where || !out)
+        return opt_usage_error(&spec, "Missing option '--%s'.", where ? "out" : "adapter");
+    return convert_adapter(where, base, out, write_merged);
+}
