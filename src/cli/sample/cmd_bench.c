@@ -340,7 +340,7 @@ int cmd_bench(int argc, char **argv)
     const struct opt_spec spec = {
         .command = "bench",
         .about =
-            "Measure a service: WHAT is sample (default) or train.  Prompts are random tokens.\n"
+            "Measure a service: WHAT is sample (default) or train.  Prompts are random.\n"
             "The hosted service bills them, so it is asked for first.",
         .opts = opts,
         .n_opts = ARRAY_LEN(opts),

@@ -64,8 +64,7 @@ int cmd_weights_inspect(int argc, char **argv)
     const struct opt_arg args[] = { { .name = "FILE", .out = &given } };
     const struct opt_spec spec = {
         .command = "weights inspect",
-        .about =
-            "List the tensors of a safetensors file, or of the adapter or model in a directory.",
+        .about = "List the tensors of a safetensors file, or of what is in a directory.",
         .args = args,
         .n_args = 1,
         .example = "tinker weights inspect ./adapter"
@@ -142,9 +141,8 @@ int cmd_weights_verify(int argc, char **argv)
     const struct opt_arg args[] = { { .name = "DIR", .out = &where } };
     const struct opt_spec spec = {
         .command = "weights verify",
-        .about =
-            "Check an adapter: its file, that all numbers are finite, ranks and pairs, and that\n"
-            "it fits its base model.",
+        .about = "Check an adapter: its file, that all numbers are finite, ranks and pairs, and\n"
+                 "that it fits its base model.",
         .opts = opts,
         .n_opts = ARRAY_LEN(opts),
         .args = args,
