@@ -180,6 +180,9 @@ typedef struct tinker_generate {
     const tinker_tensor *target_prompt_logprobs;
     size_t prompt_alt_tokens_k;        /* to draw at each of these positions, at the temperature */
     tinker_rivals_callback *on_rivals; /* may be NULL; with the state of on_token */
+    /* Prefixes are shared only between requests of the same number, so that neither the count of
+     * cached tokens nor the time tells one user what another has prompted. */
+    uint64_t cache_scope;
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);
@@ -193,6 +196,9 @@ TINKER_API int tinker_generator_step(tinker_generator *g, tinker_error *err);
  * next or free), or its error.  Returns 0 when none is finished. */
 TINKER_API int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
                                      tinker_error *err);
+/* Give the memory of cached prefixes, and of pages that no request uses, back to the system.
+ * Returns how many bytes that was. */
+TINKER_API uint64_t tinker_generator_trim(tinker_generator *g);
 /* Drop the request with this tag, if any; it will not be returned. */
 TINKER_API void tinker_generator_cancel(tinker_generator *g, void *tag);
 

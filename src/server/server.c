@@ -5,7 +5,6 @@
 #include "server/server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/os.h"
 #include "base/rand.h"
 #include "server/store/checkpoint.h"
+#include "server/store/data_dir.h"
 #include "server/work/live_state.h"
 #include "server/store/recover.h"
 #include "server/api/routes.h"
@@ -32,6 +32,7 @@ void server_options_init(struct server_options *o)
                                   .session_timeout_s = 300,
                                   .hold_ms = 30000,
                                   .seq_gap_ms = 30000,
+                                  .idle_memory_s = 60,
                                   .result_ttl_s = 3600,
                                   .max_queued_samples = 16384,
                                   .max_queued_bytes = (int64_t)1 << 30,
@@ -119,7 +120,8 @@ static char *join_path(const char *dir, const char *name)
 static tinker_status open_data(struct server *s, tinker_error *err)
 {
     struct buf key;
-    tinker_status status = os_make_dirs(s->opts.data_dir, err);
+    bool exposed = false;
+    tinker_status status = data_dir_secure(s->opts.data_dir, s->log, &exposed, err);
     if (status != TINKER_OK)
         return status;
     buf_init(&key, 256);
@@ -131,9 +133,9 @@ static tinker_status open_data(struct server *s, tinker_error *err)
     /* Two servers on one directory would destroy each other's state.  The lock ends with the
      * process, however it ends. */
     if (status == TINKER_OK) {
-        s->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        s->lock_fd = data_dir_open_file(lock, err);
         if (s->lock_fd < 0)
-            status = err_errno(err, "open", lock);
+            status = TINKER_ESTATE;
         else if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0)
             status = err_set(err, TINKER_ESTATE, "another server is using %s", s->opts.data_dir);
     }
@@ -146,11 +148,14 @@ static tinker_status open_data(struct server *s, tinker_error *err)
         if (status == TINKER_OK && !s->history)
             status = err_nomem(err, "history");
     }
-    if (status == TINKER_OK && key.len == sizeof(s->key)) {
+    bool is_new = key.len != sizeof(s->key);
+    if (status == TINKER_OK && !is_new && !exposed) {
         memcpy(s->key, key.data, sizeof(s->key));
     } else if (status == TINKER_OK) {
-        /* The first start on this database: weights found here belong to another one. */
-        status = checkpoint_set_aside(s, err);
+        /* The first start on this database: weights found here belong to another one.  Where others
+         * could read the key it is replaced: links that were signed with it end. */
+        if (is_new)
+            status = checkpoint_set_aside(s, err);
         if (status == TINKER_OK && rand_os(s->key, sizeof(s->key)) != 0)
             status = err_set(err, TINKER_ESTATE, "no randomness from the system");
         if (status == TINKER_OK)
@@ -220,10 +225,10 @@ static void init_server(struct server *s, const struct server_options *opts)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->submit_lock, NULL);
     pthread_rwlock_init(&s->evict_lock, NULL);
-    pthread_cond_init(&s->work_ready, NULL);
-    /* The timer thread waits by the monotonic clock: the wall clock may be set. */
+    /* Threads wait by the monotonic clock: the wall clock may be set. */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->work_ready, &monotonic);
     pthread_cond_init(&s->timers_wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     map_init(&s->sessions);
@@ -256,9 +261,9 @@ struct server *server_open(const struct server_options *opts, tinker_error *err)
                                   .body_ms = 60000,
                                   .max_connections = 65536,
                                   .max_arriving = 4 * s->opts.max_body,
-                                  .max_user =
-                                      s->opts.n_api_keys > 1 ? 2 * s->opts.max_body : 0,
+                                  .max_user = s->opts.n_api_keys > 1 ? 2 * s->opts.max_body : 0,
                                   .check = routes_check,
+                                  .is_check = routes_is_check,
                                   .place = routes_place,
                                   .clock = s->clock,
                                   .log = s->log };

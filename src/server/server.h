@@ -45,6 +45,7 @@ struct server_options {
     int64_t default_lora_seed;
     int64_t hold_ms;            /* longest held poll */
     int64_t seq_gap_ms;         /* how long a missing request number is waited for */
+    int64_t idle_memory_s;      /* without work: give cached prefixes back */
     int64_t result_ttl_s;       /* how long results stay after they were made */
     int64_t max_queued_samples; /* above: 429 */
     int64_t max_queued_bytes;   /* of all waiting requests; above: 429 */

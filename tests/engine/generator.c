@@ -283,6 +283,24 @@ static void cached_prefix_gives_the_same_bits(void)
     s = run_one(g, &q);
     REQUIRE(s != NULL);
     copy_sequence(&warm, s, 0);
+    /* Another user's prompts are not found, and the tokens are the same. */
+    q.cache_scope = 2;
+    for (int i = 0; i < 2; i++) {
+        s = run_one(g, &q);
+        REQUIRE(s != NULL);
+        CHECK_INT(s->prompt_cache_hit_tokens, i ? 96 : 0);
+        CHECK(memcmp(s->sequences[0].tokens, warm.tokens, warm.n * sizeof *warm.tokens) == 0);
+    }
+    /* Memory that was given back is filled anew. */
+    CHECK(tinker_generator_trim(g) > 0);
+    CHECK_INT(tinker_generator_trim(g), 0);
+    s = run_one(g, &q);
+    REQUIRE(s != NULL);
+    CHECK_INT(s->prompt_cache_hit_tokens, 0);
+    q.cache_scope = 0;
+    s = run_one(g, &q);
+    REQUIRE(s != NULL);
+    CHECK_INT(s->prompt_cache_hit_tokens, 0);
     /* A conversation goes on: its own answer is part of the prefix. */
     int32_t longer[160];
     memcpy(longer, prompt, sizeof prompt);

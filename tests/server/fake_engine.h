@@ -30,6 +30,8 @@ static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so
 static atomic_int fake_together;                     /* most requests in one token step */
 static uint64_t fake_memory;                         /* what engines may take, the last limits */
 static atomic_int fake_save_flags;                   /* of the last save */
+static atomic_int fake_trims;                        /* times that unused memory was given back */
+static _Atomic uint64_t fake_scope;                  /* of the last sample's prefixes */
 
 struct tinker_engine {
     tinker_engine_info info;
@@ -297,6 +299,7 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *r
         return err_set(err, TINKER_EINVAL, "prompt of %zu tokens, context 256", request->n_prompt);
     struct fake_request *r = calloc(1, sizeof(*r));
     r->g = *request;
+    atomic_store(&fake_scope, request->cache_scope);
     r->max_tokens = request->params->max_tokens ? request->params->max_tokens : 16;
     if (r->max_tokens > FAKE_CONTEXT)
         r->max_tokens = FAKE_CONTEXT;
@@ -381,6 +384,12 @@ int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample *
     g->finished = g->returned->next;
     *tag = g->returned->g.tag;
     *sample = &g->returned->result;
+    return 1;
+}
+uint64_t tinker_generator_trim(tinker_generator *g)
+{
+    (void)g;
+    atomic_fetch_add(&fake_trims, 1);
     return 1;
 }
 void tinker_generator_cancel(tinker_generator *g, void *tag)

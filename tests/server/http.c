@@ -125,6 +125,64 @@ static void test_a_body_has_one_length(void)
     listener_close(listener, 2000);
 }
 
+/* What two programs could read in two ways is refused. */
+static void test_headers_have_one_meaning(void)
+{
+    static const struct {
+        const char *text, *says;
+    } tries[] = {
+        { "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\nhello", "name of a header" },
+        { "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length\t: 5\r\n\r\nhello",
+          "name of a header" },
+        { "GET /echo HTTP/1.1\r\nHost: x\r\nX (y): 5\r\n\r\n", "name of a header" },
+        { "GET /echo HTTP/1.1\r\nAccept: x\r\n\r\n", "Host" },
+        { "GET /echo HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "two headers Host" },
+        { "GET /echo HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nOrigin: http://y\r\n\r\n",
+          "two headers Origin" },
+        { "GET /echo HTTP/1.1\r\nHost: x\r\nX-API-Key: a\r\nx-api-key: b\r\n\r\n",
+          "two headers X-API-Key" },
+    };
+    start_listener(1000);
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        int fd = connect_local(listener_port(listener));
+        send_text(fd, tries[i].text);
+        const char *r = receive_until(fd, "}");
+        if (!strstr(r, " 400 ") || !strstr(r, tries[i].says) || !strstr(r, "onnection: close"))
+            TAP_FAIL("try %zu: %s", i, r);
+        close(fd);
+    }
+    /* HTTP/1.0 had no Host, and Accept is a list. */
+    int fd = connect_local(listener_port(listener));
+    send_text(fd, "GET /echo HTTP/1.0\r\nAccept: a\r\nAccept: b\r\n\r\n");
+    CHECK(strstr(receive_until(fd, "\r\n\r\n"), " 200 "));
+    close(fd);
+    listener_close(listener, 2000);
+}
+
+/* More than the library has memory for is refused, not left without an answer. */
+static void test_many_query_arguments(void)
+{
+    static const int counts[] = { 10, 500, 1500, 5000 };
+    start_listener(1000);
+    for (size_t i = 0; i < 4; i++) {
+        struct buf b;
+        buf_init(&b, SIZE_MAX);
+        buf_puts(&b, "GET /echo?");
+        for (int k = 0; k < counts[i]; k++)
+            buf_printf(&b, "%sa%d=%d", k ? "&" : "", k, k);
+        buf_puts(&b, " HTTP/1.1\r\nHost: x\r\n\r\n");
+        int fd = connect_local(listener_port(listener));
+        send_text(fd, b.data);
+        const char *r = receive_until(fd, "\r\n\r\n");
+        int status = strlen(r) > 12 ? atoi(r + 9) : 0;
+        printf("# %d arguments: %d\n", counts[i], status);
+        CHECK(status == 200 || (i > 0 && status >= 400 && status < 500));
+        close(fd);
+        buf_clear(&b);
+    }
+    listener_close(listener, 2000);
+}
+
 /* One that is not known has no end that could be seen. */
 static void test_unknown_codings_are_refused(void)
 {
@@ -317,6 +375,8 @@ int main(void)
     RUN(test_large_bodies_are_refused);
     RUN(test_a_body_without_end_is_cut_off);
     RUN(test_a_body_has_one_length);
+    RUN(test_headers_have_one_meaning);
+    RUN(test_many_query_arguments);
     RUN(test_unknown_codings_are_refused);
     RUN(test_a_hold_ends_at_once_when_woken);
     RUN(test_a_hold_ends_by_time);

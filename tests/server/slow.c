@@ -56,6 +56,12 @@ static enum listener_place place_test(void *state, const struct request *req)
                                                                                : LISTENER_EITHER;
 }
 
+static bool is_check_test(void *state, const struct request *req)
+{
+    (void)state;
+    return strcmp(req->path, "/health") == 0;
+}
+
 static void begin_with(int max_connections, listener_checker *checker)
 {
     struct listener_options o = { .host = "127.0.0.1",
@@ -66,6 +72,7 @@ static void begin_with(int max_connections, listener_checker *checker)
                                   .body_ms = 5000,
                                   .max_connections = max_connections,
                                   .check = checker,
+                                  .is_check = is_check_test,
                                   .place = place_test,
                                   .clock = &fake.clock };
     tinker_error err = { 0 };
@@ -264,6 +271,34 @@ static void test_bodies_arriving_at_once_are_bounded(void)
     listener_close(listener, 1000);
 }
 
+/* All connections are taken: told to come back, and hung up on.  Closes fd. */
+static void check_refused(int fd)
+{
+    send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    const char *r = receive_until(fd, "}");
+    CHECK(strstr(r, " 429 ") && strstr(r, "Retry-After: 1") && strstr(r, "onnection: close"));
+    CHECK(is_closed(fd));
+    close(fd);
+}
+
+/* A connection that is served; the listener needs a moment to see that another has closed. */
+static int connect_when_free(void)
+{
+    bool served = false;
+    int fd = -1;
+    for (int i = 0; i < 500 && !served; i++) {
+        if (i) {
+            close(fd);
+            nap_ms(10);
+        }
+        fd = send_quick_request();
+        send_text(fd, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+        served = strstr(receive_until(fd, ">"), "<>") != NULL;
+    }
+    CHECK(served);
+    return fd;
+}
+
 static void test_the_number_of_connections_is_bounded(void)
 {
     enum { MOST = 8 };
@@ -275,21 +310,32 @@ static void test_the_number_of_connections_is_bounded(void)
         CHECK(strstr(receive_until(fds[i], "<>"), "<>"));
     }
     one_more = send_quick_request();
-    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-    nap_ms(30);
-    char c;
-    CHECK(recv(one_more, &c, 1, MSG_DONTWAIT | MSG_PEEK) <= 0);
-    /* It waits in line until somebody leaves, or is hung up on and comes again. */
-    close(fds[0]);
-    bool served = strstr(receive_until(one_more, "<>"), "<>") != NULL;
-    for (int i = 0; i < 200 && !served; i++) {
-        close(one_more);
-        nap_ms(10);
-        one_more = send_quick_request();
-        send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
-        served = strstr(receive_until(one_more, "<>"), "<>") != NULL;
+    check_refused(one_more);
+    /* A health check is answered all the same. */
+    one_more = send_quick_request();
+    send_text(one_more, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    const char *r = receive_until(one_more, "<>");
+    CHECK(strstr(r, " 200 ") && strstr(r, "onnection: close") && strstr(r, "<>"));
+    CHECK(is_closed(one_more));
+    close(one_more);
+    /* Those who only connect do not keep it from being so. */
+    int silent[CONN_EXTRA];
+    for (int i = 0; i < CONN_EXTRA; i++)
+        silent[i] = send_quick_request();
+    one_more = send_quick_request();
+    send_text(one_more, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    pass_time(CONN_CROWDED_MS / 2); /* too early for the others, which are not idle long enough */
+    for (int i = 0; i < 1000 && is_open(silent[0]); i++) {
+        pass_time(CONN_CROWDED_MS / 8);
+        nap_ms(2);
     }
-    CHECK(served);
+    CHECK(strstr(receive_until(one_more, "<>"), "<>"));
+    for (int i = 0; i < CONN_EXTRA; i++)
+        close(silent[i]);
+    close(one_more);
+    /* There is room again when somebody leaves. */
+    close(fds[0]);
+    one_more = connect_when_free();
     for (int i = 1; i < MOST; i++)
         close(fds[i]);
     close(one_more);
@@ -307,10 +353,9 @@ static void test_idle_connections_make_room(void)
         send_text(fds[i], "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
         CHECK(strstr(receive_until(fds[i], "<>"), "<>"));
     }
-    int one_more = send_quick_request();
-    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    check_refused(send_quick_request());
     pass_time(CONN_CROWDED_MS);
-    CHECK(strstr(receive_until(one_more, "<>"), "<>"));
+    int one_more = connect_when_free();
     CHECK(is_closed(fds[0]));      /* who came first */
     CHECK(is_open(fds[MOST - 1])); /* the others stay */
     for (int i = 0; i < MOST; i++)
@@ -334,12 +379,11 @@ static void test_holds_make_room(void)
         listener_stats(listener, &stats);
     }
     CHECK_INT(stats.held, MOST);
-    int one_more = send_quick_request();
-    send_text(one_more, "GET /poll HTTP/1.1\r\nHost: x\r\n\r\n");
+    check_refused(send_quick_request());
     pass_time(HOLD_CROWDED_MS);
     CHECK(strstr(receive_until(fds[0], "<>"), "Connection: close"));
     CHECK(is_closed(fds[0]));
-    CHECK(strstr(receive_until(one_more, "<>"), "<>"));
+    int one_more = connect_when_free();
     for (int i = 0; i < MOST; i++)
         close(fds[i]);
     close(one_more);

@@ -220,10 +220,10 @@ static void test_metadata_that_cannot_be_told_hides_nothing(void)
 static void test_old_files_are_brought_up_to_date(void)
 {
     static const char back[] = OLD_SAMPLERS "ALTER TABLE sessions DROP COLUMN display_name;"
-                               "ALTER TABLE sessions DROP COLUMN finish_reason;"
-                               "ALTER TABLE sessions DROP COLUMN finish_detail;"
-                               "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
-                               "UPDATE settings SET value='1' WHERE name='schema';";
+                                            "ALTER TABLE sessions DROP COLUMN finish_reason;"
+                                            "ALTER TABLE sessions DROP COLUMN finish_detail;"
+                                            "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
+                                            "UPDATE settings SET value='1' WHERE name='schema';";
     char path[400];
     begin_surface();
     save_as("/api/v1/save_weights", "a", 1);
@@ -247,7 +247,7 @@ static void test_old_files_are_brought_up_to_date(void)
 static void test_old_hashes_are_forgotten(void)
 {
     static const char back[] = OLD_SAMPLERS "UPDATE requests SET hash=4711;"
-                               "UPDATE settings SET value='2' WHERE name='schema';";
+                                            "UPDATE settings SET value='2' WHERE name='schema';";
     char path[400];
     begin_surface();
     save_as("/api/v1/save_weights", "a", 1);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -190,6 +191,11 @@ static uint64_t cgroup_available(const char *folder, const struct cgroup_memory 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+void os_memory_return(void)
+{
+    malloc_trim(0);
 }
 
 uint64_t os_memory_free(void)

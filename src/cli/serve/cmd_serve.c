@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -211,8 +212,8 @@ static bool go_to_background(const char *data, int *status)
         *status = out_fail(EXIT_IO, NULL, "%s", err.message);
         return false;
     }
-    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log < 0) {
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (log < 0 || fchmod(log, 0600) != 0) {
         *status = out_fail(EXIT_IO, NULL, "open %s: %s", path, strerror(errno));
         return false;
     }

@@ -44,7 +44,12 @@ static tinker_status write_without_sync(const char *path, const char *p, size_t 
 {
     char temporary[SERVE_PLACE_MAX + 40];
     snprintf(temporary, sizeof(temporary), "%s.new", path);
-    FILE *f = fopen(temporary, "w");
+    /* Removed first: what another process left there may be a link, which would be followed. */
+    unlink(temporary);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (fd >= 0 && !f)
+        close(fd);
     bool ok = f && fwrite(p, 1, n, f) == n;
     if (f)
         ok = fclose(f) == 0 && ok;

@@ -326,6 +326,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->on_token = q->on_token;
     r->on_rivals = q->on_rivals;
     r->state = q->state;
+    r->cache_scope = q->cache_scope;
     r->n_prompt = q->n_prompt;
     /* Inverse temperature 0 means argmax.  A temperature so small that 1/T overflows a float is
      * argmax, too; one so large that 1/T underflows must not become it. */
@@ -507,4 +508,9 @@ void tinker_generator_cancel(tinker_generator *g, void *tag)
     /* Called from on_token, inside a step: the step still uses the sequences and sweeps later. */
     if (!g->stepping)
         generator_sweep(g);
+}
+
+uint64_t tinker_generator_trim(tinker_generator *g)
+{
+    return (uint64_t)kv_trim(&g->kv) * g->kv.page_floats * sizeof(float);
 }

@@ -62,6 +62,7 @@ struct request {
     tinker_token_callback *on_token;
     tinker_rivals_callback *on_rivals;
     void *state;
+    uint64_t cache_scope; /* of its pages */
 
     struct arena arena; /* prompt, stop tokens, prompt results */
     const int32_t *prompt;

@@ -23,7 +23,7 @@ void sequence_release(tinker_generator *g, struct sequence *s)
     s->published = 0;
 }
 
-/* The name of a full page: weights, the page before it, and its own tokens.  By induction over
+/* The name of a full page: who may share it, weights, the page before it, and its own tokens.  By induction over
  * the parent two pages of the same key hold the same bits.  Padding is zeroed because keys are
  * compared byte by byte. */
 static struct kv_key page_key(const struct sequence *s, size_t page)
@@ -31,6 +31,7 @@ static struct kv_key page_key(const struct sequence *s, size_t page)
     const struct request *r = s->request;
     struct kv_key key;
     memset(&key, 0, sizeof key);
+    key.scope = r->cache_scope;
     if (r->adapter != NULL) {
         key.adapter = r->adapter->id;
         key.steps = r->steps;

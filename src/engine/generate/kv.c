@@ -33,19 +33,29 @@ static void free_page(struct kv_page *page)
     free(page);
 }
 
+size_t kv_trim(struct kv *kv)
+{
+    size_t n = 0;
+    while (kv->idle > 0) {
+        struct kv_page *page = kv->idle_list.next;
+        remove_idle(kv, page);
+        map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
+        free_page(page);
+        n++;
+    }
+    while (kv->free_pages != NULL) {
+        struct kv_page *page = kv->free_pages;
+        kv->free_pages = page->next;
+        free_page(page);
+        n++;
+    }
+    return n;
+}
+
 void kv_clear(struct kv *kv)
 {
     assert(kv->used == 0);
-    for (struct kv_page *p = kv->idle_list.next; p != &kv->idle_list;) {
-        struct kv_page *next = p->next;
-        free_page(p);
-        p = next;
-    }
-    while (kv->free_pages != NULL) {
-        struct kv_page *p = kv->free_pages;
-        kv->free_pages = p->next;
-        free_page(p);
-    }
+    kv_trim(kv);
     map_clear(&kv->published);
 }
 

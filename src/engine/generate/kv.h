@@ -1,8 +1,8 @@
 /* kv.h - pages of keys and values, shared by sequences and kept as a prefix cache.
  *
  * A page holds KV_BLOCK positions of all layers.  Once full it never changes, so it
- * can be published under (weights, page before it, its tokens) and found again by
- * any sequence that begins the same way.  Published pages that nobody uses are the
+ * can be published under (scope, weights, page before it, its tokens) and found again
+ * by any sequence of that scope that begins the same way.  Published pages that nobody uses are the
  * first to go when a page is needed, least recently used first.
  *
  * Thread safety: one thread at a time. */
@@ -16,6 +16,7 @@
 
 /* Where a full page belongs; compared byte by byte. */
 struct kv_key {
+    uint64_t scope;          /* of the requests that may share it */
     uint64_t adapter, steps; /* the weights that computed it */
     uint64_t parent;         /* serial of the page before it, 0 for the first */
     int32_t tokens[KV_BLOCK];
@@ -42,6 +43,8 @@ struct kv {
 void kv_init(struct kv *kv, size_t page_floats, size_t limit);
 void kv_clear(struct kv *kv); /* no page may be in use */
 
+/* Free the pages that nobody uses, cached ones included; how many there were. */
+size_t kv_trim(struct kv *kv);
 /* Pages that can be taken without anybody giving one up. */
 size_t kv_available(const struct kv *kv);
 /* A page for one user; NULL: all pages are in use, or no memory. */

@@ -439,6 +439,12 @@ bool routes_check(void *state, struct request *req, struct response *res)
     return ok;
 }
 
+bool routes_is_check(void *state, const struct request *req)
+{
+    const char *path = strip_prefix(state, req->path);
+    return path && strcmp(path, API "healthz") == 0;
+}
+
 /* Archives, traces and large bodies take long; polls and heartbeats must never wait; everything
  * else is quick unless a worker holds the store's lock. */
 enum listener_place routes_place(void *state, const struct request *req)

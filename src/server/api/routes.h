@@ -29,6 +29,8 @@ enum { ROUTE_BODY_MAX = 1 << 20 };
 void routes_handle(void *server, struct request *req, struct response *res);
 /* May this request be made at all?  Called before its body is read; false: res says why not. */
 bool routes_check(void *server, struct request *req, struct response *res);
+/* Is it a health check? */
+bool routes_is_check(void *server, const struct request *req);
 /* Where to handle it: polls and heartbeats never wait for the large bodies of others. */
 enum listener_place routes_place(void *server, const struct request *req);
 

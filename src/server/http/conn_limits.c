@@ -15,6 +15,7 @@
 struct conn {
     struct conn *next, *prev; /* guarded by the list's lock */
     int fd;
+    bool extra; /* const: there were max others when it came */
     atomic_int phase;
     atomic_int_fast64_t since_ns; /* when the phase began */
     atomic_size_t received;       /* SENDING: bytes of the body so far */
@@ -52,6 +53,7 @@ struct conn *conn_limits_add(struct conn_limits *v, int fd)
     if (p->next)
         p->next->prev = p;
     v->first = p;
+    p->extra = v->max && v->n >= v->max;
     v->n++;
     pthread_mutex_unlock(&v->lock);
     return p;
@@ -139,7 +141,9 @@ void conn_limits_close_late(struct conn_limits *v)
         size_t received = atomic_load_explicit(&p->received, memory_order_relaxed);
         /* A body may take body_ms plus one second per CONN_MIN_RATE bytes that did arrive. */
         int64_t body_ms = v->body_ms + (int64_t)(received / CONN_MIN_RATE) * 1000;
-        if ((phase == CONN_IDLE && ms > v->idle_ms) || (phase == CONN_SENDING && ms > body_ms))
+        bool over = p->extra && phase != CONN_ANSWERED && ms > CONN_CROWDED_MS;
+        if (over || (phase == CONN_IDLE && ms > v->idle_ms) ||
+            (phase == CONN_SENDING && ms > body_ms))
             shutdown(p->fd, SHUT_RDWR);
         oldest = p;
     }
@@ -167,6 +171,11 @@ bool conn_limits_is_receiving(struct conn_limits *v, uint64_t user, int64_t by_n
     }
     pthread_mutex_unlock(&v->lock);
     return found;
+}
+
+bool conn_limits_is_extra(const struct conn *p)
+{
+    return p && p->extra;
 }
 
 bool conn_limits_is_full(struct conn_limits *v)

@@ -33,6 +33,9 @@ struct conn_limits {
     size_t max;         /* connections there may be; 0: no limit */
 };
 enum { CONN_MIN_RATE = 4096, CONN_CROWDED_MS = 1000 };
+/* Connections above max, for checks and for telling others to come back; they are closed after one
+ * response or CONN_CROWDED_MS. */
+enum { CONN_EXTRA = 16 };
 
 void conn_limits_init(struct conn_limits *v, struct clock *clock, int64_t idle_ms, int64_t body_ms);
 /* At most so many connections; 0: no limit.  The timer thread may be looking already. */
@@ -58,5 +61,6 @@ bool conn_limits_is_receiving(struct conn_limits *v, uint64_t user, int64_t by_n
  * When all connections are taken, some that were idle for CONN_CROWDED_MS are closed, too. */
 void conn_limits_close_late(struct conn_limits *v);
 bool conn_limits_is_full(struct conn_limits *v);
+bool conn_limits_is_extra(const struct conn *p);
 
 #endif

@@ -30,7 +30,8 @@ struct request {
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
         *idempotency_key, *content_length, *transfer_encoding;
-    bool two_lengths; /* Content-Length or Transfer-Encoding came twice */
+    bool bad_header;   /* a name is not a token, as before "Content-Length :" */
+    const char *twice; /* a header that came twice and must not; NULL: none */
     /* NUL-terminated, and only there for the first call of the handler: what is needed after a
      * hold has to be kept in the arena or the context. */
     const char *body;

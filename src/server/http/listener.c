@@ -38,6 +38,7 @@
 #include "wire/path.h"
 
 enum { WORKER_THREADS = 2 };
+enum { QUERY_MAX = 64 }; /* arguments; the API has four */
 /* Bytes of a body that are accepted and reserved on the word of its Content-Length alone. */
 enum { RESERVE = 8 << 20 };
 #define KEEP_ALIVE ":\n\n" /* a comment in a stream of server-sent events */
@@ -79,6 +80,7 @@ struct call {
     size_t n_in;      /* bytes of the body as it came, for the log */
     size_t dropped;   /* bytes received after it was refused */
     bool has_body;
+    bool long_query; /* its query has too many arguments */
     bool over_limit; /* the limit of arriving bytes was reached: answer 429 at the end */
     bool complete;   /* received completely, counted in listener.complete */
 };
@@ -121,10 +123,11 @@ void listener_expire(struct listener *l)
 {
     bool full = conn_limits_is_full(&l->conns);
     if (full && !atomic_exchange(&l->told_full, true))
-        log_line(l->opts.log, LOG_WARNING,
-                 "all %zu connections are in use: new clients wait and idle connections are "
-                 "closed; raise the limit of open files (ulimit -n) to allow more",
-                 l->conns.max);
+        log_line(
+            l->opts.log, LOG_WARNING,
+            "all %zu connections are in use: new clients are told to retry and idle connections "
+            "are closed; raise the limit of open files (ulimit -n) to allow more",
+            l->conns.max);
     holds_end_left(&l->holds);
     holds_expire(&l->holds, full);
     conn_limits_close_late(&l->conns);
@@ -157,14 +160,15 @@ static const char *query_value(struct request *req, const char *name)
     return value && wire_read_segment(raw, n, value) ? value : raw;
 }
 
+static const char name_length[] = "Content-Length", name_transfer[] = "Transfer-Encoding";
 static const struct {
     const char *name;
     size_t n, field; /* where in struct request */
 } headers[] = {
     { "Content-Type", 12, offsetof(struct request, content_type) },
-    { "Content-Length", 14, offsetof(struct request, content_length) },
+    { name_length, 14, offsetof(struct request, content_length) },
     { "Content-Encoding", 16, offsetof(struct request, content_encoding) },
-    { "Transfer-Encoding", 17, offsetof(struct request, transfer_encoding) },
+    { name_transfer, 17, offsetof(struct request, transfer_encoding) },
     { "Accept", 6, offsetof(struct request, accept) },
     { "X-API-Key", 9, offsetof(struct request, api_key) },
     { "Authorization", 13, offsetof(struct request, authorization) },
@@ -173,22 +177,33 @@ static const struct {
     { "Origin", 6, offsetof(struct request, origin) },
 };
 
-/* One walk over all headers instead of a search for each; the first one of a name counts.  Two
- * lengths are remembered, because check_headers() refuses them (RFC 9112, 6.3). */
+/* Is it a name as RFC 9110, 5.1 has it?  A blank before the colon is refused because a proxy in
+ * front of us may skip the blank, and believe the header that we do not (RFC 9112, 5.1). */
+static bool is_header_name(const char *name)
+{
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    return *name && !name[strspn(name, token)];
+}
+
+/* One walk over all headers instead of a search for each.  Those of the table must not come twice:
+ * which of two lengths, hosts, origins or keys counts is something that two programs may see
+ * differently (RFC 9112, 3.2 and 6.3).  Accept alone is a list. */
 static enum MHD_Result read_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value)
 {
     size_t n = strlen(name);
     (void)kind;
+    if (!is_header_name(name))
+        ((struct request *)cls)->bad_header = true;
     for (size_t i = 0; i < ARRAY_LEN(headers); i++) {
         if (headers[i].n != n || strcasecmp(headers[i].name, name) != 0)
             continue;
         const char **field = (const char **)((char *)cls + headers[i].field);
         if (!*field)
             *field = value;
-        else if (headers[i].field == offsetof(struct request, content_length) ||
-                 headers[i].field == offsetof(struct request, transfer_encoding))
-            ((struct request *)cls)->two_lengths = true;
+        else if (headers[i].field != offsetof(struct request, accept))
+            ((struct request *)cls)->twice = headers[i].name;
         break;
     }
     return MHD_YES;
@@ -319,7 +334,8 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
     for (size_t i = 0; i < res->n_headers; i++)
         MHD_add_response_header(r, res->headers[i].name, res->headers[i].value);
     /* A poll that timed out while all connections are taken gives up its own to those waiting. */
-    if (c->req.timed_out && conn_limits_is_full(&c->listener->conns))
+    if ((c->req.timed_out && conn_limits_is_full(&c->listener->conns)) ||
+        conn_limits_is_extra(c->conn))
         MHD_add_response_header(r, "Connection", "close");
     c->status = res->status;
     c->n_answer = n;
@@ -447,13 +463,15 @@ static size_t body_limit(const struct call *c)
     return c->req.max_body ? c->req.max_body : c->listener->opts.max_body;
 }
 
-/* 413: the body is too large.  429: all bodies together are, try again. */
+/* 413: the body is too large.  429: all bodies together are, try again.  503: no memory. */
 static enum MHD_Result refuse_body(struct call *c, struct MHD_Connection *conn, int status)
 {
     struct response res;
     response_init(&res);
     if (status == 413) {
         response_error(&res, 413, "request body is larger than %zu bytes", body_limit(c));
+    } else if (status == 503) {
+        response_no_memory(&res);
     } else {
         response_error(&res, 429, "too many request bodies are arriving at once; retry later");
         response_header(&res, "Retry-After", "1");
@@ -462,15 +480,38 @@ static enum MHD_Result refuse_body(struct call *c, struct MHD_Connection *conn, 
 }
 
 /* All headers are there: accept the body, or refuse it before it costs anything. */
-static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn)
+static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn,
+                                     const char *version)
 {
     struct listener *l = c->listener;
     struct response res;
     response_init(&res);
     /* Request smuggling: a proxy in front of us may believe the other length, and take the
      * rest of this body for the next request, or the reverse. */
-    if (c->req.two_lengths || (c->req.content_length && c->req.transfer_encoding)) {
+    if (c->req.bad_header) {
+        response_error(&res, 400, "the name of a header has a character that it must not have");
+        return send_refusal(c, conn, &res);
+    }
+    if (c->req.twice && c->req.twice != name_length && c->req.twice != name_transfer) {
+        response_error(&res, 400, "the request has two headers %s", c->req.twice);
+        return send_refusal(c, conn, &res);
+    }
+    if (c->req.twice || (c->req.content_length && c->req.transfer_encoding)) {
         response_error(&res, 400, "the request gives the length of its body in more than one way");
+        return send_refusal(c, conn, &res);
+    }
+    if (c->long_query) {
+        response_error(&res, 400, "the query has more than %d arguments", QUERY_MAX);
+        return send_refusal(c, conn, &res);
+    }
+    if (conn_limits_is_extra(c->conn) &&
+        !(l->opts.is_check && l->opts.is_check(l->state, &c->req))) {
+        response_error(&res, 429, "all %zu connections are in use; retry later", l->conns.max);
+        response_header(&res, "Retry-After", "1");
+        return send_refusal(c, conn, &res);
+    }
+    if (!c->req.host && strcmp(version, "HTTP/1.1") == 0) {
+        response_error(&res, 400, "a request of HTTP/1.1 needs the header Host");
         return send_refusal(c, conn, &res);
     }
     /* With another coding the library would read everything that follows as the body. */
@@ -496,6 +537,9 @@ static enum MHD_Result check_headers(struct call *c, struct MHD_Connection *conn
     return MHD_YES;
 }
 
+/* What check_query() returns for a request that is to be refused; only its address matters. */
+static char long_query;
+
 /* The library's one entry point: called with the headers, with each piece of the body, and once
  * more when the body is complete or the connection was resumed. */
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const char *url,
@@ -503,14 +547,15 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
                                  size_t *n_upload, void **con_cls)
 {
     struct listener *l = cls;
-    struct call *c = *con_cls;
-    (void)version;
+    bool too_many = *con_cls == &long_query; /* of the first call only */
+    struct call *c = too_many ? NULL : *con_cls;
     if (!c) {
         atomic_fetch_add(&l->requests, 1);
         c = *con_cls = call_new(l, conn, url, method);
         if (!c)
             return MHD_NO;
-        return check_headers(c, conn);
+        c->long_query = too_many;
+        return check_headers(c, conn, version);
     }
     if (*n_upload) {
         size_t n = *n_upload;
@@ -537,7 +582,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     if (c->over_limit)
         return refuse_body(c, conn, 429);
     if (!buf_ok(&c->body))
-        return refuse_body(c, conn, 413);
+        return refuse_body(c, conn, c->n_in > body_limit(c) ? 413 : 503);
     return handle_request(c, conn);
 }
 
@@ -548,7 +593,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     struct listener *l = cls;
     struct call *c = *con_cls;
     (void)conn;
-    if (!c)
+    if (!c || *con_cls == &long_query) /* it ended before its headers were complete */
         return;
     *con_cls = NULL;
     int64_t now_ns = clock_now_ns(l->opts.clock);
@@ -582,6 +627,22 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *conn, char *text)
     (void)cls;
     (void)conn;
     return strlen(text);
+}
+
+/* Called with the request line before its query is split.  The library takes memory of a fixed pool
+ * for every argument, and when that is used up it has none for a response either: cut the query off
+ * where it becomes absurd (the text is the library's own buffer), and remember to refuse. */
+static void *check_query(void *cls, const char *uri, struct MHD_Connection *conn)
+{
+    size_t n = 0;
+    (void)cls;
+    (void)conn;
+    for (char *p = strchr((char *)(uintptr_t)uri, '?'); p; p = strchr(p + 1, '&'))
+        if (++n > QUERY_MAX) {
+            *p = '\0';
+            return &long_query;
+        }
+    return NULL;
 }
 
 /* The library's own messages: mostly clients that broke off, so they go to the debug log. */
@@ -645,8 +706,9 @@ tinker_status listener_start(struct listener *l, listener_handler *handler, void
         flags, 0, NULL, NULL, on_access, l, MHD_OPTION_EXTERNAL_LOGGER, on_library_message, l,
         MHD_OPTION_LISTEN_SOCKET, l->fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, l,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)l->conns.max, MHD_OPTION_CONNECTION_TIMEOUT, 120u, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        (unsigned)(l->conns.max + CONN_EXTRA), MHD_OPTION_CONNECTION_TIMEOUT, 120u,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK, check_query,
+        NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!l->daemon)
         return err_set(err, TINKER_ESTATE, "cannot start the HTTP server%s",
                        l->opts.tls_cert ? " (check the certificate and key)" : "");

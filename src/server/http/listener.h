@@ -43,7 +43,9 @@ struct listener_options {
     size_t max_arriving;     /* bytes of all bodies in memory; above, new ones get 429 */
     size_t max_user;         /* the same of one user; 0: no limit of their own */
     listener_checker *check; /* NULL: read every body */
-    listener_placer *place;  /* NULL: all on the HTTP thread */
+    /* Is it a check that has to be answered even when all connections are taken?  NULL: none is. */
+    bool (*is_check)(void *state, const struct request *req);
+    listener_placer *place; /* NULL: all on the HTTP thread */
     struct clock *clock;
     const struct log *log;
 };

@@ -38,9 +38,14 @@ bool listener_is_local_name(const char *host)
     char name[64];
     bool bracket = host[0] == '['; /* "[::1]:8000" */
     size_t n = strcspn(host + bracket, bracket ? "]" : ":");
+    const char *rest = host + bracket + n;
     struct in6_addr v6;
     struct in_addr v4;
-    if (n >= sizeof(name))
+    /* Only a port may follow: "[::1].evil.com" is somebody's name. */
+    if (bracket && *rest++ != ']')
+        return false;
+    bool ends = !*rest || (*rest == ':' && !rest[1 + strspn(rest + 1, "0123456789")]);
+    if (n >= sizeof(name) || !ends)
         return false;
     memcpy(name, host + bracket, n);
     name[n] = '\0';

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/os.h"
+#include "server/store/data_dir.h"
 #include "server/store/store_sql.h"
 
 /* wal_autocheckpoint=0: only store_tidy() checkpoints.  Tables are described in store.h. */
@@ -302,7 +303,14 @@ struct store *store_open(const char *path, tinker_error *err)
     pthread_mutex_init(&s->keeper_lock, NULL);
     s->path = strdup(path);
     s->log_fd = -1; /* the log exists once something was written */
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    /* Created here, because SQLite would let everybody read it; its log gets the same mode. */
+    int fd = data_dir_open_file(path, err);
+    if (fd < 0) {
+        store_close(s);
+        return NULL;
+    }
+    close(fd);
     /* A new file has nothing to lose yet, so creating it does not wait for the disk; the first
      * store_sync() makes up for it. */
     const char *first = is_new ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=NORMAL";

@@ -10,6 +10,7 @@
 #include "server/work/engine_thread.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/os.h"
@@ -28,6 +29,7 @@ struct engine_loop {
     size_t n_tasks;
     size_t turn;    /* index of the task that ran last */
     uint64_t drops; /* server.drops when we last looked */
+    bool trimmed;   /* unused memory was given back since the last work */
     /* Virtual time of the two sides: the one with less runs next.  Sampling time is weighted
      * by train_share / (1 - train_share), so equal values mean that each had its share. */
     double train_ns, sample_ns;
@@ -189,6 +191,31 @@ static void run_slice(struct engine_loop *d)
         d->sample_ns = d->train_ns;
 }
 
+/* Wait for a signal; ETIMEDOUT: nothing came for so long that unused memory should go. */
+static int wait_for_work_locked(struct engine_loop *d)
+{
+    struct server *s = d->s;
+    struct timespec until;
+    if (d->trimmed)
+        return pthread_cond_wait(&s->work_ready, &s->lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += s->opts.idle_memory_s;
+    return pthread_cond_timedwait(&s->work_ready, &s->lock, &until);
+}
+
+/* Cached prefixes are worth their memory only while somebody samples. */
+static void give_memory_back(struct engine_loop *d)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->s->n_bases; i++)
+        bytes += tinker_generator_trim(d->s->bases[i].generator);
+    os_memory_return();
+    d->trimmed = true;
+    if (bytes)
+        log_line(d->s->log, LOG_INFO, "idle: %llu bytes of cached prefixes given back",
+                 (unsigned long long)bytes);
+}
+
 static void *run_engine_thread(void *arg)
 {
     struct server *s = arg;
@@ -199,13 +226,19 @@ static void *run_engine_thread(void *arg)
         pthread_mutex_lock(&s->lock);
         /* Sleep while nothing runs, waits or was canceled.  Whoever changes one of these signals
          * work_ready under the lock. */
+        int waited = 0;
         while (!s->stopping && !running && !s->first_ready && !s->waiting &&
-               s->drops == d.sampling.drops)
-            pthread_cond_wait(&s->work_ready, &s->lock);
+               s->drops == d.sampling.drops && waited == 0)
+            waited = wait_for_work_locked(&d);
         bool stopping = s->stopping;
         pthread_mutex_unlock(&s->lock);
         if (stopping)
             break;
+        if (waited != 0) {
+            give_memory_back(&d);
+            continue;
+        }
+        d.trimmed = false;
         run_slice(&d);
     }
     /* Unfinished passes stay in the journal and run again after the restart; samples are lost. */

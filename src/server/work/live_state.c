@@ -82,6 +82,7 @@ static struct tenant *find_tenant_locked(struct server *s, const char *name)
     if (!t)
         return NULL;
     t->name = copy_string(name);
+    t->number = s->tenants.len + 1; /* none is ever removed */
     if (t->name && map_put(&s->tenants, name, strlen(name), t, NULL))
         return t;
     tenant_free(t);

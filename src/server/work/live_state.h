@@ -42,7 +42,8 @@ struct base {
 
 /* A user, identified by the API key. */
 struct tenant {
-    char *name; /* [const] */
+    char *name;      /* [const] */
+    uint64_t number; /* [const] from 1: prompts of different users share no cache */
     size_t queued_bytes, queued_samples;
     size_t result_bytes; /* of outcomes in memory */
 };

@@ -126,7 +126,8 @@ static tinker_status start_sample(struct server *s, struct sample_task *t,
                           .target_prompt_logprobs = r->target_prompt_logprobs,
                           .prompt_alt_tokens_k = optional_count(r->prompt_alt_tokens_k),
                           .state = t,
-                          .tag = t };
+                          .tag = t,
+                          .cache_scope = f->session->tenant->number };
     tinker_status status = flatten_prompt(f->job, &g.prompt, &g.n_prompt, err);
     if (status != TINKER_OK)
         return status;
