@@ -8,6 +8,7 @@
  *   "loss", "config"  name and settings; "threads", "memory", "bf16"  of the engine
  *   "data"     [{"tokens": [...], "target_tokens": [...], "k": K, "weights": [...], ...}]
  *   "peft"     1: save with the names of PEFT
+ *   "gguf"     a file for the merged model, of type "gguf_type"; "gguf_lora": one for the adapter
  *   "dtype"    number of tinker_weights_dtype; "base": 1 writes the weights of the model
  *   "steps"    number of AdamW steps (0: none), "adam": {"lr", "wd", "clip", "eps"}
  * OUT has logits.I, logprobs.I, losses.I of each datum, grad.NAME after the first
@@ -33,7 +34,8 @@ struct request {
     size_t n_config;
     tinker_engine_options engine;
     tinker_adam adam;
-    int64_t steps, peft, base;
+    int64_t steps, peft, base, gguf_type;
+    char *gguf, *gguf_lora; /* files to write */
     tinker_datum data[MAX_DATA];
     size_t n;
 };
@@ -203,6 +205,12 @@ static void read_key(struct json_reader *r, struct json_str key, struct request 
         q->engine.dtype = json_int64(r, &v) ? (tinker_weights_dtype)v : TINKER_WEIGHTS_F32;
     else if (json_str_is(key, "base"))
         json_int64(r, &q->base);
+    else if (json_str_is(key, "gguf"))
+        json_cstring(r, &q->gguf);
+    else if (json_str_is(key, "gguf_type"))
+        json_int64(r, &q->gguf_type);
+    else if (json_str_is(key, "gguf_lora"))
+        json_cstring(r, &q->gguf_lora);
     else if (json_str_is(key, "data")) {
         json_begin_array(r);
         while (json_next_item(r))
@@ -376,6 +384,11 @@ int main(int argc, char **argv)
     run(&o, e, a, &q);
     if (safetensors_write(argv[3], o.entries, o.n, fetch_output, &o, &err) != TINKER_OK)
         die(argv[3], err.message);
+    if (q.gguf &&
+        tinker_engine_export_gguf(e, a, q.gguf, (tinker_gguf_type)q.gguf_type, &err) != TINKER_OK)
+        die(q.gguf, err.message);
+    if (q.gguf_lora && tinker_adapter_export_gguf(a, q.gguf_lora, &err) != TINKER_OK)
+        die(q.gguf_lora, err.message);
     if (argc > 4 && tinker_adapter_save(a, argv[4], argv[1],
                                         q.peft ? TINKER_ADAPTER_PEFT : TINKER_ADAPTER_OPTIMIZER,
                                         &err) != TINKER_OK)

@@ -114,9 +114,32 @@ TINKER_API tinker_status tinker_adapter_save(const tinker_adapter *a, const char
  * step is bit-identical to continuing the saved adapter. */
 TINKER_API tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags,
                                                tinker_error *err);
-/* Write the merged model as a Hugging Face directory. */
+/* Write the merged model as a Hugging Face directory.  The base must be one, too. */
 TINKER_API tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir,
                                                tinker_error *err);
+
+/* The type of matrices in a GGUF file.  As llama.cpp's quantizer does, Q4_0 and Q4_K files keep the
+ * head in Q6_K, Q4_K files some other matrices too, and all files vectors and routers in F32; rows
+ * that no block divides become Q5_0, Q8_0 or F16. */
+typedef enum tinker_gguf_type {
+    TINKER_GGUF_F16 = 0,
+    TINKER_GGUF_Q8_0 = 1,
+    TINKER_GGUF_Q4_0 = 2,
+    TINKER_GGUF_Q4_K = 3,
+    TINKER_GGUF_F32 = 4,
+    TINKER_GGUF_BF16 = 5
+} tinker_gguf_type;
+
+/* Write the base model, with the adapter merged in unless a is NULL, as one GGUF file with tokenizer
+ * and chat template.  Weights are merged into the numbers of the files, not into a quantized copy in
+ * memory.  TINKER_EINVAL: an architecture or a tokenizer that we have no GGUF names for. */
+TINKER_API tinker_status tinker_engine_export_gguf(tinker_engine *e, const tinker_adapter *a,
+                                                   const char *path, tinker_gguf_type type,
+                                                   tinker_error *err);
+/* Write the adapter alone as a GGUF file that llama.cpp loads beside the base model.  TINKER_EINVAL
+ * for rank 0, and for a pair on a head that is the embedding. */
+TINKER_API tinker_status tinker_adapter_export_gguf(const tinker_adapter *a, const char *path,
+                                                    tinker_error *err);
 
 /* One AdamW step with the accumulated gradient, which is then zero.  metrics
  * receives `grad_norm:mean` and friends.  A gradient norm that is not finite,

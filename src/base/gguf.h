@@ -129,6 +129,9 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_type type,
 void gguf_add_string(struct gguf_writer *w, const char *s, size_t n);
 void gguf_add_i32(struct gguf_writer *w, int32_t value);
 void gguf_add_f32(struct gguf_writer *w, float value);
+/* A value as another file has it. */
+void gguf_put_value(struct gguf_writer *w, const char *key, size_t n,
+                    const struct gguf_value *value);
 /* A tensor; its bytes are asked for in this order. */
 void gguf_put_tensor(struct gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                      const uint64_t *dim);

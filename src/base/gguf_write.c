@@ -40,11 +40,27 @@ static void put_bytes(struct buf *b, const char *s, size_t n)
     buf_append(b, s, n);
 }
 
-static void put_key(struct gguf_writer *w, const char *key, enum gguf_type type)
+static void put_key_n(struct gguf_writer *w, const char *key, size_t n, enum gguf_type type)
 {
-    put_bytes(&w->values, key, strlen(key));
+    put_bytes(&w->values, key, n);
     put_u32(&w->values, type);
     w->n_values++;
+}
+
+static void put_key(struct gguf_writer *w, const char *key, enum gguf_type type)
+{
+    put_key_n(w, key, strlen(key), type);
+}
+
+void gguf_put_value(struct gguf_writer *w, const char *key, size_t n,
+                    const struct gguf_value *value)
+{
+    put_key_n(w, key, n, value->array ? GGUF_ARRAY : value->type);
+    if (value->array) {
+        put_u32(&w->values, value->type);
+        put_u64(&w->values, value->n);
+    }
+    buf_append(&w->values, value->data, value->bytes);
 }
 
 void gguf_put_u32(struct gguf_writer *w, const char *key, uint32_t value)

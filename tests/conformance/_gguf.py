@@ -60,6 +60,12 @@ def logits(tmp, model, tokens, dtype=STORED, **more):
     return engine(tmp, model, {"loss": "cross_entropy", "dtype": dtype, "data": [d], **more})["logits.0"]
 
 
+def log_softmax(z):
+    z = z.astype(np.float64)
+    z = z - z.max(1, keepdims=True)
+    return z - np.log(np.exp(z).sum(1, keepdims=True))
+
+
 def interleave(w, heads):
     """As converters do to q and k of Llama: the two halves of a head row by row in turn."""
     return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)

@@ -12,8 +12,8 @@ import tempfile
 import gguf
 import numpy as np
 
-from _gguf import (BUILD, F32, KINDS, MAKE, STORED, TINKER, Llama, byte_level, check, engine, finish, logits,
-                   write_gguf)
+from _gguf import (BUILD, F32, KINDS, MAKE, STORED, TINKER, Llama, byte_level, check, engine, finish,
+                   log_softmax, logits, write_gguf)
 
 TINY = "models/tiny"
 SHAPES = {
@@ -109,8 +109,7 @@ def compare(tmp, name, ours, theirs, most):
     prompt = [5, 6, 7, 8, 9, 300, 301, 17, 900, 44]
     steps = Llama(theirs).greedy(prompt, 64)["choices"][0]["logprobs"]["content"]
     tokens = [s["id"] for s in steps]
-    z = logits(tmp, ours, prompt + tokens)[len(prompt) - 1:-1].astype(np.float64)
-    z -= np.log(np.exp(z - z.max(1, keepdims=True)).sum(1, keepdims=True)) + z.max(1, keepdims=True)
+    z = log_softmax(logits(tmp, ours, prompt + tokens)[len(prompt) - 1:-1])
     worst = max(abs(z[i, t["id"]] - t["logprob"]) for i, s in enumerate(steps) for t in s["top_logprobs"])
     for added in json.load(open(TINY + "/tokenizer.json"))["added_tokens"]:
         z[:, added["id"]] = -np.inf  # llama.cpp was told to go on, and draws no token that ends a text

@@ -313,6 +313,9 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     struct exporting x = { .a = a, .dir = dir };
     const tinker_engine *e = a->engine;
     struct stat to, from;
+    if (e->gguf)
+        return err_set(err, TINKER_EINVAL, "%s is a GGUF file: write the merged model as GGUF, too",
+                       e->dir);
     if (stat(dir, &to) == 0 && stat(e->dir, &from) == 0 && to.st_dev == from.st_dev &&
         to.st_ino == from.st_ino)
         return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);

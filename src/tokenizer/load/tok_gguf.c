@@ -11,59 +11,17 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
+#include "base/gguf_split.h"
 #include "base/utf8.h"
 #include "json/json.h"
 
 enum token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define ENDS         "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K(end, digits)                                                                     \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
-    "*" end "|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" ENDS
-#define LLAMA3(digits) \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" ENDS
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-
-/* What the names of splits stand for. */
-struct split {
-    const char *regex;
-    bool digits; /* first every digit alone */
-    bool nfc;    /* text is composed before */
-    bool whole;  /* a piece that is a token is taken without merging */
-    bool bos;    /* added where the file does not say */
-};
-enum { LLAMA_BPE, QWEN2, QWEN35, GPT_2, STARCODER, GPT_4O, TEKKEN, SPLITS };
-static const struct split splits[SPLITS] = {
-    [LLAMA_BPE] = { .regex = LLAMA3("\\p{N}{1,3}"), .whole = true, .bos = true },
-    [QWEN2] = { .regex = LLAMA3("\\p{N}"), .nfc = true },
-    [QWEN35] = { .regex = CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-                                       "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" ENDS,
-                 .nfc = true },
-    [GPT_2] = { .regex = GPT2 },
-    [STARCODER] = { .regex = GPT2, .digits = true },
-    [GPT_4O] = { .regex = O200K(CONTRACTIONS "?", "\\p{N}{1,3}") },
-    [TEKKEN] = { .regex = O200K("", "\\p{N}"), .whole = true, .bos = true },
-};
-static const struct {
-    const char *name;
-    int split;
-} pre_names[] = {
-    { "llama-bpe", LLAMA_BPE }, { "llama3", LLAMA_BPE },    { "llama-v3", LLAMA_BPE },
-    { "dbrx", LLAMA_BPE },      { "smaug-bpe", LLAMA_BPE }, { "qwen2", QWEN2 },
-    { "qwen35", QWEN35 },       { "gpt-2", GPT_2 },         { "olmo", GPT_2 },
-    { "phi-2", GPT_2 },         { "refact", STARCODER },    { "starcoder", STARCODER },
-    { "smollm", STARCODER },    { "command-r", STARCODER }, { "codeshell", STARCODER },
-    { "gpt-4o", GPT_4O },       { "tekken", TEKKEN },       { "granite-docling", GPT_2 },
-};
-
 /* The lists of a file, checked against each other. */
 struct gguf_vocab {
     const struct gguf *g;
     bool spm; /* kind "llama" */
-    const struct split *split;
+    const struct gguf_split *split;
     size_t n;
     struct json_str *tokens; /* borrowed from the file */
     const struct gguf_value *types, *scores, *merges;
@@ -114,9 +72,7 @@ static tinker_status choose_kind(struct gguf_vocab *v, tinker_error *err)
                             "no tokenizer.ggml.pre says how to split text; give the model's "
                             "tokenizer.json with --tokenizer",
                             err);
-    for (size_t i = 0; i < ARRAY_LEN(pre_names); i++)
-        if (strlen(pre_names[i].name) == n && memcmp(pre_names[i].name, s, n) == 0)
-            v->split = &splits[pre_names[i].split];
+    v->split = gguf_split_find(s, n);
     if (!v->split)
         return err_set(err, TINKER_EINVAL,
                        "%s: tokenizer.ggml.pre %.*s is not known; give the model's tokenizer.json "
@@ -328,7 +284,7 @@ static void put_text(struct json_writer *w, const char *key, const char *json)
 }
 
 /* Text to pieces of byte-level letters, and back. */
-static void put_byte_level(struct json_writer *w, const struct split *split)
+static void put_byte_level(struct json_writer *w, const struct gguf_split *split)
 {
     static const char level[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
                                 "\"trim_offsets\":true,\"use_regex\":false}";
