@@ -19,8 +19,8 @@
  *
  * Values are double, up to four dimensions, row-major, with the broadcasting rules of
  * numpy.  Errors stick to the tape: the first one is kept, every later operation returns
- * a harmless value, and whoever called the loss function reports it.  So a loss need not
- * check anything. */
+ * a harmless value, and the call that ran the loss reports it.  So a loss need not check
+ * anything. */
 #ifndef TINKER_CUSTOM_LOSS_H
 #define TINKER_CUSTOM_LOSS_H
 
@@ -63,7 +63,7 @@ typedef struct tinker_loss_term {
     size_t n_custom;
 } tinker_loss_term;
 
-/* What came of a loss.  Everything is owned by the report. */
+/* The result of a loss.  The report owns everything it refers to. */
 typedef struct tinker_loss_report {
     double loss_total, regularizer_total;
     tinker_loss_term base;
@@ -73,7 +73,7 @@ typedef struct tinker_loss_report {
     double total_grad_norm;
     const tinker_tensor *gradients; /* one per datum: float64, in the shape of its logprobs */
     size_t n_gradients;
-    const tinker_named_number *metrics; /* what a training call lays over its result */
+    const tinker_named_number *metrics; /* added to the result of a training call */
     size_t n_metrics;
 } tinker_loss_report;
 
@@ -83,7 +83,7 @@ TINKER_API void tinker_loss_report_free(tinker_loss_report *report);
 TINKER_API tinker_status tinker_loss_report_json(const tinker_loss_report *report, tinker_text *out,
                                                  tinker_error *err);
 
-/* Something happened: "custom_loss.start", ".stop", ".exception", or the same three of
+/* An event: "custom_loss.start", ".stop", ".exception", or the same three of
  * "regularizer.compute".  Members that do not apply are 0 or NULL. */
 typedef struct tinker_loss_event {
     const char *name;
@@ -105,7 +105,7 @@ TINKER_API void tinker_loss_event_text(const tinker_loss_event *event, char *out
 
 typedef struct tinker_custom_options {
     size_t size;            /* set by TINKER_CUSTOM_OPTIONS_INIT */
-    const char *input_type; /* "logprobs", the only one there is */
+    const char *input_type; /* "logprobs" is the only one */
     const tinker_regularizer *regularizers;
     size_t n_regularizers;
     int track_grad_norms;
@@ -125,12 +125,12 @@ typedef struct tinker_custom_options {
     }
 
 /* Evaluate and differentiate a loss with its regularizers on logprobs you have; needs no
- * service.  Several regularizers run in threads of their own unless opts->sequential; one
- * that overruns its time is told so (tinker_tape_canceled(), and its operations fail) and
- * waited for.  opts NULL: defaults.  Returns a new report, or NULL with *err set; it names
+ * service.  Several regularizers run in parallel threads unless opts->sequential.  One that
+ * exceeds its timeout is canceled (tinker_tape_canceled() is 1 and its operations fail), and the
+ * call waits until it returns.  opts NULL: defaults.  Returns a new report, or NULL with *err set; it names
  * the term that failed.  Blocks while it computes.
- * What happens is told to opts->observer alone: hooks (see events.h) belong to a service, and
- * there is none here.  The training calls below tell both. */
+ * Events go to opts->observer only: hooks (see events.h) belong to a service.  The training calls
+ * below report to both. */
 TINKER_API tinker_loss_report *tinker_loss_evaluate(tinker_loss_fn *fn, void *state,
                                                     const tinker_datum *data,
                                                     const tinker_tensor *logprobs, size_t n,

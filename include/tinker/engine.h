@@ -76,7 +76,7 @@ TINKER_API tinker_engine *tinker_engine_open(const char *dir, const tinker_engin
 /* Everything made from the engine must be freed first. */
 TINKER_API void tinker_engine_close(tinker_engine *e);
 /* Another memory_limit, before passes and generators are made: engines side by side share what is
- * free, which nobody knows until all are open.  0: half of what is free now. */
+ * free, which is known only when all are open.  0: half of what is free now. */
 TINKER_API void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes);
 /* Thread safety: any thread, any time. */
 TINKER_API const tinker_engine_info *tinker_engine_describe(const tinker_engine *e);

@@ -19,9 +19,9 @@ typedef enum tinker_status {
     TINKER_EINVAL,    /* an argument, option or input file is wrong */
     TINKER_ENOMEM,    /* out of memory, or over a stated limit */
     TINKER_ESTATE,    /* the object cannot do this now, or the system refused a resource */
-    TINKER_ECONNECT,  /* no answer arrived: DNS, TCP, TLS, reset */
+    TINKER_ECONNECT,  /* no response arrived: DNS, TCP, TLS, reset */
     TINKER_ETIMEDOUT, /* a deadline passed */
-    TINKER_EPROTOCOL, /* an answer arrived that makes no sense */
+    TINKER_EPROTOCOL, /* an invalid response arrived */
     TINKER_EHTTP,     /* an error status arrived, see http_status */
     TINKER_EREQUEST,  /* accepted, then failed: see category */
     TINKER_ECANCELED, /* tinker_future_cancel(), or the service was freed */
@@ -30,7 +30,7 @@ typedef enum tinker_status {
 
 enum { TINKER_CATEGORY_UNKNOWN = 0, TINKER_CATEGORY_SERVER = 1, TINKER_CATEGORY_USER = 2 };
 
-typedef struct tinker_error { /* caller-owned, no free, 512 bytes for ever */
+typedef struct tinker_error { /* caller-owned, no free, always 512 bytes */
     tinker_status status;
     int http_status;      /* 0 when no response arrived */
     int category;         /* TINKER_CATEGORY_* */

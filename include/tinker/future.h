@@ -38,7 +38,7 @@ extern "C" {
 /* Thread safety: any thread, any time. */
 typedef struct tinker_future tinker_future;
 
-/* Wait until the future is complete, at most timeout_ms (-1: for ever; 0: just look).
+/* Wait until the future is complete, at most timeout_ms (-1: forever; 0: do not wait).
  * Returns TINKER_OK when the result is there, TINKER_ETIMEDOUT when it is still
  * pending (the request goes on; wait again at will), or the error of the request.
  * Blocks. */
@@ -135,7 +135,7 @@ TINKER_API tinker_status tinker_queue_add_callback(tinker_queue *q, tinker_futur
                                                    tinker_future_fn *callback, void *state,
                                                    tinker_error *err);
 
-/* The next completed future added with a tag, or NULL after timeout_ms (-1: for ever).  Neither
+/* The next completed future added with a tag, or NULL after timeout_ms (-1: forever).  Neither
  * this nor dispatch waits on one of the library's threads, or in a fork without a service of its
  * own, where nothing would come. */
 TINKER_API tinker_future *tinker_queue_next(tinker_queue *q, int64_t timeout_ms, void **tag);

@@ -33,7 +33,7 @@ TINKER_API tinker_rest *tinker_service_create_rest(tinker_service *s, tinker_err
 /* No other call on the object may be in progress. */
 TINKER_API void tinker_rest_free(tinker_rest *r);
 
-/* Whose things: one's own, or all that may be read. */
+/* Whose items: the user's own, or all that the user may read. */
 typedef enum tinker_scope { TINKER_SCOPE_OWNED = 0, TINKER_SCOPE_ACCESSIBLE = 1 } tinker_scope;
 
 typedef struct tinker_page {
@@ -57,7 +57,7 @@ typedef struct tinker_cursor {
 typedef enum tinker_checkpoint_kind {
     TINKER_CHECKPOINT_TRAINING = 0, /* training state */
     TINKER_CHECKPOINT_SAMPLER = 1,  /* weights to sample from */
-    TINKER_CHECKPOINT_EXTERNAL = 2, /* weights in a format of others, to be fetched */
+    TINKER_CHECKPOINT_EXTERNAL = 2, /* weights in another format, for download */
     TINKER_CHECKPOINT_UNKNOWN = -1  /* the path, or the service, does not say */
 } tinker_checkpoint_kind;
 
@@ -78,7 +78,7 @@ typedef struct tinker_checkpoints {
     const void *items;           /* see tinker_checkpoint_at() */
     const tinker_cursor *cursor; /* NULL: the list is complete */
 } tinker_checkpoints;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_checkpoint *tinker_checkpoint_at(const tinker_checkpoints *list, size_t i);
 
 /* Of one training run; result: tinker_future_checkpoints(). */
@@ -107,7 +107,7 @@ TINKER_API tinker_future *tinker_rest_set_checkpoint_ttl(tinker_rest *r, const c
 typedef struct tinker_copy_options {
     size_t size;              /* set by TINKER_COPY_OPTIONS_INIT */
     const char *project_id;   /* that will own the copy; NULL: that of the service */
-    int64_t ttl_seconds;      /* 0: keep for ever; the limit of the source is not copied */
+    int64_t ttl_seconds;      /* 0: keep forever; the limit of the source is not copied */
     const char *access_token; /* credential of the account that owns the source, or NULL */
 } tinker_copy_options;
 #define TINKER_COPY_OPTIONS_INIT                   \
@@ -116,8 +116,8 @@ typedef struct tinker_copy_options {
     }
 
 /* Copy training state or weights to sample from, of any account that can be read, into a project.
- * The copy belongs to a training run of its own, which cannot be trained on.  It is made once,
- * however often the request has to be sent.  opts NULL: the project of the service.  Result:
+ * The copy belongs to a new training run, which cannot be trained.  Retries do not make a second
+ * copy.  opts NULL: the project of the service.  Result:
  * tinker_future_saved_path() of the copy.  NULL with *err set: TINKER_EINVAL, also when there is no
  * project; TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
@@ -125,11 +125,11 @@ TINKER_API tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char
                                                       tinker_error *err);
 
 typedef struct tinker_files {
-    const tinker_named_string *files; /* name within the checkpoint; address, signed: a secret */
+    const tinker_named_string *files; /* name in the checkpoint; signed URL: a secret */
     size_t n;
-    int64_t expires_us; /* when the addresses do */
+    int64_t expires_us; /* when the URLs expire */
 } tinker_files;
-/* An address for each file of external weights ("tinker://<run>/external_weights/<name>", see
+/* A URL for each file of external weights ("tinker://<run>/external_weights/<name>", see
  * tinker_training_save_external()).  Result: tinker_future_files().  NULL with *err set:
  * TINKER_EINVAL, also for other checkpoints; TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_rest_get_checkpoint_files(tinker_rest *r, const char *path,
@@ -140,15 +140,15 @@ typedef struct tinker_archive {
     const char *url; /* signed: a secret */
     int64_t expires_us;
 } tinker_archive;
-/* Address of a tar file of the checkpoint.  The service may need minutes to make it;
- * the future waits.  Result: tinker_future_archive(). */
+/* URL of a tar file of the checkpoint.  The service may need minutes to make it; the future
+ * waits.  Result: tinker_future_archive(). */
 TINKER_API tinker_future *tinker_rest_get_checkpoint_archive(tinker_rest *r, const char *path,
                                                              tinker_error *err);
 TINKER_API const tinker_archive *tinker_future_archive(const tinker_future *f);
 
-/* Called on a library thread, never the I/O thread; total is known.  Non-zero stops.  Not after
- * tinker_future_free() of the download has returned.  done falls back to the first bytes when a
- * connection was lost and the download begins again. */
+/* Called on the callback thread (see future.h), once the total is known.  A value other than 0 ends
+ * the download.  Not called after tinker_future_free() has returned.  done starts again from 0 when
+ * a lost connection makes the download begin again. */
 typedef int tinker_progress_fn(int64_t done, int64_t total, void *state);
 
 typedef struct tinker_download_options {
@@ -172,8 +172,8 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
 
 /* Unpack such an archive, a plain tar or one in gzip, into a new directory `dir`, which appears
  * when it is complete.  Files and directories only: an archive with links or devices, or with
- * names that lead out of dir, is refused as a whole; so is one in gzip of which more comes than
- * 64 MB and 100 times its size.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
+ * names that lead out of dir, is refused as a whole; so is a gzip archive that unpacks to more than
+ * 64 MB plus 100 times its size.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
  * system.  Works in the caller's thread, for as long as the disk takes; nothing is sent. */
 TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
                                                 tinker_error *err);
@@ -187,7 +187,7 @@ typedef struct tinker_checkpoint_path {
     tinker_checkpoint_kind kind; /* UNKNOWN: the path names none */
 } tinker_checkpoint_path;
 /* Fill *out from a path.  TINKER_EINVAL says what a path looks like, or that a part of it has more
- * than 255 bytes; *out is left alone then.  Sends nothing. */
+ * than 255 bytes; *out is unchanged then.  Sends nothing. */
 TINKER_API tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_path *out,
                                                       tinker_error *err);
 
@@ -208,7 +208,7 @@ typedef struct tinker_training_runs {
     const void *items; /* see tinker_training_run_at() */
     tinker_cursor cursor;
 } tinker_training_runs;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_training_run *tinker_training_run_at(const tinker_training_runs *list,
                                                              size_t i);
 
@@ -253,7 +253,7 @@ TINKER_API tinker_future *tinker_rest_get_session(tinker_rest *r, const char *se
                                                   tinker_scope scope, tinker_error *err);
 TINKER_API const tinker_session *tinker_future_session(const tinker_future *f);
 
-/* What became of a session: one bit each. */
+/* States of a session, one bit each. */
 enum {
     TINKER_SESSION_ACTIVE = 1,
     TINKER_SESSION_SUCCEEDED = 2, /* these three as tinker_service_finish() said */
@@ -266,7 +266,7 @@ enum {
 typedef struct tinker_session_summary {
     const char *id, *owner, *project_id;
     int64_t created_us;
-    int state;                /* TINKER_SESSION_…; 0: it ended and nobody said how */
+    int state;                /* TINKER_SESSION_…; 0: ended for an unknown reason */
     const char *detail;       /* of the end, NULL: none */
     const char *failed_id;    /* FAILED: the request, model or sampler, NULL: unknown */
     const char *display_name; /* NULL: none */
@@ -286,12 +286,12 @@ typedef struct tinker_session_summaries {
     const void *items;                 /* newest first, see tinker_session_summary_at() */
     const tinker_session_cursor *next; /* NULL: there are no more */
 } tinker_session_summaries;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_session_summary *
 tinker_session_summary_at(const tinker_session_summaries *list, size_t i);
 
-/* Which sessions; without anything all of one's own.  Of a session id and a display name one is
- * enough, of the rest all must hold. */
+/* Which sessions to find; empty: all of the user's own.  A session must match the id or the display
+ * name, if given, and all other conditions. */
 typedef struct tinker_session_query {
     size_t size;              /* set by TINKER_SESSION_QUERY_INIT */
     const char *session_id;   /* exactly this one */
@@ -300,8 +300,8 @@ typedef struct tinker_session_query {
     size_t n_project_ids;
     const tinker_named_string *user_metadata; /* all of these pairs */
     size_t n_user_metadata;
-    tinker_scope scope;            /* one's own, or everybody's */
-    const char *const *owner_urns; /* or those of these users, at most 10 */
+    tinker_scope scope;            /* the user's own, or all that may be read */
+    const char *const *owner_urns; /* instead: those of these users, at most 10 */
     size_t n_owner_urns;
     int states;                          /* TINKER_SESSION_… added up, 0: any */
     int64_t limit;                       /* of a page: 1 to 200, 0: 50 */
@@ -313,7 +313,7 @@ typedef struct tinker_session_query {
             0, 0, NULL                                                                           \
     }
 
-/* Search sessions; query NULL: one's own.  Everything it refers to is copied.  Result:
+/* Search sessions; query NULL: the user's own.  The query is copied.  Result:
  * tinker_future_session_summaries().  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_future *
 tinker_rest_search_sessions(tinker_rest *r, const tinker_session_query *query, tinker_error *err);
@@ -321,7 +321,7 @@ TINKER_API const tinker_session_summaries *tinker_future_session_summaries(const
 
 TINKER_API tinker_future *tinker_rest_assign_project(tinker_rest *r, const char *session_id,
                                                      const char *project_id, tinker_error *err);
-/* Address of the trace of a session; the future waits until it is ready.  Result:
+/* URL of the trace of a session; the future waits until it is ready.  Result:
  * tinker_future_file(). */
 TINKER_API tinker_future *tinker_rest_export_trace(tinker_rest *r, const char *session_id,
                                                    tinker_error *err);
@@ -354,7 +354,7 @@ TINKER_API tinker_pager *tinker_rest_all_checkpoints(tinker_rest *r, const char 
                                                      const tinker_page *page, tinker_error *err);
 
 /* Go to the next item.  TINKER_OK: it is there, or, when the accessor gives NULL, the list is
- * through.  TINKER_ETIMEDOUT: no answer within timeout_ms (-1: for ever); call it again.  Other
+ * through.  TINKER_ETIMEDOUT: no response within timeout_ms (-1: forever); call it again.  Other
  * errors are final: they come again.  Blocks, once per page. */
 TINKER_API tinker_status tinker_pager_next(tinker_pager *p, int64_t timeout_ms, tinker_error *err);
 /* The page that is under way, for programs that do not wait: when tinker_pager_next() with a
@@ -384,7 +384,7 @@ typedef struct tinker_capabilities {
     const void *items; /* models, see tinker_supported_model_at() */
     int stream_sample; /* tinker_sampler_stream() works */
 } tinker_capabilities;
-/* Item i, borrowed as the list is; NULL: there are not so many. */
+/* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_supported_model *tinker_supported_model_at(const tinker_capabilities *list,
                                                                    size_t i);
 /* What the service can do.  Result: tinker_future_capabilities(). */

@@ -77,7 +77,7 @@ typedef struct tinker_service_limits {
     int64_t close_ms;           /* longest wait of tinker_service_free(), else 5000 */
 } tinker_service_limits;
 
-/* What the service is told about the program. */
+/* What the library reports to the service. */
 typedef struct tinker_service_telemetry {
     int enabled;     /* 1: on, -1: off; TINKER_TELEMETRY, else on */
     int max_retries; /* of one batch of events, then it is dropped; 0: no limit */
@@ -85,7 +85,7 @@ typedef struct tinker_service_telemetry {
     const char *traceparent, *tracestate;
 } tinker_service_telemetry;
 
-/* What the program is told about its requests. */
+/* What the library reports to the program. */
 typedef struct tinker_service_observation {
     tinker_log_fn *log; /* NULL: to stderr if TINKER_LOG or log_verbose is set, else silent */
     void *log_state;
@@ -147,8 +147,8 @@ typedef enum tinker_finish {
 /* Tell the service that the session is over, and how; detail (may be NULL) is for people.  The
  * service then refuses further requests in it, unloads its models, and heartbeats end; so wait for
  * the futures that matter first.  From this call on no clients can be made: TINKER_ESTATE.  REST
- * calls work as before.  The first end counts; without a session there is nothing to tell, and
- * the future succeeds.  No result but success.  The service must still be freed.  NULL with *err
+ * calls work as before.  Only the first call counts; without a session the future
+ * succeeds at once.  No result but success.  The service must still be freed.  NULL with *err
  * set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how,
                                                 const char *detail, tinker_error *err);
@@ -162,10 +162,10 @@ typedef enum tinker_queue_state {
     TINKER_QUEUE_PAUSED_RATE_LIMIT
 } tinker_queue_state;
 
-/* Told by the service while a request waits: who waits (model, sampler or base model id),
- * the state, and why ("" when the service did not say).  Called on a library thread that
- * does nothing else, one call at a time; it may submit but not wait. */
-typedef void tinker_queue_state_fn(const char *who, tinker_queue_state queue_state,
+/* Reports what the service says while a request waits: the id of the model, sampler or base model
+ * that waits, the state, and the reason ("" when the service gave none).  Called on the callback
+ * thread (see future.h); it may submit but not wait. */
+typedef void tinker_queue_state_fn(const char *id, tinker_queue_state queue_state,
                                    const char *reason, void *state);
 
 /* Watch all requests of the service; transitions_only: only when state or reason differ
@@ -187,7 +187,7 @@ typedef enum tinker_severity {
 
 /* Send an event to the service with the session's telemetry, secrets redacted.  json is an object
  * or NULL.
- * 1: queued; 0: dropped, because telemetry is off, its queue is full, or json is none. */
+ * 1: queued; 0: dropped, because telemetry is off, its queue is full, or json is not an object. */
 TINKER_API int tinker_service_log_event(tinker_service *s, const char *name, const char *json,
                                         tinker_severity severity);
 /* Report an error of the program; fatal adds the end of the session. */
@@ -198,8 +198,8 @@ TINKER_API int tinker_service_flush_telemetry(tinker_service *s, int64_t timeout
 
 /* Pending futures complete with TINKER_ECANCELED.  Free the clients made from the
  * service first.  Blocks at most 5 s, and until a custom loss under way has returned.
- * In a callback of the library (log, observer, hook, custom loss) it returns at once and
- * the end happens behind it, without further callbacks.  No other call on the object may
+ * In a callback of the library (log, observer, hook, custom loss) it returns at once and the
+ * service ends in the background, without further callbacks.  No other call on the object may
  * be in progress. */
 TINKER_API void tinker_service_free(tinker_service *s);
 

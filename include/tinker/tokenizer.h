@@ -168,7 +168,7 @@ TINKER_API tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, cons
                                                  size_t n, const tinker_encode_options *opts,
                                                  tinker_tokens *out, tinker_error *err);
 
-/* A text that somebody else owns; borrowed during the call. */
+/* A text that the caller owns; borrowed during the call. */
 typedef struct tinker_slice {
     const char *s;
     size_t n;

@@ -48,7 +48,7 @@ TINKER_API tinker_future *tinker_training_optim_step(tinker_training *t, const t
 
 typedef struct tinker_save_options {
     size_t size;         /* set by TINKER_SAVE_OPTIONS_INIT */
-    int64_t ttl_seconds; /* 0: keep for ever */
+    int64_t ttl_seconds; /* 0: keep forever */
     int overwrite;       /* training state only */
     /* Kept with the checkpoint (see tinker_checkpoint); not for external weights.  Overwriting
      * replaces all of it. */

@@ -1,6 +1,6 @@
 /* tape.h - the inside of tinker_tape and tinker_var.
  *
- * A var is a node: its numbers, and how it came about if somebody will differentiate by
+ * A var is a node: its numbers, and how it came about if a loss is differentiated by
  * what it was made of.  Gradient rules are written with the same operations as losses, so
  * a gradient is an ordinary value and can be differentiated again.  Nodes that need a
  * gradient are linked in order of creation, which is a topological order.
@@ -38,7 +38,7 @@ struct tinker_var {
     bool needs_grad;
     tinker_var *earlier; /* that needs a gradient */
     tinker_var *grad;    /* of the last walk */
-    double *sum;         /* its numbers, while nobody else has them; see grad_sum() */
+    double *sum;         /* its numbers, while not shared; see grad_sum() */
     /* parameters of the operation */
     double p[3];
     int axis;
@@ -59,7 +59,7 @@ struct tinker_tape {
     tinker_var broken;
     double nan;
     tinker_var *last;          /* that needs a gradient */
-    bool constants_only;       /* during a walk whose result nobody differentiates */
+    bool constants_only;       /* during a walk whose result is final */
     const atomic_bool *cancel; /* may be NULL */
     struct tape_metric *metrics, **metrics_end;
 };

@@ -112,7 +112,7 @@ tinker_status opts_copy(void *ours, size_t our_size, const void *theirs, const c
         return TINKER_OK;
     size_t size;
     memcpy(&size, theirs, sizeof size);
-    /* What is not a plausible size is memory that nobody initialized. */
+    /* An implausible size means that the struct was not initialized. */
     if (size < sizeof size || size > OPTS_LARGEST)
         return err_set(err, TINKER_EINVAL,
                        "%s is not initialized: its size is %zu, start from its _INIT value",

@@ -1,4 +1,4 @@
-/* log.c - lines to whoever listens, with secrets taken out.
+/* log.c - log lines, with secrets redacted.
  *
  * Two nets: secrets that were registered, and anything shaped like one.  The
  * registry is process-wide, bounded (the oldest is forgotten: tokens are renewed
@@ -23,7 +23,7 @@ static char *secrets[SECRETS_MAX]; /* lock */
 static size_t n_registered;        /* lock */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-/* In a forked child the thread that held the lock does not exist, so nobody would release it.
+/* In a forked child the thread that held the lock does not exist, so it would never be released.
  * Half a change of the registry is one secret more or less, never a dangling pointer. */
 static void renew_lock(void)
 {
@@ -187,7 +187,7 @@ void log_secret(const char *secret)
 /* Any thread.  The sink gets the line without its line feed. */
 void log_line(const struct log *log, enum log_level level, const char *fmt, ...)
 {
-    /* Before anything is formatted: debug lines are cheap when nobody wants them. */
+    /* Before anything is formatted: debug lines are cheap when they are off. */
     if (!log || !log->sink || level < log->level || level >= LOG_OFF)
         return;
     char fixed[2048], *text = fixed;

@@ -1,4 +1,4 @@
-/* log.h - lines to whoever listens, with secrets taken out.
+/* log.h - log lines, with secrets redacted.
  *
  * A struct log is a sink with a level.  log_line() formats one line, redacts it and
  * hands it on; with a NULL log or a lower level it costs a branch.  Redaction

@@ -12,7 +12,7 @@ enum { NUMBER_SIZE = 32 }; /* of any text below, with its NUL */
 
 /* v with so many significant digits (at most 17), without zeros behind. */
 void number_text(double v, int digits, char out[NUMBER_SIZE]);
-/* All of s as a finite number; false: it is none. */
+/* All of s as a finite number; false: it is not one. */
 bool number_read(const char *s, double *out);
 
 #endif

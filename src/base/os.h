@@ -24,7 +24,7 @@ bool os_file_limit(int64_t *limit, int64_t *unused);
 int os_event_open(void);      /* -1 and errno on failure */
 void os_event_signal(int fd); /* async-signal-safe */
 void os_event_drain(int fd);
-/* After fork() a descriptor is the parent's, too, who would miss what is drained here: make fd
+/* After fork() a descriptor is shared with the parent, which would miss what is drained here: make fd
  * another one, of this process alone, under the same number.  -1 and errno on failure. */
 int os_event_renew(int fd);
 

@@ -19,7 +19,7 @@ struct jv_str chat_text(const char *s, size_t n);
 struct jv_str chat_content(const tinker_message *m); /* of string content */
 struct jv_str chat_part_text(const tinker_part *p);
 
-/* Whether messages that somebody filled in have what every message needs. */
+/* Whether messages from the caller have what every message needs. */
 bool chat_check(struct jx *x, const tinker_message *messages, size_t n);
 /* Messages from a list of dicts; `place` names it in errors ("messages"). */
 tinker_message *chat_read_messages(struct jx *x, struct jv list, const char *place, size_t *n);

@@ -256,7 +256,7 @@ static void read_message(struct place *at, struct jv v, tinker_message *m)
         m->has_trainable = 1;
         m->trainable = jv_truth(trainable);
     }
-    /* A slip of whoever wrote the data; an empty turn in its place would be trained on. */
+    /* A mistake in the data; an empty turn in its place would be trained on. */
     if (jv_get(v, "content").kind == JV_UNDEFINED && !m->n_parts && !m->n_tool_calls &&
         !m->n_unparsed_tool_calls)
         fail_at_place(at, "message has no content");

@@ -2,7 +2,7 @@
  *
  * A compiled template is immutable; each rendering has its own arena, so that any number
  * of threads may use one template.  Limits on steps, memory and depth come from the
- * options: a template is somebody else's program. */
+ * options: a template is foreign code. */
 #include "chat/chat.h"
 
 #include <stdio.h>

@@ -124,7 +124,7 @@ struct render_text {
 void text_init(struct render_text *t, struct render_call *c);
 void text_markup(struct render_text *t, const char *s);
 void text_content(struct render_text *t, struct jv_str s);
-/* The name of a role or tool: somebody else's words like content. */
+/* The name of a role or tool: untrusted text, like content. */
 void text_name(struct render_text *t, const char *s);
 void text_capitalized(struct render_text *t, const char *s);
 /* Encode and clear.  Control tokens in content are text if `plain` or safe_content. */

@@ -22,7 +22,7 @@
  *
  * A prompt ends after "<|start|>assistant": the model chooses its channel. The caller's system
  * message is the developer's in this format; "system" is reserved for the built-in text, which has
- * a role of its own here so that nobody's message is taken for it. */
+ * a role of its own here so that no message is taken for it. */
 const char harmony_system_role[] = "_gptoss_internal_system";
 
 /* NULL: the variant without a built-in system message. */

@@ -151,7 +151,7 @@ static size_t count_held_back(const tinker_parse_stream *s, const char *tag)
     return 0;
 }
 
-/* Alternate between text and thinking at each tag; the tag itself is nobody's text. */
+/* Alternate between text and thinking at each tag; the tag itself is not part of the text. */
 static bool scan_think(tinker_parse_stream *s, bool last)
 {
     for (;;) {

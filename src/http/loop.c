@@ -41,7 +41,7 @@ struct loop {
     size_t n_watches;
     struct loop_task *ending; /* loop thread: for the end of this turn */
     /* Loop thread: the time is read once per step, that is per event, posted task or turn of the
-     * timers, however often it is asked for. */
+     * timers, however often it is read. */
     bool stepping, knows_now;
     int64_t now_ns;
 };
@@ -279,7 +279,7 @@ void loop_unwatch(struct loop *l, int fd)
 }
 
 /* A connection between two requests: stays registered, so that the next request needs no
- * call to the kernel, but nobody is told. */
+ * call to the kernel, but its events are ignored. */
 void loop_park(struct loop *l, int fd)
 {
     if (fd >= 0 && (size_t)fd < l->n_watches)

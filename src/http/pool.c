@@ -536,7 +536,7 @@ static void request_timer(struct timer *t)
         const int64_t limits[] = { r->timeouts.acquire_ms, r->timeouts.connect_ms,
                                    r->timeouts.write_ms, r->timeouts.read_ms };
         static const char *const names[] = { "waiting for a connection", "connecting",
-                                             "sending the request", "waiting for the answer" };
+                                             "sending the request", "waiting for the response" };
         /* A paused request waits for its reader, so the silence is not the server's. */
         int64_t idle_ms = r->paused ? 0 : (loop_now_ns(l) - r->active_ns) / 1000000;
         bool late = transfer_left_ms(r) <= 0;

@@ -41,7 +41,7 @@ struct http_pool {
     struct http_request *waiting, *last_waiting;
     int active, n_waiting, budget;
     int connecting, sockets; /* of all clients */
-    struct timer wake;       /* on the real clock: look at who waits */
+    struct timer wake;       /* on the real clock: start waiting requests */
     bool starved;            /* no descriptor was free: no new socket until the timer fires */
     struct http_pool *next_of_budget;
     int64_t retired;
@@ -54,7 +54,7 @@ struct http_pool {
     int n_addresses;
 };
 
-/* pool.c: a request has left its client; free what nobody uses, start who waits. */
+/* pool.c: a request has left its client; free what is unused, start waiting requests. */
 void pool_release(struct http_request *r);
 /* pool.c: an edge proxy refused this client's connection. */
 void pool_retire(struct http_client *c);

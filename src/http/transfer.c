@@ -242,9 +242,9 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
     if (buf_ok(body))
         return n;
     if (body->len + n > body->max)
-        transfer_fail(r, HTTP_FAIL_PROTOCOL, "answer larger than %zu bytes", body->max);
+        transfer_fail(r, HTTP_FAIL_PROTOCOL, "response larger than %zu bytes", body->max);
     else
-        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the answer");
+        transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the response");
     return 0;
 }
 
@@ -693,8 +693,8 @@ void transfer_complete(struct http_request *r, CURLcode code)
         fail_tls(r, code);
     else if (code == CURLE_WEIRD_SERVER_REPLY ||
              (code == CURLE_UNSUPPORTED_PROTOCOL && transfer_connected(r)))
-        /* a connection that somebody on the way has spoilt: another may do */
-        transfer_fail(r, HTTP_FAIL_CONNECT, "the answer is not HTTP");
+        /* a middlebox may have broken this connection: another may work */
+        transfer_fail(r, HTTP_FAIL_CONNECT, "the response is not HTTP");
     else if (code != CURLE_OK)
         transfer_fail(r, classify_failure(code), "%s", curl_easy_strerror(code));
     else if (!r->head_done) {

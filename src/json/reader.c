@@ -90,7 +90,7 @@ enum json_kind json_peek(struct json_reader *r)
         return JSON_BOOL;
     case 'n':
         return JSON_NULL;
-    /* Anything else is no value; whoever reads it says so. */
+    /* Anything else is not a value; the reader that is called next reports it. */
     default:
         return *r->p == '-' || decimal_is_digit(*r->p) ? JSON_NUMBER : JSON_NONE;
     }
@@ -366,7 +366,7 @@ bool json_end(struct json_reader *r)
     if (r->failed)
         return false;
     json_skip_space(r);
-    /* Whoever stops inside a container has not read the end of the document. */
+    /* Inside a container the end of the document has not been read. */
     if (r->depth)
         return json_fail_at(r, r->p, "expected '%c'", r->closer[r->depth]);
     if (r->p != r->end)

@@ -1,7 +1,7 @@
 /* term.h - one term of a loss, the loss itself or a regularizer, and its evaluation.
  *
  * A term has a tape of its own, so several can run at once; they share nothing but the
- * batch, which nobody writes. */
+ * batch, which is read-only. */
 #ifndef REGULARIZER_TERM_H
 #define REGULARIZER_TERM_H
 

@@ -225,7 +225,7 @@ static size_t find_position(const struct job *j, const struct tok_text *text, si
     if (text->map) /* spans are wanted, so every byte knows where it came from */
         return text->map[at].begin;
     if (text->s < j->text || text->s > j->text + j->n)
-        return at; /* normalized, and nobody kept track */
+        return at; /* normalized, without a map of positions */
     at += (size_t)(text->s - j->text);
     if (j->text == j->given)
         return at;

@@ -65,7 +65,7 @@ int uni_decompose(uint32_t cp, bool compat, int32_t out[UNI_PARTS_MAX])
 }
 
 /* Marks by class, equal ones as they are.  A counting sort: a text may well be a megabyte of marks,
- * and nobody should be able to make that take the square of its length. */
+ * which must not take quadratic time. */
 static bool sort_marks(struct uni_part *marks, size_t n)
 {
     size_t next[256] = { 0 }, at = 0;

@@ -80,7 +80,7 @@ struct uni_part {
     uint32_t cp;
     uint8_t class; /* combining class: 0 for those younger than normalization */
     bool first;    /* stands for a character of the source; the others were added */
-    bool used;     /* by whoever puts them together again */
+    bool used;     /* scratch of the composition */
 };
 enum { UNI_PARTS_MAX = 32 }; /* of one character; U+FDFA has 18 */
 /* Decompose one character; younger ones are left alone.  Returns how many there are. */

@@ -33,7 +33,7 @@ const char *wire_checkpoint_type(bool sampler); /* "training", "sampler" */
  * what: for the message, "run id". */
 tinker_status wire_check_segment(const char *what, const char *s, size_t n, tinker_error *err);
 void wire_put_segment(struct buf *out, const char *s, size_t n);
-/* The reverse; out has room for n bytes and a NUL.  false: an escape is none, or means NUL. */
+/* The reverse; out has room for n bytes and a NUL.  false: an invalid escape, or NUL. */
 bool wire_read_segment(const char *s, size_t n, char *out);
 
 #endif

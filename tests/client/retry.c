@@ -378,7 +378,7 @@ static void test_timeouts_by_phase(void) /* R-011 R-048 R-170 */
     CHECK_INT(world_finish(&w, f, 100000), TINKER_ETIMEDOUT);
     CHECK_INT(world_ms(&w), 60000);
     CHECK_INT(w.err.retryable, 1);
-    CHECK(strstr(w.err.message, "waiting for the answer") != NULL);
+    CHECK(strstr(w.err.message, "waiting for the response") != NULL);
     tinker_future_free(f);
     world_close(&w);
 }

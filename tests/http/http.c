@@ -266,7 +266,7 @@ static void test_failures(void) /* R-011 */
         t.r.url = t.url;
         run(&t);
         CHECK_INT(t.r.resp.failure, HTTP_FAIL_CONNECT);
-        CHECK_STR(t.r.resp.reason, "the answer is not HTTP");
+        CHECK_STR(t.r.resp.reason, "the response is not HTTP");
         http_request_clear(&t.r);
         server_stop(&s);
     }
@@ -295,7 +295,7 @@ static void test_failures(void) /* R-011 */
     t.r.timeouts.read_ms = 50;
     run(&t);
     CHECK_INT(t.r.resp.failure, HTTP_FAIL_TIMEOUT);
-    CHECK(strstr(t.r.resp.reason, "waiting for the answer") != NULL);
+    CHECK(strstr(t.r.resp.reason, "waiting for the response") != NULL);
     http_request_clear(&t.r);
     server_stop(&s);
 }

@@ -9,7 +9,7 @@
  *
  * Values are double, up to four dimensions, row-major, with the broadcasting rules of
  * numpy.  Errors stick to the tape: the first one is kept, every later operation returns
- * a harmless value, and whoever called the loss function reports it.  So a loss need not
+ * a harmless value, and the call that ran the loss reports it.  So a loss need not
  * check anything.  No operation blocks; none returns NULL, except with an err parameter or where
  * it says so. */
 #ifndef TINKER_EXTRA_AUTODIFF_H

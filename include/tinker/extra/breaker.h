@@ -3,8 +3,8 @@
  * A circuit breaker has a name.  Closed, it lets calls through and counts failures in a
  * row; after failure_threshold of them it opens and refuses calls without making them.
  * After open_ms it is half open: half_open_calls calls may try; the first success closes
- * it, a failure opens it again.  What was admitted before the state changed does not
- * count any more when it ends.
+ * it, a failure opens it again.  Calls admitted before a change of state do not count
+ * when they end.
  *
  * Breakers are shared by the whole process and off by default: use them around calls of
  * your own with tinker_breaker_call(), or around the requests of a service with the
@@ -40,14 +40,14 @@ typedef struct tinker_breaker_options {
 
 typedef tinker_status tinker_breaker_fn(tinker_error *err, void *state);
 
-/* Run fn(state, err) through the breaker `name`, in the calling thread, and return what it
+/* Run fn(err, state) through the breaker `name`, in the calling thread, and return what it
  * returned.  TINKER_ECIRCUIT: the breaker is open and fn was not run; TINKER_EINVAL;
  * TINKER_ENOMEM, also for more than 4096 names.  A breaker is made by its first call, with
  * opts (NULL: defaults); later calls bring only their judge. */
 TINKER_API tinker_status tinker_breaker_call(const char *name, const tinker_breaker_options *opts,
                                              tinker_breaker_fn *fn, void *state, tinker_error *err);
-/* For a judge: errors that the request itself is guilty of (tinker_error_is_user()) count
- * as success, because the service is well. */
+/* A judge: client errors (tinker_error_is_user()) count as success, because they show that the
+ * service works. */
 TINKER_API int tinker_breaker_spare_users(const tinker_error *outcome, void *state);
 
 typedef enum tinker_breaker_state {
@@ -56,7 +56,7 @@ typedef enum tinker_breaker_state {
     TINKER_BREAKER_HALF_OPEN
 } tinker_breaker_state;
 
-/* A name that nobody used is closed. */
+/* A name that was never used is closed. */
 TINKER_API tinker_breaker_state tinker_breaker_state_of(const char *name);
 TINKER_API void tinker_breaker_reset(const char *name); /* to closed, nothing counted */
 /* Forget it; the next call makes it anew, with the options of that call. */

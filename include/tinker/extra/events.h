@@ -1,4 +1,4 @@
-/* events.h - what happens inside a service, told to the program as it happens.
+/* events.h - hooks: callbacks for what happens inside a service.
  *
  * A hook sees events by name, each with measurements (numbers) and metadata (texts):
  *
@@ -11,8 +11,8 @@
  *       .completed, .failed, .exhausted              see recovery.h
  *
  * The user_metadata of the service is part of the metadata of every event.  Secrets are
- * redacted.  Events never leave the machine: telemetry is another thing, and switching
- * that off changes nothing here.  Without a hook an event costs a branch. */
+ * redacted.  Events never leave the machine; they do not depend on telemetry.  Without a hook an
+ * event costs one branch. */
 #ifndef TINKER_EXTRA_EVENTS_H
 #define TINKER_EXTRA_EVENTS_H
 
@@ -31,9 +31,8 @@ typedef struct tinker_event {
     size_t n_metadata;
 } tinker_event;
 
-/* Called on the callback thread (see future.h), in the order of the events.  What it does, and
- * how long it takes, cannot change the operation that the event is about; when 10 000 events wait for slow hooks,
- * further ones are dropped.  Non-zero means that the hook failed: a warning is logged
+/* Called on the callback thread (see future.h), in the order of the events.  A slow hook does not
+ * delay the operation; when 10,000 events wait for slow hooks, further ones are dropped.  Non-zero means that the hook failed: a warning is logged
  * and it is detached. */
 typedef int tinker_hook_fn(const tinker_event *event, void *state);
 

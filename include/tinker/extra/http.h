@@ -1,7 +1,7 @@
 /* http.h - options of single calls, the responses behind results, requests of any kind,
  * a transport of your own, multipart bodies.
  *
- * Options belong to a handle: tinker_rest_with() and its kin make a cheap second handle to the
+ * Options belong to a handle: tinker_rest_with() and its siblings make a cheap second handle to the
  * same client, and whatever is submitted through it has the options:
  *
  *     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
@@ -19,12 +19,12 @@
 extern "C" {
 #endif
 
-/* One HTTP answer.  Thread safety: plain data. */
+/* One HTTP response.  Thread safety: plain data. */
 typedef struct tinker_response {
     const char *operation, *method; /* "optim_step", "POST"; a poll is a "retrieve_future" */
-    int status;                     /* 0: no answer arrived */
+    int status;                     /* 0: no response arrived */
     int retries;                    /* attempts of the same request before this one */
-    int64_t elapsed_ms;             /* from sending it to the end of the answer */
+    int64_t elapsed_ms;             /* from sending it to the end of the response */
     /* NULL and 0 unless they were kept: see tinker_future_response(). */
     const char *url;
     const tinker_named_string *headers; /* as they came, names in lower case */
@@ -34,8 +34,8 @@ typedef struct tinker_response {
 } tinker_response;
 
 /* Called for every response to the call, those that are tried again and polls included, on the
- * callback thread (see future.h).  Not after tinker_future_free() of the call's future has returned.  When 1024 answers
- * wait for a slow callback, further ones are dropped. */
+ * callback thread (see future.h).  Not after tinker_future_free() of the call's future has returned.  When 1024 responses wait for a slow
+ * callback, further ones are dropped. */
 typedef void tinker_response_fn(const tinker_response *response, void *state);
 
 /* Zero means: as without options.  Thread safety: plain data. */
@@ -45,7 +45,7 @@ typedef struct tinker_call_options {
     int64_t deadline_ms; /* of the call as a whole: see tinker_future_set_deadline() */
     int max_retries;     /* attempts after the first, all layers together; -1: none */
     /* Added to every request of the call; they win over those of the service.  A name or value
-     * that HTTP does not allow, and a header that the library answers for (Host, Content-…,
+     * that HTTP does not allow, and a header that the library sets (Host, Content-…,
      * X-API-Key, X-Idempotency-Key, …), is refused. */
     const tinker_named_string *headers;
     size_t n_headers;
@@ -59,7 +59,7 @@ typedef struct tinker_call_options {
     /* Added to the metadata of the events of the call (see events.h). */
     const tinker_named_string *metadata;
     size_t n_metadata;
-    int keep_response; /* headers and body of the last answer: see tinker_future_response() */
+    int keep_response; /* headers and body of the last response: see tinker_future_response() */
     tinker_response_fn *on_response;
     void *on_response_state;
 } tinker_call_options;
@@ -87,12 +87,12 @@ tinker_sampler_with(struct tinker_sampler *s, const tinker_call_options *opts, t
 TINKER_API struct tinker_rest *tinker_rest_with(struct tinker_rest *r,
                                                 const tinker_call_options *opts, tinker_error *err);
 
-/* The last answer to the call, with its result or its failure behind it.  NULL while pending, and
- * when nothing was sent.  Address, headers and body are there after a failure by status, with
- * keep_response, and after tinker_service_call().  Of a batch in several requests it is the last
- * answer of one of them; on_response sees all.  Borrowed until tinker_future_free(). */
+/* The last response to the call, whether it succeeded or failed.  NULL while pending, and when
+ * nothing was sent.  URL, headers and body are there after a failure by status, with
+ * keep_response, and after tinker_service_call().  If a batch takes several requests, it is the
+ * last response to one of them; on_response sees all.  Borrowed until tinker_future_free(). */
 TINKER_API const tinker_response *tinker_future_response(const tinker_future *f);
-/* Value of a header, whatever the case of its name; NULL: it is not there. */
+/* Value of a header, by its name in any case; NULL: absent. */
 TINKER_API const char *tinker_response_header(const tinker_response *r, const char *name);
 
 /* Any request to the service, for what this library has no function for: method GET, POST, PUT,
@@ -104,7 +104,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
                                               const char *path, const void *body, size_t n,
                                               const char *content_type, tinker_error *err);
 
-/* ---- answers piece by piece -------------------------------------------------------------------- */
+/* ---- responses piece by piece ------------------------------------------------------------------ */
 
 /*     static tinker_receive_next on_piece(const tinker_piece *piece, void *state)
  *     {
@@ -114,7 +114,7 @@ TINKER_API tinker_future *tinker_service_call(tinker_service *s, const char *met
  *     tinker_future *f = tinker_service_receive(s, "GET", "/api/v1/log", NULL, 0, NULL, on_piece,
  *                                               stdout, &err);
  *
- * For an answer as a whole see tinker_service_call() above. */
+ * For a response as a whole see tinker_service_call() above. */
 typedef enum tinker_receive_next {
     TINKER_RECEIVE_MORE = 0,
     TINKER_RECEIVE_PAUSE, /* this piece was taken; none comes until tinker_receive_resume() */
@@ -129,15 +129,15 @@ typedef struct tinker_piece {
     const char *event, *id;      /* with `events`: its name ("message") and id (""); else NULL */
 } tinker_piece;
 
-/* Called for every piece of a 2xx response, on the callback thread (see future.h).  When it is slow, or pauses, the sender is made
- * to wait: at most about 512 KB are kept.  Not after tinker_future_free() has returned. */
+/* Called for every piece of a 2xx response, on the callback thread (see future.h).  When it is slow
+ * or pauses, reading stops and the sender waits: at most about 512 KB are buffered.  Not after tinker_future_free() has returned. */
 typedef tinker_receive_next tinker_receive_fn(const tinker_piece *piece, void *state);
 
 typedef struct tinker_receive_options {
     size_t size;              /* set by TINKER_RECEIVE_OPTIONS_INIT */
     const char *content_type; /* of the body that is sent, NULL: JSON */
     const char *accept;       /* NULL: anything; with events text/event-stream */
-    int events;               /* the answer is server-sent events: one call for each */
+    int events;               /* the response is server-sent events: one call for each */
 } tinker_receive_options;
 #define TINKER_RECEIVE_OPTIONS_INIT                   \
     {                                                 \
@@ -161,10 +161,10 @@ TINKER_API tinker_status tinker_receive_resume(tinker_future *f, tinker_error *e
 /* ---- a transport of your own ------------------------------------------------------------------- */
 
 /* With a transport in its options a service opens no connections for API requests: every one,
- * with its retries, polls and heartbeats, is handed to `send`, and the program says what came of
- * it.  Proxies, certificates, connection limits and compression are then the transport's business;
+ * with its retries, polls and heartbeats, is handed to `send`, and the program reports the outcome.
+ * Proxies, certificates, connection limits and compression are then up to the transport;
  * credentials, retries, rate limits and deadlines stay the library's.  Downloads from signed
- * addresses are not API requests and do not pass here. */
+ * URLs are not API requests and do not use it. */
 /* One request under way.  Thread safety: any thread, any time. */
 typedef struct tinker_exchange tinker_exchange;
 
@@ -179,13 +179,13 @@ typedef struct tinker_http_request {
     int follow;         /* redirects are to be followed, without credentials to another origin */
 } tinker_http_request;
 
-/* Both functions are called on the callback thread (see future.h).  For every send there must be exactly one tinker_exchange_done() or
- * tinker_exchange_fail(), from any thread, now or later: also after a cancel, and after the
+/* Both functions are called on the callback thread (see future.h).  Every send must be followed by
+ * exactly one tinker_exchange_done() or tinker_exchange_fail(), from any thread, now or later: also after a cancel, and after the
  * service was freed. */
 typedef struct tinker_transport {
     size_t size; /* set by TINKER_TRANSPORT_INIT */
     void (*send)(tinker_exchange *x, const tinker_http_request *request, void *state);
-    void (*cancel)(tinker_exchange *x, void *state); /* nobody waits any more; may be NULL */
+    void (*cancel)(tinker_exchange *x, void *state); /* no longer wanted; may be NULL */
     void *state;
 } tinker_transport;
 #define TINKER_TRANSPORT_INIT                      \
@@ -193,12 +193,12 @@ typedef struct tinker_transport {
         sizeof(tinker_transport), NULL, NULL, NULL \
     }
 
-/* The answer: everything is copied, and x may not be used any more.  A header that HTTP does not
+/* The response: everything is copied, and x may not be used any more.  A header that HTTP does not
  * allow is left out. */
 TINKER_API void tinker_exchange_done(tinker_exchange *x, int status,
                                      const tinker_named_string *headers, size_t n_headers,
                                      const void *body, size_t n_body);
-/* There is none: TINKER_ECONNECT and TINKER_ETIMEDOUT are tried again as the library's own,
+/* No response: TINKER_ECONNECT and TINKER_ETIMEDOUT are retried as for the library's own transport,
  * anything else is final.  reason is one line for the message (may be NULL). */
 TINKER_API void tinker_exchange_fail(tinker_exchange *x, tinker_status why, const char *reason);
 

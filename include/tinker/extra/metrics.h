@@ -25,8 +25,8 @@ TINKER_API void tinker_gauge_set(const char *name, double value);
 /* A value that is not finite is ignored. */
 TINKER_API void tinker_histogram_record(const char *name, double ms);
 
-/* How many of its last values a histogram keeps for its percentiles: 1000 unless told, at
- * most a million.  For histograms that are first recorded from now on. */
+/* How many of its last values a histogram keeps for its percentiles: 1000 by
+ * default, at most a million.  For histograms that are first recorded from now on. */
 TINKER_API void tinker_metrics_retain(size_t n);
 
 /* Every record made before this call, by any thread, is part of later snapshots. */
@@ -35,7 +35,7 @@ TINKER_API void tinker_metrics_flush(void);
  * threads record meanwhile may or may not survive. */
 TINKER_API void tinker_metrics_reset(void);
 
-/* ---- looking -------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------- */
 
 enum { TINKER_HISTOGRAM_BUCKETS = 13 };
 

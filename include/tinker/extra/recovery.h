@@ -1,4 +1,4 @@
-/* recovery.h - go on from the last checkpoint when the service lost a training run.
+/* recovery.h - continue from the last checkpoint when the service lost a training run.
  *
  * A tinker_recovery watches training runs of its service: it asks for each of them every
  * poll_interval_ms, and when the service says that one is corrupted it makes a training
@@ -24,14 +24,14 @@ typedef enum tinker_recovery_strategy {
     TINKER_RECOVERY_BEST        /* reserved: TINKER_EINVAL */
 } tinker_recovery_strategy;
 
-/* Both are called on a library thread that does nothing else, one call at a time; they may
+/* Both are called on the callback thread (see future.h), one call at a time; they may
  * submit and call tinker_recovery_free(), but not wait.  `recovered` is yours: free it;
  * `old` is what was given with the run; the texts are borrowed for the call. */
 typedef void tinker_recovered_fn(const char *run_id, tinker_training *old,
                                  tinker_training *recovered, const char *checkpoint, void *state);
 typedef void tinker_unrecovered_fn(const char *run_id, const tinker_error *reason, void *state);
 
-/* A number that makes no sense (0 or less, a strategy that is none) means the default. */
+/* An invalid value (0 or less, an unknown strategy) means the default. */
 typedef struct tinker_recovery_options {
     size_t size; /* set by TINKER_RECOVERY_OPTIONS_INIT */
     int enabled;
@@ -55,8 +55,8 @@ typedef struct tinker_recovery_options {
 /* opts NULL: disabled.  Sends nothing.  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_recovery *
 tinker_recovery_new(tinker_service *s, const tinker_recovery_options *opts, tinker_error *err);
-/* Watching ends; recoveries under way are given up, and clients that nobody was told of
- * are freed.  When this returns no callback is running or will run, unless it is called
+/* Stop watching and abandon running recoveries; clients that were not handed over yet are
+ * freed.  When this returns no callback is running or will run, unless it is called
  * from one.  No other call on the object may be in progress. */
 TINKER_API void tinker_recovery_free(tinker_recovery *r);
 

@@ -37,7 +37,7 @@ TINKER_API tinker_stream *tinker_sampler_stream(tinker_sampler *s, const tinker_
                                                 const tinker_sample_options *opts,
                                                 tinker_error *err);
 /* The next event into *out.  TINKER_OK; TINKER_ETIMEDOUT when there is none within timeout_ms
- * (-1: for ever; 0: just look); else why the stream broke, after the events that came before.
+ * (-1: forever; 0: do not wait); else why the stream broke, after the events that came before.
  * After TINKER_STREAM_END it says so again.  Blocks. */
 TINKER_API tinker_status tinker_stream_next(tinker_stream *st, int64_t timeout_ms,
                                             tinker_stream_event *out, tinker_error *err);

@@ -2,7 +2,7 @@
  *
  * traceparent and tracestate say which trace a request belongs to.  A program that was called
  * with them reads them here, makes a child for what it calls itself, and sends that along as
- * headers of a call (see call.h) or of the whole service (traceparent and tracestate of
+ * headers of a call (see http.h) or of the whole service (traceparent and tracestate of
  * tinker_service_options, with otel).  Nothing is sent by these functions.
  *
  * Thread safety: plain data. */
@@ -34,8 +34,8 @@ typedef struct tinker_trace {
  * wrong; *out is not written then. */
 TINKER_API tinker_status tinker_trace_parse(const char *traceparent, tinker_trace *out,
                                             tinker_error *err);
-/* Write it as version 00, without flags that this version does not know.  TINKER_EINVAL when an
- * id is none. */
+/* Write it as version 00, without flags that this version does not know.  TINKER_EINVAL for an
+ * invalid id. */
 TINKER_API tinker_status tinker_trace_format(const tinker_trace *trace,
                                              char out[TINKER_TRACEPARENT_SIZE], tinker_error *err);
 /* A span of our own: the same trace and flags with a new parent_id; parent NULL: a new trace,

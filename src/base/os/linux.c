@@ -277,7 +277,7 @@ void os_event_drain(int fd)
         ;
 }
 
-/* The number stays, so that whoever has it in a poll set need not be told. */
+/* The number stays, so that poll sets that hold it stay valid. */
 int os_event_renew(int fd)
 {
     int own = os_event_open();
@@ -546,7 +546,7 @@ char *os_full_path(const char *path)
 
 static tinker_status make_dir(const char *path, tinker_error *err)
 {
-    /* Somebody else may make it at the same time: what counts is that it is there. */
+    /* Another process may create it at the same time: all that matters is that it exists. */
     if (mkdir(path, 0700) == 0 || (errno == EEXIST && os_is_dir(path)))
         return TINKER_OK;
     return err_errno(err, "create folder", path);

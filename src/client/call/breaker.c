@@ -56,7 +56,7 @@ static struct view unpack_state(uint64_t w)
                           (unsigned)(w >> TIME_BITS) & count_mask, w & time_mask };
 }
 
-/* On failure *old is what somebody else has written, and the caller judges anew. */
+/* On failure *old is the value of another thread, and the caller decides again. */
 static bool swap_state(struct breaker *b, uint64_t *old, struct view v)
 {
     return atomic_compare_exchange_weak(&b->word, old, pack_state(v));
@@ -117,8 +117,7 @@ static void unref_breaker(struct breaker *b)
         free(b);
 }
 
-/* The options of whoever comes first count; later ones with the same name get the same
- * breaker. */
+/* The options of the first call count; later calls with the same name get the same breaker. */
 static struct breaker *make_breaker_locked(const char *name, const tinker_breaker_options *o)
 {
     if (!ready)

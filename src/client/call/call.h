@@ -36,7 +36,7 @@ enum call_outcome {
     CALL_STATUS,  /* another status */
     CALL_CONNECT, /* no answer */
     CALL_TIMEOUT,
-    CALL_BAD,   /* an answer that cannot be used, or an address that is none */
+    CALL_BAD,   /* an unusable response, or an invalid URL */
     CALL_LOCAL, /* no credential, no memory */
     CALL_CAUGHT /* `catch` took it */
 };
@@ -44,7 +44,7 @@ enum call_outcome {
 struct call {
     /* set by the owner, who keeps everything alive until done */
     struct session *session;
-    struct operation *op; /* whose options hold, and who hears of answers; may be NULL */
+    struct operation *op; /* its options apply, and it gets the responses; may be NULL */
     int part;             /* among the requests of op, for its idempotency key */
     const struct call_spec *spec;
     const char *path; /* "api/v1/…", with query */

@@ -1,6 +1,6 @@
-/* last_error.h - why the last exchange failed, for those who do not wait any longer.
+/* last_error.h - why the last exchange failed, for a caller that stops waiting.
  *
- * A request that is tried again and again has no error yet.  Who gives up on it is told the
+ * A request that is tried again and again has no error yet.  A caller that gives up gets the
  * last failure: that of its own last attempt or, when it has made none, of the session's. */
 #ifndef CLIENT_LAST_ERROR_H
 #define CLIENT_LAST_ERROR_H

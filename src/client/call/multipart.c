@@ -1,5 +1,5 @@
 /* multipart.c - see <tinker/multipart.h>.  The boundary is random, 128 bits: no content has it by
- * accident, and nobody can guess it. */
+ * accident, and cannot be guessed. */
 #include <tinker/extra/http.h>
 
 #include <stdbool.h>

@@ -273,7 +273,7 @@ static void handle_success(struct poll *p)
     arena_clear(&scratch);
 }
 
-/* 408: not ready.  Its body may carry the state of the queue; a body that cannot be read is none. */
+/* 408: not ready.  Its body may carry the state of the queue; an unreadable body is ignored. */
 static void handle_pending(struct poll *p)
 {
     const struct buf *body = &p->call.http.resp.body;

@@ -28,7 +28,7 @@ static tinker_status keep_raw_response(struct rest_op *r, const char *body, size
                                        tinker_error *err)
 {
     (void)body, (void)n;
-    return response_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the answer");
+    return response_keep(&r->op, &r->call) ? TINKER_OK : err_nomem(err, "the response");
 }
 
 const char *raw_call_check(const char *method, const char *path, const char *content_type,

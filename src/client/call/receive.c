@@ -59,7 +59,7 @@ static void update_receive(struct receive_op *o)
     enum receive_buffer_state state = receive_buffer_state(o->in);
     if (state == RECEIVE_BROKEN) {
         tinker_error err;
-        /* A broken buffer ends it even while the transfer runs: nobody takes the rest. */
+        /* A broken buffer ends it even while the transfer runs: nothing reads the rest. */
         receive_buffer_error(o->in, &err);
         call_cancel(&o->call);
         operation_fail(&o->op, &err);
@@ -176,7 +176,7 @@ static const char *check_receive(const char *method, const char *path, tinker_re
     if (ours->accept && call_options_check_header(&accept, err) != TINKER_OK)
         return NULL;
     if (!on_piece) {
-        err_set(err, TINKER_EINVAL, "nobody would receive the answer: on_piece is NULL");
+        err_set(err, TINKER_EINVAL, "on_piece must not be NULL");
         return NULL;
     }
     return raw_call_check(method, path, ours->content_type, err);

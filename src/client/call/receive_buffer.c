@@ -84,7 +84,7 @@ static void deliver_pieces(struct callback_job *r)
             s = sse_feed(&i->sse, line, n, &i->err);
         }
         if (s != TINKER_OK && i->next != TINKER_RECEIVE_STOP)
-            err_prefix(&i->err, "an event of the answer");
+            err_prefix(&i->err, "an event of the response");
     } else {
         tinker_piece piece = { .data = i->out.data, .n = i->out.len };
         i->at = i->out.len;
@@ -118,13 +118,13 @@ static void start_delivery(struct receive_buffer *i)
     i->lost = !callback_job_begin(&i->job);
 }
 
-/* Who takes the piece may be through with it, and say so, before the callback has returned. */
+/* The program may resume from another thread before its callback has returned. */
 static void end_delivery(struct callback_job *r)
 {
     struct receive_buffer *i = (struct receive_buffer *)r;
     i->paused = i->next == TINKER_RECEIVE_PAUSE && !i->resumed;
     start_delivery(i);
-    i->owner->moved(i->owner); /* who may free it */
+    i->owner->moved(i->owner); /* which may free i */
 }
 
 static const struct callback_job_class deliveries = { .work = deliver_pieces,
@@ -195,7 +195,7 @@ enum receive_buffer_state receive_buffer_state(struct receive_buffer *i)
 void receive_buffer_error(struct receive_buffer *i, tinker_error *err)
 {
     if (i->lost)
-        err_nomem(err, "the answer");
+        err_nomem(err, "the response");
     else
         *err = i->err;
 }

@@ -27,7 +27,7 @@ enum receive_buffer_state {
 /* Any thread.  events: hand out server-sent events.  NULL: no memory. */
 struct receive_buffer *receive_buffer_new(struct session *h, bool events, tinker_receive_fn *call,
                                           void *state);
-/* Before the first piece: who may be told, and whether the user may. */
+/* Before the first piece: the owner to notify, and the guard of the user's callback. */
 void receive_buffer_bind(struct receive_buffer *i, struct receive_buffer_owner *owner,
                          struct callback_guard *guard);
 bool receive_buffer_has_head(const struct receive_buffer *i);

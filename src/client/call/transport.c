@@ -109,7 +109,7 @@ void tinker_exchange_done(tinker_exchange *x, int status, const tinker_named_str
         snprintf(x->reason, sizeof(x->reason), "no room for %zu headers", n_headers);
     } else if (!buf_ok(&x->body)) {
         x->failure = n_body > x->body.max ? HTTP_FAIL_PROTOCOL : HTTP_FAIL_NOMEM;
-        snprintf(x->reason, sizeof(x->reason), "no room for an answer of %zu bytes", n_body);
+        snprintf(x->reason, sizeof(x->reason), "no room for a response of %zu bytes", n_body);
     }
     hand_over_exchange(x);
 }
@@ -193,7 +193,7 @@ static void on_exchange_timeout(struct timer *t)
     tinker_exchange *x = container_of(t, tinker_exchange, timer);
     struct http_request *r = x->r;
     r->resp.failure = HTTP_FAIL_TIMEOUT;
-    snprintf(r->resp.reason, sizeof(r->resp.reason), "no answer from the transport within %lld ms",
+    snprintf(r->resp.reason, sizeof(r->resp.reason), "no response from the transport within %lld ms",
              (long long)x->request.timeout_ms);
     abandon_exchange(x);
     r->done(r);

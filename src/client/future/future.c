@@ -72,7 +72,7 @@ int64_t future_deadline_ms(int64_t timeout_ms)
     if (timeout_ms < 0)
         return -1;
     int64_t now = clock_now_ms(clock_real());
-    /* a deadline past the end of the clock is none */
+    /* a deadline past the end of the clock means no deadline */
     return timeout_ms > INT64_MAX / 2 - now ? -1 : now + timeout_ms;
 }
 
@@ -263,7 +263,7 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     }
     if (status == TINKER_OK)
         return f;
-    tinker_future_cancel(f); /* nobody could ask for it later */
+    tinker_future_cancel(f); /* the caller will not have it */
     tinker_future_free(f);
     return NULL;
 }
@@ -425,7 +425,7 @@ const char *tinker_future_request_id(const tinker_future *f)
     return id;
 }
 
-/* Only types that tinker_service_resume() can read are told. */
+/* Only types that tinker_service_resume() can read are returned. */
 const char *tinker_future_request_type(const tinker_future *f)
 {
     pthread_mutex_lock(&future_lock);

@@ -62,7 +62,7 @@ struct tinker_future {
     struct arena arena;
     struct tinker_loss_report *report; /* of a custom loss, owned; NULL: none */
     struct operation *op;              /* loop thread: what works on it, NULL once complete */
-    /* Loop thread: called once complete; for who waits there.  NULL: nobody. */
+    /* Loop thread: called once complete, for an operation that waits.  NULL: none. */
     void (*notify)(struct tinker_future *f, void *state);
     void *notify_state;
     const char *request_type; /* static text, NULL: none yet; written by the loop once */

@@ -80,7 +80,7 @@ static tinker_status read_save_for_sampler(struct tinker_future *f, const char *
     /* Optional in the schema, because the service may answer with a session instead; this
      * reader needs it. */
     if (!res.path)
-        return err_set(err, TINKER_EPROTOCOL, "the answer has no path");
+        return err_set(err, TINKER_EPROTOCOL, "the response has no path");
     f->value = res.path;
     return TINKER_OK;
 }

@@ -36,7 +36,7 @@ bool budget_take(struct budget *s, struct budget_wait *w, int64_t amount)
     w->budget = s;
     w->amount = amount;
     w->next = w->prev = NULL;
-    /* Nobody passes those who wait, even if its own amount were small. */
+    /* First come, first served: a small amount does not overtake a waiting large one. */
     w->holding = !s->first && s->free >= s->floor;
     if (w->holding) {
         s->free -= amount;

@@ -27,8 +27,7 @@ struct budget_wait {
     void (*granted)(struct budget_wait *w); /* the wait is over; not called by budget_take itself */
 };
 
-/* n comes from the service; of one that admits nobody, who would wait for ever, one is made that
- * admits them one by one. */
+/* n comes from the service.  A limit of 0 would block everything forever; treat it as 1. */
 void budget_init_permits(struct budget *s, int64_t n);
 void budget_init_bytes(struct budget *s, int64_t n);
 bool budget_take(struct budget *s, struct budget_wait *w,

@@ -18,7 +18,7 @@ static _Thread_local bool library_thread; /* set on the loop's and the callback 
 static pid_t owner;                       /* process of the last runtime, under the lock */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-/* In a child: who holds it there would hold it for ever, perhaps while ending threads. */
+/* In a child: a thread of the parent may hold it forever, perhaps while ending threads. */
 static void reset_lock_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);

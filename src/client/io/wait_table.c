@@ -35,7 +35,7 @@ bool wait_table_wait(const void *object, pthread_mutex_t *lock, int64_t deadline
     return future_cond_wait_on(find_condition(object), lock, deadline_ms);
 }
 
-/* With or without the lock; all who wait look at their own object again. */
+/* With or without the lock; all waiters look at their own object again. */
 void wait_table_wake(const void *object)
 {
     pthread_cond_broadcast(find_condition(object));

@@ -13,6 +13,6 @@
 /* Release lock, wait, take it again; until deadline (CLOCK_MONOTONIC ms, -1: none), false:
  * it has passed. */
 bool wait_table_wait(const void *object, pthread_mutex_t *lock, int64_t deadline_ms);
-void wait_table_wake(const void *object); /* wakes all who wait for it; any thread */
+void wait_table_wake(const void *object); /* wakes all waiters; any thread */
 
 #endif

@@ -131,12 +131,12 @@ static void deliver_event(void *arg)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Any thread.  NULL: nobody wants it, or no memory; all event_*() functions take NULL and do
+/* Any thread.  NULL: no hook wants it, or no memory; all event_*() functions take NULL and do
  * nothing, so callers need no test. */
 struct event *event_new(struct hooks *h, const char *name)
 {
     /* Two steps, because most programs attach no hook: the relaxed load costs nothing on the hot
-     * path, and the lock is taken only if somebody listens. */
+     * path, and the lock is taken only if a hook is attached. */
     if (!(h && atomic_load_explicit(&h->n, memory_order_relaxed) > 0 &&
           next_hook(h, 0, name).serial))
         return NULL;

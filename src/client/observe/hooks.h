@@ -6,7 +6,7 @@
  *     event_text(e, "reason", reason);
  *     event_send(e);
  *
- * event_new() gives NULL when nobody listens, and the others ignore NULL. */
+ * event_new() gives NULL when no hook listens, and the others ignore NULL. */
 #ifndef CLIENT_HOOKS_H
 #define CLIENT_HOOKS_H
 

@@ -2,7 +2,7 @@
  *
  * Two kinds of events leave here.  Those for the program's hooks have the names of Tinkex and
  * times in milliseconds; those for the service's telemetry have the names and keys of the
- * reference SDK and times in seconds.  Nothing is written when nobody listens: event_new() gives
+ * reference SDK and times in seconds.  Nothing is written when no hook listens: event_new() gives
  * NULL without hooks, and a session without telemetry has none. */
 #include "client/observe/instrument.h"
 
@@ -25,7 +25,7 @@ static double ms_since(struct session *h, int64_t start_ns)
     return (double)(loop_now_ns(h->rt->loop) - start_ns) / 1e6;
 }
 
-/* e NULL: nobody listens, and nobody needs to look at the clock. */
+/* e NULL: no hook listens, and the clock is not read. */
 static void put_wall_time(struct event *e, struct session *h)
 {
     if (e)

@@ -1,6 +1,6 @@
 /* instrument.h - what the state machines tell about themselves.
  *
- * A state machine says once what happened; this file knows who is to hear of it: the log, the
+ * A state machine reports once what happened; this file passes it on: to the log, the
  * metrics (metrics.h), the program's hooks (hooks.h) and the telemetry of the session
  * (telemetry.h).  Loop thread, except loss_event(). */
 #ifndef CLIENT_INSTRUMENT_H

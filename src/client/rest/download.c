@@ -479,7 +479,7 @@ static void read_trace(struct download_op *a)
         s = err_set(&err, TINKER_EREQUEST, "the export failed: %s",
                     w.error ? w.error : "no reason");
     else if (s == TINKER_OK && !w.url)
-        s = err_set(&err, TINKER_EPROTOCOL, "the answer has no url");
+        s = err_set(&err, TINKER_EPROTOCOL, "the response has no url");
     if (wire_as_answer(s, &err) != TINKER_OK)
         fail_download(a, &err);
     else

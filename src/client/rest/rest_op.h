@@ -38,7 +38,7 @@ struct rest_op {
     char *path; /* "api/v1/…" */
     struct buf body;
     bool once;   /* one idempotency key for all tries */
-    bool quiet;  /* nobody asks what became of it, and nobody is told */
+    bool quiet;  /* no future waits for it: failures are only logged */
     char *token; /* of the account whose weights it is about, or NULL */
 };
 
@@ -70,7 +70,7 @@ tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *w
 struct tinker_future *rest_submit(struct session *h, const struct rest_kind *kind, char *path,
                                   struct buf *body, struct call_options *options,
                                   tinker_error *err);
-/* The same for what must happen once, however often it is sent; token (may be NULL) is copied. */
+/* The same for what must happen only once, also when it is retried; token (may be NULL) is copied. */
 struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind *kind, char *path,
                                        struct buf *body, const char *token,
                                        struct call_options *options, tinker_error *err);

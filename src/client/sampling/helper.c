@@ -38,7 +38,7 @@ enum {
 /* Waiting for the end of a process, on a worker. */
 struct reaping {
     struct runtime_job job;
-    struct helper *helper; /* who is told how it ended; NULL: nobody */
+    struct helper *helper; /* notified of its end; NULL: none */
     pid_t pid;
     bool kill; /* at once; else it is about to end by itself */
     int status;
@@ -48,7 +48,7 @@ struct reaping {
  * last one frees it. */
 struct helper {
     struct runtime *rt;
-    pid_t owner, pid; /* who started it, and it */
+    pid_t owner, pid; /* of the process that started it, and its own */
     int fd, targets;
     char *program;
     bool greeted, ended;
@@ -146,7 +146,7 @@ static void fail_pending(struct helper *x)
         o->sent = false; /* nobody to cancel it with */
         map_remove(&x->pending, key, n);
         operation_fail(&o->op, &x->why);
-        it = 0; /* whoever was told may have changed the rest */
+        it = 0; /* the callback may have changed the rest */
     }
 }
 
@@ -608,7 +608,7 @@ static void far_destroy(struct operation *op)
     free(o);
 }
 
-/* Canceled: the helper is told, and its answer, if it is on its way, finds nobody. */
+/* Canceled: notify the helper; a result that is on its way is dropped. */
 static void far_abandon(struct operation *op)
 {
     struct helper_op *o = (struct helper_op *)op;

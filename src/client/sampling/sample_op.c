@@ -95,7 +95,7 @@ static const struct rest_kind cancel_kind = { REST_CLASS("cancel_future"),
                                               NULL,
                                               false };
 
-/* Nobody wants the sample any more: tell the service, so that it need not make it. Fire and
+/* The sample is no longer wanted: tell the service, so that it stops computing. Fire and
  * forget: should the service not hear of it, it samples in vain and nothing else happens. Only
  * after acceptance, when there is an id to cancel. */
 static void cancel_on_service(struct sample_op *s)

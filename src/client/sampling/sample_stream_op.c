@@ -168,7 +168,7 @@ tinker_future *tinker_sampler_sample_stream(tinker_sampler *s, const tinker_mode
     if (sample_check(&r, prompt, params, opts, err) != TINKER_OK)
         return NULL;
     if (!on_event) {
-        err_set(err, TINKER_EINVAL, "nobody would hear of the tokens: on_event is NULL");
+        err_set(err, TINKER_EINVAL, "on_event must not be NULL");
         return NULL;
     }
     struct sample_stream_op *o = calloc(1, sizeof(*o));

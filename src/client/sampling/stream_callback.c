@@ -187,14 +187,14 @@ void stream_callback_kick(struct stream_callback *t)
         t->lost = true;
 }
 
-/* Back on the loop. The owner is told last, because he may free this. */
+/* Back on the loop. The owner is notified last, because it may free this. */
 static void on_round_over(struct callback_job *r)
 {
     struct stream_callback *t = (struct stream_callback *)r;
     if (t->again)
         stream_callback_kick(t);
     if (!t->job.under_way)
-        t->owner->told(t->owner); /* who may free it */
+        t->owner->told(t->owner); /* which may free it */
 }
 
 static const struct callback_job_class rounds = { .work = deliver_events,

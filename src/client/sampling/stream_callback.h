@@ -23,7 +23,7 @@ struct stream_callback_owner {
  * each of its tokens.  NULL: no memory. */
 struct stream_callback *stream_callback_new(struct session *h, size_t n_sequences, size_t topk,
                                             tinker_stream_event_fn *call, void *state);
-/* Who hears of rounds, and whether the user may be called. */
+/* The owner to notify after rounds, and the guard of the user's callback. */
 void stream_callback_bind(struct stream_callback *t, struct stream_callback_owner *owner,
                           struct callback_guard *guard);
 /* Where events come from, one of the two; both live until stream_callback_free(), and longer while a round

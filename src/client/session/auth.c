@@ -29,7 +29,7 @@ struct auth {
     struct call call;
     struct timer timer; /* the next background refresh */
     struct auth_wait *waiting;
-    struct auth_wait *answered; /* those who waited, while they are told one after the other */
+    struct auth_wait *answered; /* waits that are being answered, one after the other */
     void (*ready)(void *arg, const tinker_error *err); /* of auth_prepare */
     void *ready_arg;
 };
@@ -235,7 +235,7 @@ static void on_exchanged(struct call *c)
 static void start_exchange(struct auth *a, const struct call_spec *spec)
 {
     struct call *c = &a->call;
-    if (c->active) /* at most one: its result is for everybody */
+    if (c->active) /* at most one: its result is shared */
         return;
     loop_disarm(a->session->rt->loop, &a->timer);
     c->session = a->session;

@@ -1,9 +1,9 @@
 /* credential_cmd.c - see credential_cmd.h.
  *
- * Whoever waits for the command may be gone before it ends, and a command that waits for somebody
- * who does not come would hold its worker for ever: so it is looked after all the time.  It gets a
- * process group of its own, to be killed with all that it started, unless there is a terminal: from
- * another group it could not ask there. */
+ * The request that waits may be gone before the command ends, and a command that hangs would block
+ * its worker forever: so both are checked all the time.  The command gets its own process group, to
+ * be killed with everything it started, unless there is a terminal: a background group could not
+ * read a password from it. */
 #include "client/session/credential_cmd.h"
 
 #include <ctype.h>
@@ -77,7 +77,7 @@ static bool limit_reached(const struct cmd_limit *p)
 }
 
 /* Read until the command closes its output; false: the limit came first.  poll() returns now and
- * then, because nothing wakes it when the one who waits has left. */
+ * then, because nothing wakes it when the request is canceled. */
 static bool read_output(int fd, struct buf *out, const struct cmd_limit *p)
 {
     char chunk[4096];

@@ -129,8 +129,8 @@ static const char *value_text(struct json_reader *r, struct arena *a)
     return ok ? arena_strndup(a, s.s, s.n) : NULL;
 }
 
-/* The end of a JSON value.  A malformed one counts as unset, as a whole: half of the headers that
- * somebody meant would be worse than none. */
+/* The end of a JSON value.  A malformed one counts as unset, as a whole: half of the
+ * headers would be worse than none. */
 static bool end_json(struct json_reader *r, bool ok, struct http_header **out, size_t *n)
 {
     if (!json_end(r)) {

@@ -124,7 +124,7 @@ void session_forget(struct session_wait *w)
     w->list = NULL;
 }
 
-/* Tell everybody who waited for this start.  A callback may remove other waits, free their owners
+/* Answer everything that waited for this start.  A callback may remove other waits, free their owners
  * or begin another start: so nothing is remembered from one turn of the loop to the next, and those
  * who come from now on are kept apart in `waiting`. */
 void session_started(struct session *h, const tinker_error *err)

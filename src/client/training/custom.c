@@ -275,7 +275,7 @@ tinker_status custom_logprobs(const tinker_forward_backward *res, size_t n, tink
     return TINKER_OK;
 }
 
-/* What happens is told to the hooks of the service, then to the caller's own observer. */
+/* Events go to the hooks of the service, then to the caller's own observer. */
 struct told {
     struct hooks *hooks;
     tinker_loss_event_fn *observer;

@@ -194,7 +194,7 @@ static bool copy_datum(struct arena *a, tinker_datum *d)
     return ok;
 }
 
-/* The caller may free his data when the submit returns, and the loss reads it much later. */
+/* The caller may free the data when the submit returns, and the loss reads it much later. */
 static bool copy_data(struct custom_job *j, const tinker_datum *data, size_t n)
 {
     j->data = arena_memdup(&j->arena, data, n * sizeof(*data));

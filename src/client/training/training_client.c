@@ -65,7 +65,7 @@ tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64
     return TINKER_OK;
 }
 
-/* Refuse what cannot be loaded anywhere: a path that is none, or one of weights for sampling,
+/* Refuse what cannot be loaded anywhere: an invalid path, or one of weights for sampling,
  * which have no optimizer and may be rounded. */
 tinker_status training_client_check_path(const char *path, tinker_error *err)
 {

@@ -168,7 +168,7 @@ static tinker_status read_sampler(struct training_op *op, const char *body, size
     if (s != TINKER_OK)
         return s;
     if (!res.sampling_session_id)
-        return err_set(err, TINKER_EPROTOCOL, "the answer has no sampling_session_id");
+        return err_set(err, TINKER_EPROTOCOL, "the response has no sampling_session_id");
     f->value = sampling_client_new(op->op.session, res.sampling_session_id, op->op.options, err);
     return f->value ? TINKER_OK : TINKER_ENOMEM;
 }

@@ -436,7 +436,7 @@ static bool fill_result(struct request *r)
 }
 
 /* Keep what still runs in g->active, in order; a request whose last sample has ended, or that
- * was canceled or failed, moves to the list of finished ones, or is freed if nobody wants it. */
+ * was canceled or failed, moves to the list of finished ones, or is freed if it was canceled. */
 void generator_sweep(tinker_generator *g)
 {
     size_t kept = 0;
@@ -493,7 +493,7 @@ void tinker_generator_cancel(tinker_generator *g, void *tag)
     for (size_t i = 0; i < g->n_active; i++)
         if (g->active[i]->request->tag == tag)
             g->active[i]->request->canceled = true;
-    /* results that nobody has fetched yet */
+    /* results that have not been fetched yet */
     struct request **at = &g->finished;
     while (*at != NULL) {
         struct request *r = *at;

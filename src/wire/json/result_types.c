@@ -59,7 +59,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
         return false;
     if (!reason || !tokens)
         return wire_read_fail(r, "%s is required", reason ? "tokens" : "stop_reason");
-    /* Whoever reads a result indexes these lists together. */
+    /* Programs index these lists together. */
     if (seq->logprobs && n_logprobs != seq->n)
         return wire_read_fail(r, "logprobs: expected %zu values, got %zu", seq->n, n_logprobs);
     if (top.tokens && top.rows != seq->n)

@@ -56,7 +56,7 @@ static bool write_word(struct wire_writer *w, const struct wire_field *f, const 
     return wire_write_fail(w, "\"%.60s\" is not one of the known words", word);
 }
 
-/* Text that somebody else made is checked before it becomes part of ours. */
+/* JSON from the caller is checked before it becomes part of the request. */
 static bool write_object_text(struct wire_writer *w, struct json_str text)
 {
     /* Only its grammar matters, so the arena is as large as the text at most. */

@@ -215,7 +215,7 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, struc
     return true;
 }
 
-/* Lists of one sequence must be equally long, or who indexes them together reads beyond the end. */
+/* Lists of one sequence must be equally long, or indexing them together reads beyond the end. */
 static bool read_sequence(struct wire_reader *r, const struct pb_field *field, tinker_sequence *s)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
