@@ -314,7 +314,9 @@ deps:
 
 ## make quickstart     install what is missing, build, fine-tune the bundled model, show the effect
 quickstart: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@echo 'quickstart: building (a minute or two the first time; make all shows the files)'
+	@mkdir -p $(B)
+	@$(MAKE) --no-print-directory -j$(JOBS) all >$(B)/quickstart.log 2>&1 || { cat $(B)/quickstart.log; exit 1; }
 	@BUILD_DIR=$(B) tools/quickstart
 
 ## make examples       install what is missing, build, run every program of examples/, stop at a failure
@@ -325,7 +327,11 @@ examples: deps
 ## make install        into PREFIX (default /usr/local); BIN=name renames the program
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/tinker/extra
-	install -m 755 $(B)/tinker $(DESTDIR)$(PREFIX)/bin/$(BIN)
+	install -s -m 755 $(B)/tinker $(DESTDIR)$(PREFIX)/bin/$(BIN)
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/tinker $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(B)/tinker completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(BIN)
+	$(B)/tinker completion zsh > $(DESTDIR)$(PREFIX)/share/tinker/completion.zsh
+	$(B)/tinker completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$(BIN).fish
 	install -m 644 include/tinker/*.h $(DESTDIR)$(PREFIX)/include/tinker
 	install -m 644 include/tinker/extra/*.h $(DESTDIR)$(PREFIX)/include/tinker/extra
 	install -m 644 $(B)/libtinker.a $(B)/libtinker-engine.a $(DESTDIR)$(PREFIX)/lib
@@ -340,12 +346,13 @@ install: all
 
 ## make uninstall      remove what install put there
 uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(BIN) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$(BIN).fish
 	rm -f $(DESTDIR)$(PREFIX)/bin/$(BIN) $(DESTDIR)$(PREFIX)/lib/libtinker.a $(DESTDIR)$(PREFIX)/lib/libtinker-engine.a
 	rm -f $(DESTDIR)$(PREFIX)/lib/libtinker.so* $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/tinker-engine.pc
 	rm -rf $(DESTDIR)$(PREFIX)/include/tinker $(DESTDIR)$(PREFIX)/share/tinker
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/tinker.1 $(DESTDIR)$(PREFIX)/share/man/man1/tinker-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man3/libtinker.3 $(DESTDIR)$(PREFIX)/share/man/man3/tinker_*.3
-	@for d in lib/pkgconfig share/man/man1 share/man/man3; do rmdir $(DESTDIR)$(PREFIX)/$$d 2>/dev/null || true; done # if empty
+	@for d in share/bash-completion/completions share/bash-completion share/fish/vendor_completions.d share/fish lib/pkgconfig share/man/man1 share/man/man3; do rmdir $(DESTDIR)$(PREFIX)/$$d 2>/dev/null || true; done # if empty
 	@[ -n '$(DESTDIR)' ] || PATH=$$PATH:/usr/sbin:/sbin ldconfig 2>/dev/null || true
 
 ## make clean          remove everything built

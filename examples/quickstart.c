@@ -164,7 +164,11 @@ int main(int argc, char **argv)
         need(tinker_renderer_new("qwen3_instruct", tok, NULL, &err), "renderer");
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");
     tinker_lora lora = TINKER_LORA_INIT;
+    /* `tinker chat` and `tinker sample` then use the same chat format. */
+    const tinker_named_string format = { "renderer_name", "qwen3_instruct" };
     lora.has_seed = 1;
+    lora.user_metadata = &format;
+    lora.n_user_metadata = 1;
     tinker_training *training = need(
         tinker_service_create_lora(service, argv[1], &lora, TIMEOUT_MS, &err), "training client");
     tinker_sampler *base =
@@ -180,12 +184,19 @@ int main(int argc, char **argv)
         double rate = 4e-3 * (i < steps / 2 ? 1.0 : 2.0 * (steps - i) / steps);
         progress(i + 1, steps, train_batch(training, renderer, rate));
     }
+    tinker_future *saved = need(
+        tinker_training_save_for_sampler(training, "quickstart", NULL, &err), "save the weights");
+    if (tinker_future_wait(saved, TIMEOUT_MS, &err) != TINKER_OK)
+        die("save the weights");
+    const char *path = tinker_future_saved_path(saved);
     tinker_sampler *tuned =
-        need(tinker_training_create_sampler(training, TIMEOUT_MS, &err), "sampler");
+        need(tinker_service_create_sampler(service, NULL, path, TIMEOUT_MS, &err), "sampler");
     int after = evaluate(tuned, tok, renderer, held_out, HELD_OUT, after_text, sizeof after_text);
     fprintf(stderr, "  after    %d of %d held-out sentences right\n", after, HELD_OUT);
     printf("prompt  %s\nbefore  %s\nafter   %s\nwanted  %s\n", held_out[0].text, before_text,
            after_text, held_out[0].record);
+    printf("weights %s\n", path);
+    tinker_future_free(saved);
 
     tinker_sampler_free(tuned);
     tinker_sampler_free(base);

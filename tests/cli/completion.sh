@@ -37,19 +37,29 @@ if command -v bash >/dev/null; then
         [ "$(cat out)" = "$want" ]
         tap "tinker $* -> $want" $? out
     }
-    completes 'checkpoint completion' c
+    completes 'chat checkpoint completion config cost' c
     completes 'delete download' checkpoint d
     completes 'list' --base-url http://127.0.0.1:1 run l
-    completes '--limit' run list --l
-    completes '--listen --log-level' serve --l
-    completes '' serve status --l
+    completes '--limit --log-file' run list --l
+    completes '--listen --log-level --log-file' serve --l
+    completes '--log-file' serve status --l
     completes 'owned' run list --scope o
     completes 'json jsonl' --format j
     completes 'json jsonl' run list -f j
     completes '--prompt-file --prompt-logprobs' sample 'a prompt' --prompt
     completes 'logs status stop' serve ''
+    mkdir -p names/tinker/names
+    printf 'Qwen/Qwen3-0.6B\ntinker/tiny\n' >names/tinker/names/models
+    printf 'ab:train:0\ncd:train:0\n' >names/tinker/names/runs
+    echo tinker://ab:train:0/sampler_weights/1 >names/tinker/names/checkpoints
+    XDG_CACHE_HOME=$work/names
+    export XDG_CACHE_HOME
+    completes 'tinker/tiny' chat -m t
+    completes 'ab:train:0' run info a
+    completes 'ab:train:0 cd:train:0' checkpoint list --run-id ''
+    completes 'tinker://ab:train:0/sampler_weights/1' checkpoint info tinker://
     completes 'bash fish zsh' completion ''
-    completes 'checkpoint completion' help c
+    completes 'chat checkpoint completion config cost' help c
     completes 'info list' help run ''
 else
     tap "bash completes # SKIP it is not installed" 0

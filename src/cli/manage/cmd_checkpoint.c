@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/output/fmt.h"
 #include "cli/args/opt.h"
+#include "cli/output/names_cache.h"
 #include "cli/output/out.h"
 #include "cli/output/progress.h"
 #include "cli/output/rows.h"
@@ -136,6 +137,8 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
     } else {
         ok = fetch_user_checkpoints(a, r, &l, &shown, &total, &status);
     }
+    if (ok)
+        names_cache_keep("checkpoints", &l, l.n_columns - 1); /* the path is the last column */
     if (ok)
         return r->ids ? listing_print_lines(&l)
                       : print_checkpoint_list(&l, r->run_id, shown, total);

@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/output/fmt.h"
 #include "cli/args/opt.h"
+#include "cli/output/names_cache.h"
 #include "cli/output/out.h"
 #include "cli/output/progress.h"
 #include "cli/output/rows.h"
@@ -204,6 +205,8 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
         listing_clear(&l);
         return status;
     }
+    if (strcmp(choice->headers[0], "Run ID") == 0)
+        names_cache_keep("runs", &l, 0);
     if (r->ids)
         return listing_print_lines(&l);
     buf_init(&title, 256);

@@ -18,6 +18,7 @@
 #include "cli/models/local_models.h"
 #include "cli/output/confirm.h"
 #include "cli/output/fmt.h"
+#include "cli/output/names_cache.h"
 #include "cli/output/out.h"
 #include "cli/output/rows.h"
 #include "cli/service/api.h"
@@ -188,6 +189,7 @@ static int show_entries(const tinker_capabilities *c, const struct local_models 
         for (size_t i = 0; i < n; i++)
             add_entry_row(&l, &entries[i]);
         snprintf(title, sizeof(title), "%zu model%s", n, n == 1 ? "" : "s");
+        names_cache_keep("models", &l, 0);
         status = listing_print(&l, title, "{\"models\":[");
     }
     free(entries);

@@ -92,7 +92,10 @@ const char *fmt_cell_time(int64_t us, const char *none, char out[FMT_TEXT])
 {
     if (us == TINKER_NO_TIME)
         return none;
-    if (strcmp(globals.time_format, "rfc3339") == 0)
+    /* A file is read later: times in it are absolute. */
+    bool file = strcmp(globals.format, "csv") == 0 || strcmp(globals.format, "tsv") == 0;
+    if (strcmp(globals.time_format, "rfc3339") == 0 ||
+        (file && strcmp(globals.time_format, "relative") == 0))
         return fmt_rfc3339(us, out);
     if (strcmp(globals.time_format, "unix") == 0) {
         snprintf(out, FMT_TEXT, "%lld", (long long)divide_floor(us, MICROS));

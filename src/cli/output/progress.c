@@ -11,7 +11,13 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
-enum { WIDTH = 36, NUMBERS = 40, REDRAW_NS = 100000000, SECOND_NS = 1000000000 };
+enum {
+    WIDTH = 36,
+    NUMBERS = 40,
+    REDRAW_NS = 100000000,
+    PATIENCE_NS = 300000000,
+    SECOND_NS = 1000000000
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* bars and line_open */
 static bool line_open; /* a bar stands on the last line of the terminal */
@@ -90,7 +96,9 @@ void progress_at(struct progress *p, int64_t done, int64_t total)
 {
     int64_t now = clock_now_ns(clock_real());
     pthread_mutex_lock(&lock);
-    if (p->shown && (!p->drawn_ns || now - p->drawn_ns >= REDRAW_NS || done == total)) {
+    /* What is over in a moment needs no bar. */
+    if (p->shown && (p->drawn_ns || now - p->start_ns >= PATIENCE_NS) &&
+        (!p->drawn_ns || now - p->drawn_ns >= REDRAW_NS || done == total)) {
         p->drawn_ns = now;
         line_open = true;
         draw_line(p, now, done, total);

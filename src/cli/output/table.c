@@ -121,22 +121,16 @@ static size_t sum_widths(const struct table *t, const size_t *widths)
     return total;
 }
 
-/* How narrow column i may become; 0: not at all. Round 0: other columns down to their longest
- * word, but no paths; round 1: all but the first down to NARROW; round 2: the first, too. */
-static size_t find_least_width(const struct table *t, size_t i, int round)
+/* How narrow column i may become: as wide as its longest word, so that no id, path or number is
+ * ever broken; 0: not at all, as the first column, whose cells are one line. */
+static size_t find_least_width(const struct table *t, size_t i)
 {
     size_t least = measure_longest_word(t->columns[i]);
-    if (round == 2)
-        return i == 0 ? NARROW : 0;
-    if (i == 0 || round == 1)
-        return i == 0 ? 0 : NARROW;
-    if (strcmp(t->columns[i], "Path") == 0)
-        return 0;
     for (size_t r = 0; r < t->n_rows; r++) {
         size_t word = measure_longest_word(t->rows[r * t->n_columns + i]);
         least = word > least ? word : least;
     }
-    return least;
+    return i == 0 ? 0 : least;
 }
 
 /* The widest column that may still shrink; n_columns: none. */
@@ -151,17 +145,15 @@ static size_t find_widest(const struct table *t, const size_t *widths, const siz
 }
 
 /* Take one column of the terminal at a time from the widest that may shrink, until the table
- * fits or no round helps. `least` has room for a number per column. */
+ * fits or nothing is left to take. `least` has room for a number per column. */
 static void fit_columns(const struct table *t, size_t *widths, size_t *least, size_t width)
 {
     size_t total = sum_widths(t, widths), widest;
-    for (int round = 0; round < 3 && total > width; round++) {
-        for (size_t i = 0; i < t->n_columns; i++)
-            least[i] = find_least_width(t, i, round);
-        while (total > width && (widest = find_widest(t, widths, least)) < t->n_columns) {
-            widths[widest]--;
-            total--;
-        }
+    for (size_t i = 0; i < t->n_columns; i++)
+        least[i] = find_least_width(t, i);
+    while (total > width && (widest = find_widest(t, widths, least)) < t->n_columns) {
+        widths[widest]--;
+        total--;
     }
 }
 
@@ -210,27 +202,16 @@ static void put_rule(const struct drawing *d, const char *const part[4])
     buf_putc(d->out, '\n');
 }
 
-/* The next line of cell i, padded with blanks. The first column is cut with an ellipsis instead
- * of being wrapped, so that ids stay on the line of their row. */
+/* The next line of cell i, padded with blanks. The first column is one line, whatever is in it. */
 static void put_cell(const struct drawing *d, size_t i, const char *color)
 {
     const char *s = d->rest[i];
-    size_t width = d->widths[i], used, n;
-    bool cut = i == 0 && measure_text(s) > width;
-    if (i == 0) {
-        used = strlen(s);
-        n = cut ? measure_prefix(s, width - 1) : used;
-    } else {
-        n = take_line(s, width, &used);
-    }
+    size_t used = strlen(s), n = i == 0 ? used : take_line(s, d->widths[i], &used), shown = 0;
     d->rest[i] = s + used;
     put_colored(d, color, s, n);
-    if (cut)
-        buf_puts(d->out, d->box->cut);
-    size_t shown = cut;
     for (size_t k = 0; k < n; k++)
         shown += ((unsigned char)s[k] & 0xc0) != 0x80;
-    put_times(d->out, " ", width - shown);
+    put_times(d->out, " ", d->widths[i] - shown);
 }
 
 /* As many lines as the cell with the most lines needs. */
@@ -255,11 +236,14 @@ static void put_row(const struct drawing *d, const char *bar, const char *const 
 /* Title, head and body between rules. */
 static void put_table(const struct drawing *d)
 {
-    /* The title is centered over the table. */
-    size_t total = sum_widths(d->t, d->widths), width = measure_text(d->t->title);
-    put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
-    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
-    buf_putc(d->out, '\n');
+    /* The title is centered over the table; not all tables have one. */
+    const char *title = d->t->title;
+    size_t total = sum_widths(d->t, d->widths), width = title ? measure_text(title) : 0;
+    if (title) {
+        put_times(d->out, " ", total > width ? (total - width) / 2 : 0);
+        put_colored(d, ITALIC, title, strlen(title));
+        buf_putc(d->out, '\n');
+    }
     put_rule(d, d->box->top);
     put_row(d, d->box->head_bar, d->t->columns, true);
     put_rule(d, d->box->mid);
@@ -288,8 +272,10 @@ static void put_entry(const struct drawing *d, size_t column, const char *text)
 static void put_list(const struct drawing *d)
 {
     size_t n = d->t->n_columns;
-    put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
-    buf_putc(d->out, '\n');
+    if (d->t->title) {
+        put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
+        buf_putc(d->out, '\n');
+    }
     for (size_t i = 0; i < d->t->n_rows * n; i++) {
         if (i % n == 0)
             buf_putc(d->out, '\n');

@@ -1,9 +1,9 @@
 /* table.h - a table of texts for people: it fits a terminal, and is never cut in a pipe.
  *
  * A heavy head where the locale is UTF-8, ASCII otherwise.  Too wide for the terminal, columns
- * become narrower and their texts take more lines: first between words, paths last, and the
- * first column, which is one line always, is cut.  Other texts may have lines of their own.  A
- * table that is too wide all the same becomes a list, a line for each text.
+ * become narrower and their texts take more lines, between words only: ids and paths are never
+ * cut or broken.  Texts may have lines of their own, but for those of the first column.  A table
+ * that is too wide all the same becomes a list, a line for each text.
  * Control characters are shown as ?, so that no text can steer the terminal.  Not thread-safe. */
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
@@ -13,7 +13,7 @@
 #include "base/buf.h"
 
 struct table {
-    const char *title;
+    const char *title; /* NULL: none */
     const char *const *columns;
     size_t n_columns;
     const char *const *rows; /* n_rows * n_columns texts, row by row */

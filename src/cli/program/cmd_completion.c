@@ -1,7 +1,8 @@
 /* cmd_completion.c - `tinker completion`: a script with which a shell completes commands, options
  * and their values.
  *
- * It is made from the tables that the parser uses and asks nobody at run time.  A word that
+ * It is made from the tables that the parser uses and asks nobody at run time: models, runs and
+ * checkpoints are those of the last lists (names_cache.h).  A word that
  * follows an option with a value is that value, so the options of all commands that have one are
  * known to the script; what is left are the words of the command and its arguments. */
 #include <stdio.h>
@@ -85,6 +86,25 @@ static void put_valued_options(const struct opt_spec *spec, void *state)
     }
 }
 
+/* The kind of names that a value or argument takes, as names_cache.h has them; NULL: none. */
+static const char *find_name_kind(const char *what)
+{
+    static const struct {
+        const char *what, *kind;
+    } kinds[] = {
+        { .what = "model", .kind = "models" },
+        { .what = "path", .kind = "checkpoints" },
+        { .what = "run-id", .kind = "runs" },
+        { .what = "RUN_ID", .kind = "runs" },
+        { .what = "PATH", .kind = "checkpoints" },
+        { .what = "CHECKPOINT_PATH", .kind = "checkpoints" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        if (strcmp(kinds[i].what, what) == 0)
+            return kinds[i].kind;
+    return NULL;
+}
+
 /* A case pattern for "COMMAND WORDS OPTION": global options match behind any command. */
 static void put_bash_pattern(const struct script *s, const char *option)
 {
@@ -99,8 +119,9 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
 {
     for (size_t i = 0; i < spec->n_opts; i++) {
         const struct opt *o = &spec->opts[i];
+        const char *kind = find_name_kind(o->name);
         char option[64];
-        if (!o->choices)
+        if (!o->choices && !kind)
             continue;
         printf("        ");
         snprintf(option, sizeof(option), "--%s", o->name);
@@ -111,10 +132,21 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
             put_bash_pattern(state, option);
         }
         printf(") choices=\"");
-        for (const char *const *c = o->choices; *c; c++)
+        for (const char *const *c = o->choices; c && *c; c++)
             printf("%s%s", c == o->choices ? "" : " ", *c);
+        if (kind)
+            printf("$(_tinker_names %s)", kind);
         printf("\" ;;\n");
     }
+}
+
+/* Commands whose first argument is one of those names. */
+static void put_bash_arguments(const struct opt_spec *spec, void *state)
+{
+    const struct script *s = state;
+    const char *kind = spec->n_args && !s->globals ? find_name_kind(spec->args[0].name) : NULL;
+    if (kind)
+        printf("        \"%s\") choices=\"$(_tinker_names %s)\" ;;\n", s->command->name, kind);
 }
 
 /* Long names only: they explain themselves in a list of completions. */
@@ -160,7 +192,11 @@ static void put_bash_groups(void)
 static void print_bash(void)
 {
     const struct opt_spec all = opt_globals();
-    printf("_tinker()\n{\n"
+    /* Ids and paths have colons in them, which must not part words. */
+    printf("COMP_WORDBREAKS=\"${COMP_WORDBREAKS//:/}\"\n"
+           "_tinker_names()\n{\n"
+           "    cat -- \"${XDG_CACHE_HOME:-$HOME/.cache}/tinker/names/$1\" 2>/dev/null\n}\n"
+           "_tinker()\n{\n"
            "    local valued=\"");
     visit_options(put_valued_options);
     printf(" \" word= at= skip= choices= cur=\"${COMP_WORDS[COMP_CWORD]}\" i\n"
@@ -188,6 +224,7 @@ static void print_bash(void)
     printf(" --help --version\"\n"
            "    else\n"
            "        case \"$at\" in\n");
+    visit_options(put_bash_arguments);
     put_bash_groups();
     printf("        esac\n"
            "    fi\n"
@@ -235,6 +272,8 @@ static void put_fish_options(const struct opt_spec *spec, void *state)
             for (const char *const *c = o->choices; *c; c++)
                 printf("%s%s", c == o->choices ? "" : " ", *c);
             putchar('\'');
+        } else if (find_name_kind(o->name)) {
+            printf(" -xa '(__tinker_names %s)'", find_name_kind(o->name));
         } else if (o->value) {
             printf(" -r");
         }
@@ -265,7 +304,12 @@ static void put_fish_commands(void)
 /* __tinker_at does what the loop of the bash function does; its condition guards each line. */
 static void print_fish(void)
 {
-    printf("# Are the words of the command these?  yes: there may be arguments, too.\n"
+    printf("function __tinker_names\n"
+           "    set -l cache $XDG_CACHE_HOME\n"
+           "    test -n \"$cache\"; or set cache ~/.cache\n"
+           "    cat $cache/tinker/names/$argv[1] 2>/dev/null\n"
+           "end\n"
+           "# Are the words of the command these?  yes: there may be arguments, too.\n"
            "function __tinker_at --argument-names wanted more\n"
            "    set -l at\n"
            "    set -l skip\n"

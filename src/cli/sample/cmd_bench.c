@@ -339,9 +339,8 @@ int cmd_bench(int argc, char **argv)
     const struct opt_arg args[] = { { .name = "WHAT", .out = &b.what, .optional = true } };
     const struct opt_spec spec = {
         .command = "bench",
-        .about =
-            "Measure a service: WHAT is sample (default) or train.  Prompts are random.\n"
-            "The hosted service bills them, so it is asked for first.",
+        .about = "Measure a service: WHAT is sample (default) or train.  Prompts are random.\n"
+                 "The hosted service bills them, so it is asked for first.",
         .opts = opts,
         .n_opts = ARRAY_LEN(opts),
         .args = args,
