@@ -77,6 +77,7 @@ int cmd_checkpoint_info(int argc, char **argv);
 int cmd_checkpoint_list(int argc, char **argv);
 int cmd_checkpoint_prune(int argc, char **argv);
 int cmd_checkpoint_publish(int argc, char **argv);
+int cmd_checkpoint_push_hf(int argc, char **argv);
 int cmd_checkpoint_save(int argc, char **argv);
 int cmd_checkpoint_set_ttl(int argc, char **argv);
 int cmd_checkpoint_unpublish(int argc, char **argv);
