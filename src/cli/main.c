@@ -272,16 +272,17 @@ static void hide_text(char **text, size_t from)
 /* The process list shows the arguments for as long as the program runs: no keys, then. */
 static void hide_keys(int argc, char **argv)
 {
-    static const char option[] = "--api-key";
-    size_t n = sizeof(option) - 1;
-    for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], option, n) != 0)
-            continue;
-        if (argv[i][n] == '=')
-            hide_text(&argv[i], n + 1);
-        else if (!argv[i][n] && i + 1 < argc)
-            hide_text(&argv[++i], 0);
-    }
+    static const char *const options[] = { "--api-key", "--admin-key" };
+    for (int i = 1; i < argc; i++)
+        for (size_t k = 0; k < ARRAY_LEN(options); k++) {
+            size_t n = strlen(options[k]);
+            if (strncmp(argv[i], options[k], n) != 0)
+                continue;
+            if (argv[i][n] == '=')
+                hide_text(&argv[i], n + 1);
+            else if (!argv[i][n] && i + 1 < argc)
+                hide_text(&argv[++i], 0);
+        }
 }
 
 /* Started by the library as a subprocess, never by hand, so it is not in the table. 2: no such

@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/os.h"
 #include "base/rand.h"
@@ -169,6 +170,22 @@ static tinker_status open_data(struct server *s, tinker_error *err)
 
 /* ---- base models --------------------------------------------------------------------------- */
 
+/* Has the directory files from which some library makes a tokenizer? */
+static bool has_tokenizer_files(const char *dir)
+{
+    static const char *const names[] = {
+        "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "spiece.model",
+        "vocab.json",     "vocab.txt",       "tiktoken.model"
+    };
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_LEN(names) && !found; i++) {
+        char *path = join_path(dir, names[i]);
+        found = path && access(path, R_OK) == 0;
+        free(path);
+    }
+    return found;
+}
+
 /* Load all models first: only then is known how much memory is left for each. */
 static tinker_status open_bases(struct server *s, tinker_error *err)
 {
@@ -189,6 +206,7 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
             return err ? err->status : TINKER_EINVAL;
         /* Without a tokenizer it can still be trained and sampled by token ids. */
         b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
+        b->has_tokenizer = b->tokenizer || has_tokenizer_files(m->dir);
         if (!b->tokenizer)
             log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
                      no_tokenizer.message);

@@ -36,6 +36,8 @@ struct server_options {
     const char *data_dir;
     const char *const *api_keys; /* none: everybody is the same user */
     size_t n_api_keys;
+    const char *const *admin_keys; /* those of api_keys whose owners see the work of all users */
+    size_t n_admin_keys;
     const char *tls_cert, *tls_key; /* PEM texts */
     bool insecure;                  /* allow a public address without keys */
     tinker_engine_options engine;   /* memory_limit: of all models together */

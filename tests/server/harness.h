@@ -112,6 +112,7 @@ static void reply_clear(struct reply *r)
 
 struct ask {
     const char *method, *path, *key, *accept, *content_type, *encoding, *origin, *host;
+    const char *sdk; /* version of the Python SDK that it says to be */
     const char *query[4][2];
     const char *body;
     size_t n_body;
@@ -144,6 +145,7 @@ static struct reply send_ask(struct server *s, const struct ask *a)
                            .content_type = a->content_type ? a->content_type : "application/json",
                            .content_encoding = a->encoding,
                            .origin = a->origin,
+                           .sdk_version = a->sdk,
                            .host = a->host ? a->host : "127.0.0.1:1",
                            .body = a->body ? a->body : "",
                            .n_body = a->body && !a->n_body ? strlen(a->body) : a->n_body,

@@ -68,6 +68,9 @@ static const struct row {
       AT(data_dir), NULL },
     { "api-key", 0, OPT_LIST, "KEY", "accept only these keys, one user each; repeat for more",
       AT(keys), NULL },
+    { "admin-key", 0, OPT_LIST, "KEY",
+      "such a key that also sees the load of all users in /metrics and /status", AT(admin_keys),
+      NULL },
     { "no-auth", 0, OPT_FLAG, NULL, "accept any key, or none (default without --api-key)",
       AT(no_auth), NULL },
     { "insecure", 0, OPT_FLAG, NULL, "allow a public address without keys", AT(insecure), NULL },
@@ -357,6 +360,12 @@ static int take_access(struct serve_options *v, struct server_options *o)
 {
     if (v->listen && !take_address(v, o))
         return out_fail(EXIT_USAGE, NULL, "--listen takes HOST:PORT, not '%s'", v->listen);
+    /* An administrator is a user, too. */
+    for (size_t i = 0; i < v->admin_keys.n; i++) {
+        if (v->keys.n == OPT_LIST_MAX)
+            return out_fail(EXIT_USAGE, NULL, "more than %d keys", OPT_LIST_MAX);
+        v->keys.items[v->keys.n++] = v->admin_keys.items[i];
+    }
     if (v->no_auth && v->keys.n)
         return out_fail(EXIT_USAGE, NULL, "--no-auth and --api-key exclude each other");
     /* Clients, the official ones too, refuse to send keys that begin with anything else. */
@@ -369,6 +378,8 @@ static int take_access(struct serve_options *v, struct server_options *o)
     o->path_prefix = v->path_prefix;
     o->api_keys = v->keys.items;
     o->n_api_keys = v->keys.n;
+    o->admin_keys = v->admin_keys.items;
+    o->n_admin_keys = v->admin_keys.n;
     o->insecure = v->insecure;
     o->allow_local_paths = v->local_paths;
     o->advertise_tokenizer = !v->no_tokenizer;

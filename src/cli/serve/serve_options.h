@@ -13,7 +13,7 @@ enum { SERVE_MODELS_MAX = 16 };
 
 /* What the options say, before it is checked. */
 struct serve_options {
-    struct opt_list models, keys;
+    struct opt_list models, keys, admin_keys;
     const char *listen, *unix_path, *path_prefix, *data_dir, *dtype, *logprobs, *tls_cert, *tls_key,
         *log_level, *memory, *autosave, *sampler_dtype;
     int64_t threads, context, session_timeout, seed, max_batch, max_queued, result_ttl, seq_gap,

@@ -331,8 +331,10 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     /* Inverse temperature 0 means argmax.  A temperature so small that 1/T overflows a float is
      * argmax, too; one so large that 1/T underflows must not become it. */
     float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;
+    /* Beyond this only the order of logits counts, but their distances times it would be infinite. */
+    const float inv_max = 1e30f;
     r->rule = (struct sample_rule){
-        .inv_temperature = isfinite(inv) ? inv : 0,
+        .inv_temperature = isfinite(inv) ? fminf(inv, inv_max) : 0,
         .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,
         .top_p = p->top_p,
     };

@@ -120,7 +120,8 @@ static void put_bases(struct server *s, struct json_writer *w)
     json_put_end_array(w);
 }
 
-/* What waits and runs, read at one moment.  Of other users only how many there are. */
+/* What waits and runs, read at one moment: of all users for an administrator, else the user's own.
+ * How much others wait for would tell when they work. */
 static void put_queue(struct server *s, struct request *req, struct json_writer *w)
 {
     int64_t training = 0, running = 0, own = 0, adapter_bytes = 0, models = 0;
@@ -130,6 +131,8 @@ static void put_queue(struct server *s, struct request *req, struct json_writer 
     pthread_mutex_lock(&s->lock);
     while (map_next(&s->models, &it, &key, &n, &value)) {
         const struct model *m = value;
+        if (!req->admin && strcmp(m->owner, req->user) != 0)
+            continue;
         int64_t waiting = 0;
         for (const struct future *f = m->pending; f; f = f->next)
             waiting++;
@@ -139,11 +142,25 @@ static void put_queue(struct server *s, struct request *req, struct json_writer 
         adapter_bytes += m->state == MODEL_ACTIVE ? (int64_t)m->adapter_bytes : 0;
         own += strcmp(m->owner, req->user) == 0 ? waiting : 0;
     }
-    put_int(w, "samples_waiting", (int64_t)s->queued_samples);
-    put_int(w, "samples_running", (int64_t)s->active_samples);
-    put_int(w, "request_bytes", (int64_t)s->queued_bytes);
-    put_int(w, "result_bytes", (int64_t)s->result_bytes);
-    put_int(w, "sessions", (int64_t)s->sessions.len);
+    size_t waiting = s->queued_samples, active = s->active_samples, sessions = s->sessions.len;
+    size_t requests = s->queued_bytes, results = s->result_bytes;
+    const struct tenant *t = map_get(&s->tenants, req->user, strlen(req->user));
+    if (!req->admin) {
+        waiting = t ? t->queued_samples : 0;
+        requests = t ? t->queued_bytes : 0;
+        results = t ? t->result_bytes : 0;
+        active = sessions = 0;
+        for (it = 0; map_next(&s->sessions, &it, &key, &n, &value);) {
+            const struct session *session = value;
+            active += session->tenant == t ? session->active_samples : 0;
+            sessions += session->tenant == t;
+        }
+    }
+    put_int(w, "samples_waiting", (int64_t)waiting);
+    put_int(w, "samples_running", (int64_t)active);
+    put_int(w, "request_bytes", (int64_t)requests);
+    put_int(w, "result_bytes", (int64_t)results);
+    put_int(w, "sessions", (int64_t)sessions);
     pthread_mutex_unlock(&s->lock);
     put_int(w, "training_waiting", training);
     put_int(w, "training_waiting_own", own);
@@ -152,9 +169,8 @@ static void put_queue(struct server *s, struct request *req, struct json_writer 
     put_int(w, "adapter_bytes", adapter_bytes);
 }
 
-static void put_counters(struct server *s, struct json_writer *w)
+static void put_counters(struct server_counters *c, struct json_writer *w)
 {
-    struct server_counters *c = &s->counters;
     put_int(w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
     put_int(w, "prompt_tokens", (int64_t)atomic_load(&c->prompt_tokens));
     put_int(w, "cached_tokens", (int64_t)atomic_load(&c->cached_tokens));
@@ -178,18 +194,19 @@ void route_system(struct server *s, struct request *req, struct response *res)
     json_put_string(&w, TINKER_VERSION);
     put_int(&w, "uptime_ms", (clock_now_ns(s->clock) - s->started_ns) / 1000000);
     put_int(&w, "threads", s->opts.engine.threads ? s->opts.engine.threads : os_cpu_count());
-    put_int(&w, "resident_bytes", resident_bytes());
-    put_int(&w, "memory_free_bytes", (int64_t)os_memory_free());
-    if (statvfs(s->opts.data_dir, &disk) == 0) {
+    /* The state of the machine changes with what others do: for administrators. */
+    put_int(&w, "resident_bytes", req->admin ? resident_bytes() : 0);
+    put_int(&w, "memory_free_bytes", req->admin ? (int64_t)os_memory_free() : 0);
+    if (req->admin && statvfs(s->opts.data_dir, &disk) == 0) {
         put_int(&w, "disk_bytes", (int64_t)(disk.f_blocks * disk.f_frsize));
         put_int(&w, "disk_free_bytes", (int64_t)(disk.f_bavail * disk.f_frsize));
     }
-    put_int(&w, "store_bytes", file_bytes(s->opts.data_dir, "tinker.db"));
+    put_int(&w, "store_bytes", req->admin ? file_bytes(s->opts.data_dir, "tinker.db") : 0);
     json_put_key(&w, "read_only");
     json_put_bool(&w, s->opts.read_only);
     put_bases(s, &w);
     put_queue(s, req, &w);
-    put_counters(s, &w);
+    put_counters(req->admin ? &s->counters : live_user_counters(s, req->user), &w);
     json_put_end_object(&w);
     res->status = 200;
     res->content_type = "application/json";

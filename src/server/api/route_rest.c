@@ -89,6 +89,16 @@ static tinker_status convert_run(struct server *s, struct arena *arena, const st
     return status;
 }
 
+/* The newest SDK whose source does not know external weights is 0.25. */
+bool route_knows_kind(const struct request *req, int kind)
+{
+    int major = 0, minor = 0;
+    if (kind != STORE_EXTERNAL || !req->sdk_version ||
+        sscanf(req->sdk_version, "%d.%d", &major, &minor) != 2)
+        return true;
+    return major > 0 || minor > 25;
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* GET items: the user's runs, most recent request first, with their last checkpoints. */
@@ -157,9 +167,11 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
         response_no_memory(res);
         return;
     }
+    size_t shown = 0;
     for (size_t i = 0; i < n; i++)
-        convert_checkpoint(s, &req->arena, &list[i], &out[i]);
-    tinker_checkpoints r = { n, out, cursor };
+        if (route_knows_kind(req, list[i].kind))
+            convert_checkpoint(s, &req->arena, &list[i], &out[shown++]);
+    tinker_checkpoints r = { shown, out, cursor };
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
 
@@ -210,13 +222,37 @@ static struct store_checkpoint *find_own_checkpoint(struct server *s, struct req
     return NULL;
 }
 
-/* An identifier without its kind, as older clients send it: say what is expected. */
-void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
+/* An identifier without its kind: that of the listings with --bare-checkpoint-ids, where the name
+ * must be of one kind only.  Puts the kind into the request, or responds. */
+static bool add_kind(struct server *s, struct request *req, struct response *res)
 {
-    (void)s, (void)req;
-    response_error(res, 400,
-                   "Invalid checkpoint identifier. Expected format 'weights/<name>' or "
-                   "'sampler_weights/<name>'");
+    const char *found = NULL, *name = req->param[1];
+    size_t n = 0;
+    tinker_error err = { 0 };
+    for (int kind = STORE_TRAINING; s->opts.bare_checkpoint_ids && kind <= STORE_EXTERNAL; kind++) {
+        struct store_checkpoint *c = NULL;
+        if (store_get_checkpoint(s->store, req->param[0], kind, name, &req->arena, &c, &err) !=
+            TINKER_OK) {
+            route_store_error(s, res, &err);
+            return false;
+        }
+        if (c && !c->hidden && strcmp(c->owner, req->user) == 0) {
+            found = store_kind_name(kind);
+            n++;
+        }
+    }
+    if (n == 1) {
+        req->param[2] = name;
+        req->param[1] = found;
+        return true;
+    }
+    if (s->opts.bare_checkpoint_ids && n == 0)
+        response_error(res, 404, "Checkpoint not found: %s/%s", req->param[0], name);
+    else
+        response_error(res, 400,
+                       "Invalid checkpoint identifier. Expected format 'weights/<name>' or "
+                       "'sampler_weights/<name>'");
+    return false;
 }
 
 /* 204 when the change is recorded, else 500. */
@@ -324,13 +360,30 @@ void route_archive(struct server *s, struct request *req, struct response *res)
         redirect_to_archive(s, req, res, c->dir);
 }
 
-/* The older form without a kind means sampler weights. */
+/* The older form without a kind means sampler weights, unless listings have that form. */
 void route_bare_archive(struct server *s, struct request *req, struct response *res)
 {
-    struct store_checkpoint *c =
-        route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
+    struct store_checkpoint *c = NULL;
+    if (!s->opts.bare_checkpoint_ids)
+        c = route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
+    else if (add_kind(s, req, res))
+        c = find_own_checkpoint(s, req, res);
     if (c)
         redirect_to_archive(s, req, res, c->dir);
+}
+
+/* Changes of a checkpoint that is named without its kind: the handler of the form with one goes on. */
+void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
+{
+    const char *path = req->route->path, *last = strrchr(path, '/');
+    if (!add_kind(s, req, res))
+        return;
+    if (strcmp(last, "/publish") == 0)
+        route_publish(s, req, res);
+    else if (strcmp(last, "/ttl") == 0)
+        route_set_ttl(s, req, res);
+    else
+        route_delete_checkpoint(s, req, res);
 }
 
 /* The target of the redirect: a tar archive, made on a worker thread (routes_place()). */

@@ -208,6 +208,6 @@ void route_get_sampler(struct server *s, struct request *req, struct response *r
         response_error(res, 404, "Sampler not found");
         return;
     }
-    tinker_sampler_info r = { v->id, v->base_model, v->model_path };
+    tinker_sampler_info r = { v->id, route_sdk_base_model(s, req, v->base_model), v->model_path };
     route_reply(res, &wire_get_sampler_response, &r);
 }

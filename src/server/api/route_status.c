@@ -13,21 +13,46 @@ struct snapshot {
     /* As in struct server; the last three are the sizes of its maps. */
     size_t queued_samples, active_samples, queued_bytes, result_bytes, sessions, models, futures;
     struct listener_stats http;
+    struct server_counters *counters; /* of a user who has done nothing yet: zeros */
 };
 
-/* server.lock for the state, then the listener's own: never both at once. */
-static void take_snapshot(struct server *s, struct snapshot *v)
+/* What a user may see: an administrator everything, others what they do themselves.  Numbers of all
+ * users together would tell one when, and how much, another works. */
+static void take_snapshot(struct server *s, const struct request *req, struct snapshot *v)
 {
+    size_t it = 0, n;
+    const char *key;
+    void *value;
+    *v = (struct snapshot){ 0 };
     pthread_mutex_lock(&s->lock);
-    v->queued_samples = s->queued_samples;
-    v->active_samples = s->active_samples;
-    v->queued_bytes = s->queued_bytes;
-    v->result_bytes = s->result_bytes;
-    v->sessions = s->sessions.len;
-    v->models = s->models.len;
-    v->futures = s->futures.len;
+    const struct tenant *t = map_get(&s->tenants, req->user, strlen(req->user));
+    if (req->admin) {
+        v->queued_samples = s->queued_samples;
+        v->active_samples = s->active_samples;
+        v->queued_bytes = s->queued_bytes;
+        v->result_bytes = s->result_bytes;
+        v->sessions = s->sessions.len;
+        v->models = s->models.len;
+        v->futures = s->futures.len;
+    } else if (t) {
+        v->queued_samples = t->queued_samples;
+        v->queued_bytes = t->queued_bytes;
+        v->result_bytes = t->result_bytes;
+        while (map_next(&s->sessions, &it, &key, &n, &value)) {
+            const struct session *session = value;
+            if (session->tenant != t)
+                continue;
+            v->active_samples += session->active_samples;
+            v->models += session->n_models;
+            v->sessions++;
+        }
+        for (it = 0; map_next(&s->futures, &it, &key, &n, &value);)
+            v->futures += ((const struct future *)value)->session->tenant == t;
+    }
     pthread_mutex_unlock(&s->lock);
-    listener_stats(s->listener, &v->http);
+    v->counters = req->admin ? &s->counters : live_user_counters(s, req->user);
+    if (req->admin)
+        listener_stats(s->listener, &v->http); /* its lock is never taken under the server's */
 }
 
 /* One metric in the Prometheus text format. */
@@ -42,14 +67,17 @@ static void put_metric(struct buf *b, const char *name, const char *type, const 
 void route_metrics(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
-    struct server_counters *c = &s->counters;
     struct buf *b = &res->body;
-    (void)req;
-    take_snapshot(s, &v);
-    put_metric(b, "http_requests_total", "counter", "HTTP requests", (double)v.http.requests);
-    put_metric(b, "http_received_bytes_total", "counter", "bytes of request bodies",
-               (double)v.http.bytes_in);
-    put_metric(b, "http_held", "gauge", "long polls held now", (double)v.http.held);
+    take_snapshot(s, req, &v);
+    struct server_counters *c = v.counters;
+    if (req->admin) {
+        put_metric(b, "http_requests_total", "counter", "HTTP requests", (double)v.http.requests);
+        put_metric(b, "http_received_bytes_total", "counter", "bytes of request bodies",
+                   (double)v.http.bytes_in);
+        put_metric(b, "http_held", "gauge", "long polls held now", (double)v.http.held);
+        put_metric(b, "http_body_bytes", "gauge", "memory of request bodies",
+                   (double)v.http.bodies);
+    }
     put_metric(b, "train_tokens_total", "counter", "tokens of forward and forward_backward",
                (double)atomic_load(&c->train_tokens));
     put_metric(b, "prompt_tokens_total", "counter", "tokens of prompts",
@@ -93,7 +121,6 @@ void route_status(struct server *s, struct request *req, struct response *res)
 {
     struct snapshot v;
     struct json_writer w;
-    struct server_counters *c = &s->counters;
     size_t it = 0, n_key;
     const char *key;
     void *value;
@@ -104,7 +131,10 @@ void route_status(struct server *s, struct request *req, struct response *res)
         resident = 0;
     if (statm)
         fclose(statm);
-    take_snapshot(s, &v);
+    take_snapshot(s, req, &v);
+    struct server_counters *c = v.counters;
+    if (!req->admin)
+        resident = 0;
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
     json_put_key(&w, "version");

@@ -245,8 +245,21 @@ void route_load_weights(struct server *s, struct request *req, struct response *
 /* The Python SDK cuts a tokenizer id at a colon, so a path with one cannot be announced. */
 static const char *tokenizer_id(const struct server *s, const struct base *base)
 {
-    bool usable = s->opts.advertise_tokenizer && base && base->tokenizer && !strchr(base->dir, ':');
+    bool usable =
+        s->opts.advertise_tokenizer && base && base->has_tokenizer && !strchr(base->dir, ':');
     return usable ? base->dir : NULL;
+}
+
+/* The Python SDK's get_tokenizer() of a sampling client knows the base model's name only, and loads
+ * that from the Hub, where a directory of this machine is not.  It takes a path as well. */
+const char *route_sdk_base_model(const struct server *s, const struct request *req,
+                                 const char *base_model)
+{
+    const struct base *base = live_find_base((struct server *)(uintptr_t)s, base_model);
+    const char *dir = tokenizer_id(s, base);
+    /* Directories of the Hub's cache are found by name. */
+    bool local = dir && !strstr(dir, "/snapshots/");
+    return local && req->sdk_version ? dir : base_model;
 }
 
 /* get_info: what the SDK needs to know of a model, the tokenizer above all. */

@@ -256,10 +256,27 @@ static const struct route *find_route(struct server *s, struct request *req, con
 
 /* ---- admission ----------------------------------------------------------------------------- */
 
+/* Is the key one of the list?  Compared in constant time, and with all of them: neither how much of
+ * a key is right nor which one it is shows in the time. */
+static bool has_key(const char *const *keys, size_t n_keys, const char *key)
+{
+    bool found = false;
+    size_t n = strlen(key);
+    for (size_t i = 0; i < n_keys; i++) {
+        size_t n_want = strlen(keys[i]);
+        unsigned char diff = n != n_want;
+        for (size_t k = 0; k < n; k++)
+            diff |= (unsigned char)(key[k] ^ keys[i][n_want ? k % n_want : 0]);
+        found = found || diff == 0;
+    }
+    return found;
+}
+
 /* Set req->user from the API key; false: the response says why not. */
 static bool authenticate_user(struct server *s, struct request *req, struct response *res)
 {
     req->user = "local";
+    req->admin = s->opts.n_api_keys <= 1; /* there is one user: all numbers are theirs */
     if (!s->opts.n_api_keys)
         return true;
     const char *key = req->api_key;
@@ -269,28 +286,19 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
         response_error(res, 401, "Missing API key");
         return false;
     }
-    /* Compare in constant time, and with all keys: neither how much of a key is right nor which
-     * one it is shows in the time. */
-    bool found = false;
-    size_t n = strlen(key);
-    for (size_t i = 0; i < s->opts.n_api_keys; i++) {
-        const char *want = s->opts.api_keys[i];
-        size_t n_want = strlen(want);
-        unsigned char diff = n != n_want;
-        for (size_t k = 0; k < n; k++)
-            diff |= (unsigned char)(key[k] ^ want[n_want ? k % n_want : 0]);
-        found = found || diff == 0;
-    }
+    bool found = has_key(s->opts.api_keys, s->opts.n_api_keys, key);
     if (!found) {
         response_error(res, 401, "Invalid API key");
         return false;
     }
+    if (has_key(s->opts.admin_keys, s->opts.n_admin_keys, key))
+        req->admin = true;
     /* The user's name must not reveal the key: it appears in records and logs. */
     struct sha256 h;
     uint8_t digest[32];
     char hex[65];
     sha256_init(&h);
-    sha256_update(&h, key, n);
+    sha256_update(&h, key, strlen(key));
     sha256_final(&h, digest);
     hex_encode(digest, sizeof(digest), hex);
     req->user = arena_printf(&req->arena, "key-%.12s", hex);
@@ -579,6 +587,11 @@ void route_submitted(struct server *s, struct response *res, int status, const c
         break;
     case SUBMIT_NO_MODEL:
         response_error(res, 404, "Model not found");
+        break;
+    case SUBMIT_NO_BASE:
+        response_error(res, 404,
+                       "the base model of %s is not served here now; start the server with it",
+                       model_id);
         break;
     case SUBMIT_BUSY: /* SDKs back off and send it again */
         response_header(res, "Retry-After", "1");

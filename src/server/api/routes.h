@@ -50,6 +50,12 @@ bool route_query_int(struct request *req, struct response *res, const char *name
 struct arena;
 void route_submitted(struct server *s, struct response *res, int submit_status, const char *id,
                      const char *model_id, const tinker_error *err);
+/* How a base model is named to this client: see route_train.c. */
+const char *route_sdk_base_model(const struct server *s, const struct request *req,
+                                 const char *base_model);
+/* Does the client know checkpoints of this kind (enum store_kind)?  Older SDKs fail on a list that
+ * has another. */
+bool route_knows_kind(const struct request *req, int kind);
 const char *route_user_urn(struct request *req); /* how identities name the caller */
 /* Is the session alive and the user's?  Without lock. */
 struct session *route_session(struct server *s, struct request *req, const char *id);

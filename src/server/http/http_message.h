@@ -30,8 +30,9 @@ struct request {
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
         *idempotency_key, *content_length, *transfer_encoding;
-    bool bad_header;   /* a name is not a token, as before "Content-Length :" */
-    const char *twice; /* a header that came twice and must not; NULL: none */
+    const char *sdk_version; /* of the official Python SDK; NULL: another client */
+    bool bad_header;         /* a name is not a token, as before "Content-Length :" */
+    const char *twice;       /* a header that came twice and must not; NULL: none */
     /* NUL-terminated, and only there for the first call of the handler: what is needed after a
      * hold has to be kept in the arena or the context. */
     const char *body;
@@ -48,6 +49,7 @@ struct request {
     const struct route *route;
     const char *param[REQUEST_PARAMS]; /* parts of the path, as the names they are */
     const char *user;
+    bool admin; /* may see what all users do, as far as numbers go */
 
     /* For the log, where known: in the arena, and numbers that are zero when not. */
     const char *model;

@@ -173,6 +173,7 @@ static const struct {
     { "X-API-Key", 9, offsetof(struct request, api_key) },
     { "Authorization", 13, offsetof(struct request, authorization) },
     { "X-Idempotency-Key", 17, offsetof(struct request, idempotency_key) },
+    { "X-Stainless-Package-Version", 27, offsetof(struct request, sdk_version) },
     { "Host", 4, offsetof(struct request, host) },
     { "Origin", 6, offsetof(struct request, origin) },
 };
@@ -670,6 +671,13 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     holds_init(&l->holds, opts->clock, opts->hold_ms);
     conn_limits_init(&l->conns, opts->clock, opts->idle_ms, opts->body_ms);
     l->unix_path = opts->unix_path ? strdup(opts->unix_path) : NULL;
+    if (opts->unix_path && !l->unix_path) { /* nobody would remove the socket at the end */
+        err_nomem(err, "listener");
+        conn_limits_clear(&l->conns);
+        holds_clear(&l->holds);
+        free(l);
+        return NULL;
+    }
     l->fd = listener_socket_open(opts, &l->port, err);
     if (l->fd < 0) {
         free(l->unix_path);

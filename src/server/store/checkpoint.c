@@ -275,6 +275,23 @@ tinker_status checkpoint_open_file(struct server *s, const char *dir, const char
     return err_set(err, TINKER_ESTATE, "%s is not a regular file", file);
 }
 
+tinker_status checkpoint_check_local(const char *path, tinker_error *err)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return err_errno(err, "open", path);
+    tinker_status status = TINKER_OK;
+    for (struct dirent *e; status == TINKER_OK && (e = readdir(d)) != NULL;) {
+        struct stat st;
+        /* Links are followed: the directory is the user's, and tools link weights. */
+        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && !S_ISREG(st.st_mode) &&
+            !S_ISDIR(st.st_mode))
+            status = err_set(err, TINKER_EINVAL, "%s/%s is not a regular file", path, e->d_name);
+    }
+    closedir(d);
+    return status;
+}
+
 /* ---- archives ------------------------------------------------------------------------ */
 
 /* The tar_write_fn: state is the descriptor. */

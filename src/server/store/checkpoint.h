@@ -34,6 +34,9 @@ const char *const *checkpoint_files(struct server *s, const char *dir, struct ar
 /* One of those files, open for reading. */
 tinker_status checkpoint_open_file(struct server *s, const char *dir, const char *name, int *fd,
                                    uint64_t *size, tinker_error *err);
+/* Are all entries of a directory, which is not one of ours, regular files?  Opening a FIFO would
+ * keep the engine thread waiting for a writer. */
+tinker_status checkpoint_check_local(const char *path, tinker_error *err);
 /* Remove what no record names. */
 tinker_status checkpoint_clean(struct server *s, tinker_error *err);
 /* The database is new, so no record names what is there: if there are complete weights, move all

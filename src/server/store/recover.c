@@ -13,6 +13,7 @@
  * the functions called end in _locked. */
 #include "server/store/recover.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -98,11 +99,8 @@ static tinker_status recover_model(struct server *s, const struct store_model *r
      * finished or is refused; replay_requests() raises it further. */
     m->next_seq = (skipped > r->saved_seq ? skipped : r->saved_seq) + 1;
     m->saved_seq = r->saved_seq;
-    if (r->saved_dir) {
-        m->saved_dir = strdup(r->saved_dir);
-        if (!m->saved_dir)
-            return err_nomem(err, "models");
-    }
+    if (r->saved_dir)
+        snprintf(m->saved_dir, sizeof(m->saved_dir), "%s", r->saved_dir);
     status = store_max_seq(s->store, r->id, &m->max_seq, err);
     return status == TINKER_OK ? replay_requests(s, m, r->saved_seq, err) : status;
 }

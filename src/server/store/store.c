@@ -302,6 +302,11 @@ struct store *store_open(const char *path, tinker_error *err)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->keeper_lock, NULL);
     s->path = strdup(path);
+    if (!s->path) {
+        err_nomem(err, "store");
+        store_close(s);
+        return NULL;
+    }
     s->log_fd = -1; /* the log exists once something was written */
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     /* Created here, because SQLite would let everybody read it; its log gets the same mode. */

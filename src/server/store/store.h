@@ -156,6 +156,7 @@ struct store_outcome {
     int64_t tokens;                            /* trained tokens to count */
     int64_t now_us;
 };
+/* TINKER_OK with err set: it is recorded, but a power failure could still undo it. */
 tinker_status store_finish_request(struct store *s, const struct store_outcome *v,
                                    tinker_error *err);
 /* Delete results that are older, and requests whose effect is saved. */

@@ -352,9 +352,10 @@ tinker_status store_finish_request(struct store *s, const struct store_outcome *
         status = sql_end(s, record_outcome_locked(s, v, err), err);
     pthread_mutex_unlock(&s->lock);
     /* The record names weights: make it survive a power failure.  Should the sync fail, the
-     * outcome stands, and checkpoint_remove() syncs again before it removes older weights. */
+     * outcome stands, and checkpoint_remove() syncs again before it removes older weights; err
+     * says why all the same, for the log. */
     if (status == TINKER_OK && (v->saved_dir || v->checkpoint))
-        store_sync(s, NULL);
+        store_sync(s, err);
     return status;
 }
 

@@ -105,7 +105,7 @@ static bool step_task(struct engine_loop *d, size_t i, bool alone)
     bool more = train_step(d->s, &d->tasks[i], alone);
     int64_t ns = real_now_ns() - start;
     charge_training(d, m->session, ns);
-    atomic_fetch_add(&d->s->counters.train_ns, (uint64_t)ns);
+    live_count(&d->s->counters.train_ns, &m->session->tenant->counters.train_ns, (uint64_t)ns);
     if (!more)
         remove_task(d, i, m);
     return more;

@@ -31,13 +31,14 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
     /* A request that was dropped from the queue never made its model busy. */
     bool was_running = f->state == FUTURE_RUNNING;
     f->state = failed ? FUTURE_FAILED : FUTURE_DONE;
+    struct tenant *tenant = f->session->tenant; /* stays until the end; f may not */
     struct job *job = f->job; /* freed below: it may be large, and the lock is everybody's */
     f->job = NULL;
     if (f->model && was_running)
         queue_done_locked(s, f);
     pthread_mutex_unlock(&s->lock);
     if (failed)
-        atomic_fetch_add(&s->counters.failures, 1);
+        live_count(&s->counters.failures, &tenant->counters.failures, 1);
     /* Outside of server.lock, which is a leaf.  The waitlist is safe: futures are freed by a later
      * round of the timer thread, at least RESULT_TTL_MIN_S from now. */
     listener_wake(s->listener, &f->wait);

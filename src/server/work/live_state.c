@@ -13,7 +13,8 @@
 struct base *live_find_base(struct server *s, const char *name)
 {
     for (size_t i = 0; name && i < s->n_bases; i++)
-        if (strcmp(s->bases[i].name, name) == 0)
+        /* By its directory as well: see route_sdk_base_model(). */
+        if (strcmp(s->bases[i].name, name) == 0 || strcmp(s->bases[i].dir, name) == 0)
             return &s->bases[i];
     return NULL;
 }
@@ -89,6 +90,15 @@ static struct tenant *find_tenant_locked(struct server *s, const char *name)
     return NULL;
 }
 
+struct server_counters *live_user_counters(struct server *s, const char *user)
+{
+    static struct server_counters none;
+    pthread_mutex_lock(&s->lock);
+    struct tenant *t = find_by_id(&s->tenants, user);
+    pthread_mutex_unlock(&s->lock);
+    return t ? &t->counters : &none;
+}
+
 /* The session's clock starts now: it expires unless heartbeats follow. */
 struct session *live_add_session_locked(struct server *s, const char *id, const char *owner)
 {
@@ -111,7 +121,6 @@ static void model_free(struct model *m)
     if (!m)
         return;
     tinker_adapter_free(m->adapter);
-    free(m->saved_dir);
     free(m->id);
     free(m->owner);
     free(m);

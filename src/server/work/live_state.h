@@ -36,8 +36,14 @@ struct base {
     char *dir; /* absolute: clients on this machine may have another working directory */
     tinker_engine *engine;
     tinker_generator *generator; /* [engine] */
-    tinker_tokenizer *tokenizer; /* NULL: the directory has none */
+    tinker_tokenizer *tokenizer; /* NULL: the directory has none that we can read */
+    bool has_tokenizer;          /* it has files of one, for other loaders perhaps */
     size_t active;               /* [engine] requests in the generator */
+};
+
+struct server_counters { /* monotonic, for /metrics */
+    atomic_uint_fast64_t train_tokens, prompt_tokens, sample_tokens, cached_tokens;
+    atomic_uint_fast64_t passes, steps, samples, failures, train_ns, sample_ns;
 };
 
 /* A user, identified by the API key. */
@@ -46,6 +52,7 @@ struct tenant {
     uint64_t number; /* [const] from 1: prompts of different users share no cache */
     size_t queued_bytes, queued_samples;
     size_t result_bytes; /* of outcomes in memory */
+    struct server_counters counters;
 };
 
 struct session {
@@ -82,7 +89,7 @@ struct model {
     enum model_state state;
     const char *end_reason;  /* UNLOADED: why, for the error */
     tinker_adapter *adapter; /* [engine] NULL: not loaded yet */
-    char *saved_dir;         /* [engine] training state on disk, NULL: as created */
+    char saved_dir[40];      /* [engine] training state on disk, empty: as created */
     int64_t saved_seq;       /* [engine] the request after which it was saved */
     bool rewound;            /* [engine] the adapter was dropped: replay requests since saved_seq */
     int64_t unsaved_steps;   /* [engine] optimizer steps since the state was saved */
@@ -138,11 +145,6 @@ struct future {
     struct future *next;               /* in the model's or the session's queue */
     struct future *prev;               /* samples: in the session's */
     struct future *lanes[QUEUE_LANES]; /* training: further ahead in the model's */
-};
-
-struct server_counters { /* monotonic, for /metrics */
-    atomic_uint_fast64_t train_tokens, prompt_tokens, sample_tokens, cached_tokens;
-    atomic_uint_fast64_t passes, steps, samples, failures, train_ns, sample_ns;
 };
 
 struct server {
@@ -211,6 +213,16 @@ void live_remove_session_locked(struct server *s, struct session *v);
 void live_clear(struct server *s); /* everything, at the end; no lock, no other thread */
 
 int64_t live_wall_us(struct server *s); /* wall clock */
+/* What a user has done since the start; zeros when that is nothing.  Stays valid. */
+struct server_counters *live_user_counters(struct server *s, const char *user);
+
+/* Count n for the server and for a user: both counters are the same field of theirs. */
+static inline void live_count(atomic_uint_fast64_t *of_all, atomic_uint_fast64_t *of_user,
+                              uint64_t n)
+{
+    atomic_fetch_add(of_all, n);
+    atomic_fetch_add(of_user, n);
+}
 
 /* ---- queueing (queue.c) --------------------------------------------------------------- */
 /* Put a training future into its model's queue. */

@@ -119,7 +119,9 @@ static tinker_status start_sample(struct server *s, struct sample_task *t,
     tinker_sampling_params params = r->sampling_params;
     tinker_generate g = { .params = &params,
                           .num_samples = (size_t)r->num_samples,
-                          .prompt_logprobs = r->prompt_logprobs.has && r->prompt_logprobs.value,
+                          /* who asks for the likeliest tokens of the prompt wants its own, too */
+                          .prompt_logprobs = (r->prompt_logprobs.has && r->prompt_logprobs.value) ||
+                                             r->topk_prompt_logprobs > 0,
                           .topk_prompt_logprobs = (size_t)r->topk_prompt_logprobs,
                           .topk_sample_logprobs = optional_count(r->topk_sample_logprobs),
                           .prompt_logprobs_last_n = optional_count(r->prompt_logprobs_last_n),
@@ -281,10 +283,11 @@ static void finish_sample(struct server *s, struct future *f, const tinker_sampl
     uint64_t sampled = 0;
     for (size_t i = 0; i < r->n_sequences; i++)
         sampled += r->sequences[i].n;
-    atomic_fetch_add(&s->counters.sample_tokens, sampled);
-    atomic_fetch_add(&s->counters.prompt_tokens, (uint64_t)job_tokens(f->job));
-    atomic_fetch_add(&s->counters.cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
-    atomic_fetch_add(&s->counters.samples, 1);
+    struct server_counters *all = &s->counters, *own = &f->session->tenant->counters;
+    live_count(&all->sample_tokens, &own->sample_tokens, sampled);
+    live_count(&all->prompt_tokens, &own->prompt_tokens, (uint64_t)job_tokens(f->job));
+    live_count(&all->cached_tokens, &own->cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
+    live_count(&all->samples, &own->samples, 1);
     buf_init(&b, (size_t)1 << 30);
     if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
         buf_clear(&b);
@@ -315,8 +318,11 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
         uint64_t share = (uint64_t)ns / (n_sequences ? n_sequences : 1);
         pthread_mutex_lock(&s->lock);
         for (struct sample_task *t = g->first; t; t = t->next)
-            if (t->f->base == base)
+            if (t->f->base == base) {
                 t->f->session->used_ns += share * t->n_sequences;
+                atomic_fetch_add(&t->f->session->tenant->counters.sample_ns,
+                                 share * t->n_sequences);
+            }
         pthread_mutex_unlock(&s->lock);
         if (left < 0) {
             /* The generator itself failed: everything in it is lost. */

@@ -115,6 +115,17 @@ static struct future *enqueue_train(struct server *s, const char *id, struct mod
     return f;
 }
 
+/* Is it a model of the user that could go on, but was not recovered because its base model is not
+ * served since the last start? */
+static bool is_unserved(struct server *s, const char *model_id, const char *user,
+                        struct arena *arena)
+{
+    struct store_model *m = NULL;
+    return store_get_model(s->store, model_id, arena, &m, NULL) == TINKER_OK && m &&
+           strcmp(m->owner, user) == 0 && m->status == STORE_MODEL_ACTIVE &&
+           !live_find_base(s, m->base_model);
+}
+
 /* submit_train() with submit_lock held.  Frees the job unless the queue takes it over. */
 static enum submit_status accept_train(struct server *s, const char *user, const char *model_id,
                                        struct wire_opt_int seq, struct job *job, uint64_t hash,
@@ -129,7 +140,7 @@ static enum submit_status accept_train(struct server *s, const char *user, const
         look_in_memory(s, user, model_id, seq, job, arena, &a, id);
     if (!a.model) {
         job_free(job);
-        return SUBMIT_NO_MODEL;
+        return is_unserved(s, model_id, user, arena) ? SUBMIT_NO_BASE : SUBMIT_NO_MODEL;
     }
     /* A number that is not in memory may still be in the store.  One that is in neither was
      * never accepted, and may fill a gap, unless everything up to it has finished. */
@@ -211,6 +222,10 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
         if (store_get_request(s->store, record->id, 0, false, arena, &stored, err) != TINKER_OK)
             return SUBMIT_FAILED;
         return !stored || is_same_request(stored->hash, hash) ? SUBMIT_OK : SUBMIT_REUSED;
+    }
+    if (is_unserved(s, record->id, record->owner, arena)) {
+        job_free(job);
+        return SUBMIT_NO_BASE;
     }
     /* The model and its first request in one transaction: neither exists without the other. */
     struct store_request first = make_record(s, record->id, 0, job, hash, false, body, n_body);

@@ -12,6 +12,7 @@ enum submit_status {
     SUBMIT_LATE,     /* later numbers have run and this one is unknown: 400 */
     SUBMIT_BAD_SEQ,  /* the number is too large: 400 */
     SUBMIT_NO_MODEL, /* 404 */
+    SUBMIT_NO_BASE,  /* the model exists, but its base model is not served now: 404 */
     SUBMIT_BUSY,     /* 429 */
     SUBMIT_FAILED    /* err says why: 500 */
 };

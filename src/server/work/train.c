@@ -76,7 +76,9 @@ bool train_finish(struct server *s, struct future *f, struct buf *result, bool p
         pthread_mutex_lock(&s->lock);
         f->unrecorded = true;
         pthread_mutex_unlock(&s->lock);
-    }
+    } else if (err.status != TINKER_OK)
+        log_line(s->log, LOG_ERROR, "%s: recorded, but not safe from a power failure yet: %s",
+                 f->id, err.message);
     size_t n;
     char *data = buf_detach(result, &n);
     future_finish(s, f, false, data, n, proto, 0);
@@ -178,8 +180,9 @@ static void finish_pass(struct server *s, struct train_task *t)
     struct store_outcome outcome = { .tokens = job_tokens(f->job) }; /* counted with the outcome */
     bool changes = f->kind == JOB_FORWARD_BACKWARD;
     struct model *m = f->model; /* f may be gone after train_finish() */
-    atomic_fetch_add(&s->counters.train_tokens, (uint64_t)outcome.tokens);
-    atomic_fetch_add(&s->counters.passes, 1);
+    struct server_counters *own = &f->session->tenant->counters;
+    live_count(&s->counters.train_tokens, &own->train_tokens, (uint64_t)outcome.tokens);
+    live_count(&s->counters.passes, &own->passes, 1);
     /* What the history needs of f, which may be gone then. */
     bool replay = f->replay;
     double weight = train_history_weight(f->job->pass.data, f->job->pass.n_data);
@@ -289,7 +292,7 @@ static void run_optim_step(struct server *s, struct future *f)
         return;
     }
     /* The step is in memory; finish_saved() makes it durable, or undoes it. */
-    atomic_fetch_add(&s->counters.steps, 1);
+    live_count(&s->counters.steps, &f->session->tenant->counters.steps, 1);
     const tinker_named_number metrics[] = {
         { "grad_norm:mean", m.grad_norm },     { "learning_rate:mean", m.learning_rate },
         { "step:max", (double)m.step },        { "clip_coef:mean", m.clip_coef },
@@ -319,14 +322,15 @@ static tinker_status find_load_dir(struct server *s, struct future *f, char *out
     if (s->opts.allow_local_paths && strncmp(r->path, "file:///", 8) == 0) {
         snprintf(out, CHECKPOINT_PATH, "%s",
                  r->path + 7); /* "file://" goes, its third slash stays */
-        return TINKER_OK;
+        return checkpoint_check_local(out, err);
     }
     tinker_status status = wire_path_parse(r->path, &path, err);
     if (status != TINKER_OK)
         return status;
     if (path.sampler && r->optimizer)
         return err_set(err, TINKER_EINVAL,
-                       "%s has no optimizer state; load it with optimizer=false", r->path);
+                       "%s has no optimizer state: load its weights alone, without the optimizer",
+                       r->path);
     const char *run = arena_strndup(&f->job->arena, path.run, path.n_run);
     if (!run)
         return err_nomem(err, "path");
@@ -411,9 +415,9 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
     /* Unnamed sampler weights live as long as their session. */
     if (ended)
         checkpoint_drop_hidden(s, m->id, 0);
-    checkpoint_remove(s, m->saved_dir); /* NULL: nothing was saved */
-    free(m->saved_dir);
-    m->saved_dir = NULL;
+    if (m->saved_dir[0])
+        checkpoint_remove(s, m->saved_dir);
+    m->saved_dir[0] = '\0';
     return TINKER_OK;
 }
 

@@ -63,8 +63,8 @@ static tinker_status check_new_name(struct server *s, struct future *f, int kind
         status = find_existing(s, f, kind, name, old, err);
     /* Only the store knows: names are unique per run and kind. */
     if (status == TINKER_OK && *old && !overwrite)
-        status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; pass overwrite=true",
-                         name);
+        status = err_set(err, TINKER_EINVAL, "Checkpoint '%s' already exists; %s", name,
+                         kind == STORE_TRAINING ? "pass overwrite=true" : "choose another name");
     return status;
 }
 
@@ -109,17 +109,18 @@ static void run_save(struct server *s, struct future *f)
         return;
     }
     /* `old` is in the job's arena, which goes with the request; its files go after the commit. */
-    char *old_dir = old ? strdup(old->dir) : NULL;
+    char old_dir[CHECKPOINT_DIR] = "";
+    if (old)
+        snprintf(old_dir, sizeof(old_dir), "%s", old->dir);
     struct wire_save_weights_response res = { arena_printf(&f->job->arena, "tinker://%s/weights/%s",
                                                            f->model->id, c.name) };
     struct store_outcome outcome = { .checkpoint = &c };
     /* The record of the old checkpoint is replaced in the same transaction. */
     bool saved = train_finish_json(s, f, &wire_save_weights_response, &res, &outcome);
-    if (saved)
-        checkpoint_release(s, old_dir); /* copies of it may share the files */
-    else
+    if (!saved)
         checkpoint_discard(s, dir);
-    free(old_dir);
+    else if (old_dir[0])
+        checkpoint_release(s, old_dir); /* copies of it may share the files */
 }
 
 /* save_weights_for_sampler with a name: weights only, listed and kept. */

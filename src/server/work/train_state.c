@@ -6,7 +6,7 @@
  * not record is dropped (rewound) and rebuilt in this way. */
 #include "server/work/train_state.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -76,7 +76,7 @@ tinker_status train_state_load(struct server *s, struct model *m, int64_t seq, t
     tinker_adapter *a;
     if (m->adapter)
         return TINKER_OK;
-    if (m->saved_dir) {
+    if (m->saved_dir[0]) {
         checkpoint_path(s, m->saved_dir, path);
         a = tinker_adapter_load(m->base->engine, path, TINKER_ADAPTER_OPTIMIZER, err);
     } else {
@@ -116,12 +116,13 @@ void train_state_adopt(struct server *s, struct model *m, const char *dir, int64
         return;
     /* The transaction that names the new directory is durable, so the old one can go; in the
      * other order a power failure would lose both. */
-    char *old = m->saved_dir;
-    m->saved_dir = strdup(dir);
+    char old[sizeof(m->saved_dir)];
+    memcpy(old, m->saved_dir, sizeof(old));
+    snprintf(m->saved_dir, sizeof(m->saved_dir), "%s", dir);
     m->saved_seq = seq;
     m->unsaved_steps = 0; /* autosave counts from here */
-    checkpoint_remove(s, old);
-    free(old);
+    if (old[0])
+        checkpoint_remove(s, old);
 }
 
 tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq, tinker_error *err)
