@@ -137,6 +137,42 @@ TINKER_API tinker_future *tinker_training_request_tokenizer(tinker_training *t,
                                                             const tinker_tokenizer_options *opts,
                                                             tinker_error *err);
 
+/* Keep numbers of your own with the run: rewards, evaluations, whatever your loop computes.  `tinker
+ * serve` shows them beside its own on its page and in `tinker run`; a service that keeps no metrics
+ * answers with status 404, which a loop may ignore.
+ *
+ *     tinker_named_number m[] = { { "reward", mean }, { "eval/accuracy", accuracy } };
+ *     tinker_future_free(tinker_training_log(t, step, m, 2, &err));
+ *
+ * step: the optimizer step they belong to, -1 for the run's last one.  A second value of a name at
+ * the same step replaces the first; values that are not finite are left out.  A name has 1 to 112
+ * bytes.  The numbers are encoded before the call returns; the request takes no turn, so it neither
+ * waits for training requests nor delays them.  No result but success.  NULL with *err set:
+ * TINKER_EINVAL for no metrics or a step below -1, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_training_log(tinker_training *t, int64_t step,
+                                              const tinker_named_number *metrics, size_t n,
+                                              tinker_error *err);
+/* The same for a text that the model made, so that people see how it changes.  prompt and label
+ * (for example "greedy") may be NULL. */
+TINKER_API tinker_future *tinker_training_log_text(tinker_training *t, int64_t step,
+                                                   const char *label, const char *prompt,
+                                                   const char *text, tinker_error *err);
+
+/* What people should know about the run.  Thread safety: plain data. */
+typedef struct tinker_run_description {
+    size_t size;           /* set by TINKER_RUN_DESCRIPTION_INIT */
+    const char *name;      /* shown instead of the id; NULL: as it is */
+    const char *notes;     /* NULL: as they are */
+    int64_t planned_steps; /* for progress and the time that is left; 0: as it is */
+} tinker_run_description;
+#define TINKER_RUN_DESCRIPTION_INIT                   \
+    {                                                 \
+        sizeof(tinker_run_description), NULL, NULL, 0 \
+    }
+/* Set name, notes and length of the run; like tinker_training_log() otherwise. */
+TINKER_API tinker_future *
+tinker_training_describe(tinker_training *t, const tinker_run_description *note, tinker_error *err);
+
 /* Unload the model from the service once all earlier requests were sent; every later
  * request on t fails with TINKER_ESTATE.  No result but success. */
 TINKER_API tinker_future *tinker_training_unload(tinker_training *t, tinker_error *err);

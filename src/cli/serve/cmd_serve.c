@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/models/known_models.h"
 #include "cli/output/out.h"
+#include "cli/serve/open_page.h"
 #include "cli/serve/serve_options.h"
 #include "server/server.h"
 
@@ -81,6 +82,17 @@ static void announce_server(const struct server_options *o, const struct serve_i
         out_say("tinker serve: model %s from %s", o->models[i].name, o->models[i].dir);
 }
 
+/* --open.  A browser that cannot be started is no reason not to serve. */
+static void show_page(const struct server_options *o, const struct serve_info *info)
+{
+    char url[sizeof(info->url) + sizeof(info->path_prefix) + 2];
+    snprintf(url, sizeof(url), "%s%s/", info->url, info->path_prefix);
+    if (o->unix_path)
+        out_say("tinker serve: browsers cannot open a Unix socket: use --listen");
+    else if (open_page(url) != 0)
+        out_say("tinker serve: no browser could be started (BROWSER names one): open %s", url);
+}
+
 /* Acknowledged work is on disk already, so a slice of computation that takes too long is
  * abandoned. STOP_S is below the ten seconds that service managers commonly wait before
  * SIGKILL. */
@@ -131,7 +143,7 @@ static struct server *open_server(const struct server_options *opts, sigset_t *s
 
 /* Run until a signal. Exit codes: 3 for a bad configuration, 9 if the address or the data
  * directory cannot be used, 0 after a clean stop. */
-static int run_server(const struct server_options *opts, bool background)
+static int run_server(const struct server_options *opts, const struct serve_options *v)
 {
     tinker_error err = { 0 };
     struct serve_info info;
@@ -150,10 +162,12 @@ static int run_server(const struct server_options *opts, bool background)
     describe_server(opts, server_port(s), &info);
     if (serve_place_write(opts->data_dir, &info, &err) != TINKER_OK)
         out_say("tinker serve: %s", err.message);
-    if (background)
+    if (v->daemon)
         /* Not earlier: until the server is ready, Ctrl-C in the terminal is meant for it, too. */
         setsid();
     announce_server(opts, &info);
+    if (v->open)
+        show_page(opts, &info);
     /* Whoever reads the announcement to its end need not wait for ours. */
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (null >= 0) {
@@ -281,7 +295,7 @@ int cmd_serve(int argc, char **argv)
         /* With --daemon only the child runs the server; the parent has its exit status. */
         if (status == EXIT_OK && redirect_log(&status) &&
             (!v->daemon || go_to_background(v->data, &status)))
-            status = run_server(&opts, v->daemon);
+            status = run_server(&opts, v);
     }
     serve_options_clear(v);
     free(v);

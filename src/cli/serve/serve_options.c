@@ -144,6 +144,7 @@ static const struct row {
       AT(log_level), levels },
     { "daemon", 0, OPT_FLAG, NULL, "return when it listens, and go on in the background",
       AT(daemon), NULL },
+    { "open", 0, OPT_FLAG, NULL, "show its page in the browser when it listens", AT(open), NULL },
 };
 
 enum { OPTIONS = ARRAY_LEN(table) };
