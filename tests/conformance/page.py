@@ -3,7 +3,7 @@
 numbers, works with the keyboard alone, loads nothing from elsewhere, reports no error, breaks no
 rule of accessibility, and shows hostile texts as text.
 
-TINKER_SCREENSHOTS=DIR keeps the pictures of docs/ there."""
+PAGE_SCREENSHOTS=DIR keeps the pictures of docs/ there."""
 
 import hashlib
 import json
@@ -25,11 +25,11 @@ AXE = "4.14.0"
 AXE_SHA256 = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
 CACHE = pathlib.Path(os.environ.get("CONFORMANCE_CACHE")
                      or pathlib.Path.home() / ".cache/tinker-conformance")
-SHOTS = os.environ.get("TINKER_SCREENSHOTS") or os.path.join(BUILD, "screenshots")
+SHOTS = os.environ.get("PAGE_SCREENSHOTS") or os.path.join(BUILD, "screenshots")
 HOSTILE = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=2</script>"
 TOKENS = [3, 5, 7, 9, 11, 13, 15, 17, 19, 21]
 STORY = "tiny"
-STEPS = int(os.environ.get("STEPS", 5000))
+STEPS = 5000
 ROWS = "[...document.querySelectorAll('.runs tbody tr')]"
 LIVE = "(e => e && e.textContent === 'Live')(document.getElementById('link'))"
 
@@ -102,6 +102,20 @@ def train(service, model, steps, lr=0.01, window=40, rank=4, data=None, **metada
         finish(window)
     finish(0)
     return training, losses
+
+
+def train_long(model):
+    """The same in C, where 5,000 steps take seconds: its id, and the losses that it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "history")
+        libs = subprocess.run(["pkg-config", "--libs", "libcurl", "libzstd", "zlib", "libpcre2-8",
+                               "libutf8proc"], check=True, capture_output=True, text=True).stdout
+        subprocess.run(["gcc", "-Iinclude", "-o", program, "tests/e2e/history.c",
+                        os.path.join(BUILD, "libtinker.a"), *libs.split(), "-lm", "-pthread"],
+                       check=True)
+        lines = subprocess.run([program, model, str(STEPS)], check=True, capture_output=True,
+                               text=True).stdout.splitlines()
+    return lines[0], [float(line.split()[1]) for line in lines[1:]]
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -399,9 +413,7 @@ def without_key(page):
     # The name of a model is the operator's, but a page must not trust even that.
     name = "<u>model</u>"
     with Server("--model", f"{name}={os.path.abspath('models/tiny')}", "--autosave", "500") as server:
-        service = tinker.ServiceClient()
-        training, losses = train(service, name, STEPS, lr=0.0003)
-        run = training.get_info().model_id
+        run, losses = train_long(name)
         runs_view(page, server, run, losses, STEPS)
         zoom_reads_exact_values(page, server, run, losses)
         script_time(page, server, run)
@@ -471,6 +483,12 @@ def talk(page):
     """A short conversation with two models."""
     page.js("for (const id of ['compare', 'colors']) if (!document.getElementById(id).checked)"
             " document.getElementById(id).click();"
+            "for (const [id, want] of [['model0', o => o.value === 'tinker/tiny'],"
+            " ['model1', o => o.text.startsWith('stories')]])"
+            " (s => { s.value = [...s.options].find(want).value; s.dispatchEvent(new Event('change')) })"
+            "(document.getElementById(id));"
+            "document.getElementById('set-temperature').value = 0.7;"
+            "document.getElementById('set-temperature').dispatchEvent(new Event('input'));"
             "document.getElementById('set-seed').value = 4;"
             "document.getElementById('set-seed').dispatchEvent(new Event('input'))")
     ask(page, "Tell me about a horse.", 48)

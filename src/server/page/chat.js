@@ -36,8 +36,15 @@ class Answer {
     let at = 0, from = 0, group = [];
     for (const t of this.tokens) {
       if (at >= bytes.length) break;
-      const fits = t.bytes.every((b, i) => at + i >= bytes.length || bytes[at + i] === b);
-      if (!fits || !t.bytes.length) continue;
+      /* Bytes that are no character are a replacement in the text: go on where the token is found again. */
+      const fits = k => t.bytes.every((b, i) => at + k + i >= bytes.length || bytes[at + k + i] === b);
+      const skip = t.bytes.length ? [...Array(24).keys()].findIndex(k => at + k < bytes.length && fits(k)) : -1;
+      if (skip < 0) continue;
+      if (skip > 0) {
+        out.push({ text: decoder.decode(bytes.slice(from, at + skip)), tokens: group });
+        from = at += skip;
+        group = [];
+      }
       group.push(t);
       at = Math.min(bytes.length, at + t.bytes.length);
       if (at < bytes.length && (bytes[at] & 0xc0) === 0x80) continue;

@@ -16,7 +16,7 @@ const systemView = {
       h("section", { class: "card" }, h("h2", {}, "Memory"), this.bar, h("table", {}, h("caption", { class: "hide" }, "What holds memory"), head("Held by", "Size"), this.holders)),
       h("section", { class: "card" }, h("h2", {}, "Waiting and running"), this.queue),
       h("section", { class: "card" }, h("h2", {}, "Work since the start"), this.work),
-      h("section", { class: "card" }, h("h2", {}, "Models"), h("table", { class: "stacked" }, h("caption", { class: "hide" }, "Base models"), head("Model", "Parameters", "Layers", "Context", "File"), this.models))));
+      h("section", { class: "card full" }, h("h2", {}, "Models"), h("table", { class: "stacked" }, h("caption", { class: "hide" }, "Base models"), head("Model", "Parameters", "Layers", "Context", "File"), this.models))));
   },
 
   async refresh() {
