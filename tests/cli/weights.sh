@@ -48,6 +48,10 @@ expect 0 $tinker weights merge --adapter adapter -o merged && [ -f merged/config
 expect 0 $tinker sample -m ./merged hello --max-tokens 3 --temperature 0; tap "the merged model can be used" $? err
 cp out merged.txt
 expect 0 $tinker sample -p last hello --max-tokens 3 --temperature 0 && cmp -s out merged.txt; tap "and says the same as the adapter" $? out
+expect 0 $tinker weights export adapter --to gguf --type q8_0 -o as-gguf && grep -q '^FROM ./model.gguf' as-gguf/Modelfile; tap "weights export to GGUF, with a Modelfile" $? err
+$tinker tokenize -m as-gguf/model.gguf 'Once there was' >a && $tinker tokenize -m tinker/tiny 'Once there was' >b && cmp -s a b; tap "whose tokenizer is the model's" $? a
+expect 9 $tinker weights export adapter --to gguf-lora -o as-lora && grep -q 'merged' err && ! [ -e as-lora ]; tap "a pair on a tied head is no GGUF adapter" $? err
+expect 0 $tinker weights export adapter --to gguf --base as-gguf/model.gguf -o again-gguf && [ -f again-gguf/model.gguf ]; tap "on a base in GGUF" $? err
 expect 0 $tinker checkpoint import adapter --name again && grep -q 'sampler_weights/again' out; tap "checkpoint import" $? err
 run=$(echo "$path" | sed 's|tinker://||; s|/.*||')
 expect 0 $tinker checkpoint prune --run-id "$run" --keep-last 0 --keep start && grep -q 'Nothing to prune' err; tap "prune keeps what is named" $? err

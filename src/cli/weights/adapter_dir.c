@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/gguf.h"
 #include "base/os.h"
 #include "cli/models/known_models.h"
 #include "cli/output/out.h"
@@ -178,7 +179,7 @@ tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *ba
         *status = out_fail(EXIT_USAGE, "Name it with --base.", "the adapter does not say its base");
         return NULL;
     }
-    if (os_is_dir(name))
+    if (os_is_dir(name) || (gguf_is_name(name) && access(name, F_OK) == 0))
         snprintf(dir, sizeof(dir), "%s", name);
     else if (!(strcmp(name, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir)) &&
              !model_dir_cached(name, dir) &&

@@ -177,72 +177,111 @@ static int end_output(const char *out, const char *work, int status)
     return status;
 }
 
-/* Load the adapter on its base and let `write` put the result into a new directory. */
-typedef tinker_status write_fn(const tinker_adapter *a, const char *dir, const char *base,
-                               tinker_error *err);
-static int convert_adapter(const char *where, const char *base, const char *out, write_fn *write)
+/* What a command writes, and where. */
+struct conversion {
+    const char *where, *base, *out; /* base NULL: what the adapter says */
+    const char *form;               /* one of forms */
+    tinker_gguf_type type;
+};
+static const char *const forms[] = { "peft", "hf", "gguf", "gguf-lora", NULL };
+/* In the order of tinker_gguf_type. */
+static const char *const gguf_types[] = { "f16", "q8_0", "q4_0", "q4_k", "f32", "bf16", NULL };
+
+/* Text for ollama beside a GGUF file.  Its TEMPLATE has a language of its own and is left out:
+ * ollama takes the chat template of the file for the families it knows. */
+static tinker_status write_modelfile(const tinker_engine *e, const char *dir, const char *file,
+                                     const char *base, tinker_error *err)
+{
+    char path[ADAPTER_PATH_MAX], text[1024];
+    const long long context = tinker_engine_describe(e)->context;
+    int n = snprintf(text, sizeof(text), "# ollama create NAME -f Modelfile\n");
+    if (base)
+        n += snprintf(text + n, sizeof(text) - (size_t)n,
+                      "# FROM must be %.300s in GGUF\nFROM %.300s\nADAPTER ./%s\n", base, base,
+                      file);
+    else
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "FROM ./%s\n", file);
+    n += snprintf(text + n, sizeof(text) - (size_t)n, "PARAMETER num_ctx %lld\n", context);
+    snprintf(path, sizeof(path), "%.*s/Modelfile", ADAPTER_PATH_MAX - 16, dir);
+    return os_write_file(path, text, (size_t)n, err);
+}
+
+static tinker_status write_form(const struct conversion *c, tinker_engine *e,
+                                const tinker_adapter *a, const char *dir, const char *base,
+                                tinker_error *err)
+{
+    char path[ADAPTER_PATH_MAX];
+    bool alone = strcmp(c->form, "gguf-lora") == 0;
+    const char *file = alone ? "adapter.gguf" : "model.gguf";
+    if (strcmp(c->form, "peft") == 0)
+        return tinker_adapter_save(a, dir, base, TINKER_ADAPTER_PEFT, err);
+    if (strcmp(c->form, "hf") == 0)
+        return tinker_adapter_export(a, dir, err);
+    snprintf(path, sizeof(path), "%.*s/%s", ADAPTER_PATH_MAX - 16, dir, file);
+    tinker_status status = alone ? tinker_adapter_export_gguf(a, path, err)
+                                 : tinker_engine_export_gguf(e, a, path, c->type, err);
+    return status == TINKER_OK ? write_modelfile(e, dir, file, alone ? base : NULL, err) : status;
+}
+
+/* Load the adapter on its base and write the result into a new directory. */
+static int convert_adapter(const struct conversion *c)
 {
     struct adapter_dir a;
     char work[ADAPTER_PATH_MAX];
     tinker_error err;
-    int status = adapter_dir_open(&a, where);
+    int status = adapter_dir_open(&a, c->where);
     if (status != EXIT_OK)
         return status;
-    tinker_engine *e = adapter_dir_open_base(&a, base, &status);
+    tinker_engine *e = adapter_dir_open_base(&a, c->base, &status);
     tinker_adapter *loaded = e ? tinker_adapter_load(e, a.dir, 0, &err) : NULL;
     if (e && !loaded)
-        status = out_fail(EXIT_DATA, NULL, "%s: %s", where, err.message);
-    if (loaded && (status = begin_output(out, work)) == EXIT_OK) {
-        if (write(loaded, work, a.base[0] ? a.base : base, &err) != TINKER_OK)
+        status = out_fail(EXIT_DATA, NULL, "%s: %s", c->where, err.message);
+    if (loaded && (status = begin_output(c->out, work)) == EXIT_OK) {
+        if (write_form(c, e, loaded, work, a.base[0] ? a.base : c->base, &err) != TINKER_OK)
             status = out_fail(EXIT_IO, NULL, "%s", err.message);
-        status = end_output(out, work, status);
+        status = end_output(c->out, work, status);
     }
     tinker_adapter_free(loaded);
     if (e)
         tinker_engine_close(e);
     adapter_dir_close(&a);
     if (status == EXIT_OK)
-        puts(out);
+        puts(c->out);
     return status;
-}
-
-static tinker_status write_peft(const tinker_adapter *a, const char *dir, const char *base,
-                                tinker_error *err)
-{
-    return tinker_adapter_save(a, dir, base, TINKER_ADAPTER_PEFT, err);
-}
-
-static tinker_status write_merged(const tinker_adapter *a, const char *dir, const char *base,
-                                  tinker_error *err)
-{
-    (void)base;
-    return tinker_adapter_export(a, dir, err);
 }
 
 int cmd_weights_export(int argc, char **argv)
 {
-    static const char *const forms[] = { "peft", NULL };
-    const char *where = NULL, *base = NULL, *out = NULL, *form = forms[0];
+    struct conversion c = { .form = forms[0] };
+    const char *type = gguf_types[0];
     const struct opt opts[] = {
         { .name = "to",
           .kind = OPT_CHOICE,
           .value = "FORM",
-          .help = "peft (default): what PEFT and transformers read",
-          .out = &form,
+          .help =
+              "peft (default): what PEFT and transformers read; hf: the merged model; gguf: the "
+              "merged model for llama.cpp and ollama; gguf-lora: the adapter alone for them",
+          .out = &c.form,
           .choices = forms },
+        { .name = "type",
+          .kind = OPT_CHOICE,
+          .value = "TYPE",
+          .help = "of the matrices of --to gguf (default f16)",
+          .out = &type,
+          .choices = gguf_types },
         { .name = "out",
           .letter = 'o',
           .kind = OPT_STRING,
           .value = "DIR",
           .help = "a new directory for the result",
-          .out = &out },
+          .out = &c.out },
         { .name = "base",
           .kind = OPT_STRING,
           .value = "MODEL",
           .help = "its base model (default: what the adapter says)",
-          .out = &base },
+          .out = &c.base },
     };
-    const struct opt_arg args[] = { { .name = "PATH", .out = &where } };
+    const struct opt_arg args[] = { { .name = "PATH", .out = &c.where } };
     const struct opt_spec spec = {
         .command = "weights export",
         .about = "Write an adapter for use elsewhere.  PATH is a checkpoint or a directory.",
@@ -255,31 +294,34 @@ int cmd_weights_export(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (!out)
+    if (!c.out)
         return opt_usage_error(&spec, "Missing option '--out' / '-o'.");
-    return convert_adapter(where, base, out, write_peft);
+    for (int i = 0; gguf_types[i]; i++)
+        if (strcmp(gguf_types[i], type) == 0)
+            c.type = (tinker_gguf_type)i;
+    return convert_adapter(&c);
 }
 
 int cmd_weights_merge(int argc, char **argv)
 {
-    const char *where = NULL, *base = NULL, *out = NULL;
+    struct conversion c = { .form = "hf" };
     const struct opt opts[] = {
         { .name = "adapter",
           .kind = OPT_STRING,
           .value = "PATH",
           .help = "a checkpoint, or the directory of an adapter",
-          .out = &where },
+          .out = &c.where },
         { .name = "base",
           .kind = OPT_STRING,
           .value = "MODEL",
           .help = "its base model (default: what the adapter says)",
-          .out = &base },
+          .out = &c.base },
         { .name = "out",
           .letter = 'o',
           .kind = OPT_STRING,
           .value = "DIR",
           .help = "a new directory for the model",
-          .out = &out },
+          .out = &c.out },
     };
     const struct opt_spec spec = {
         .command = "weights merge",
@@ -292,7 +334,7 @@ int cmd_weights_merge(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
-    if (!where || !out)
-        return opt_usage_error(&spec, "Missing option '--%s'.", where ? "out" : "adapter");
-    return convert_adapter(where, base, out, write_merged);
+    if (!c.where || !c.out)
+        return opt_usage_error(&spec, "Missing option '--%s'.", c.where ? "out" : "adapter");
+    return convert_adapter(&c);
 }
