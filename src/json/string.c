@@ -26,6 +26,7 @@ static int parse_hex4(const char *p, const char *end)
     return v;
 }
 
+/* UTF-16 (RFC 8259, 7): a high half and a low half make one character beyond U+FFFF. */
 static bool is_high_surrogate(int v)
 {
     return v >= 0xd800 && v <= 0xdbff;

@@ -235,17 +235,6 @@ static bool read_aside(struct poll *p, bool proto)
     return true;
 }
 
-/* Small results are decoded right here; switching threads would cost more. */
-static void read_result(struct poll *p, bool proto)
-{
-    const struct buf *body = &p->call.http.resp.body;
-    tinker_error err;
-    if (read_aside(p, proto))
-        return;
-    tinker_status s = p->decode(p, body->data ? body->data : "", body->len, proto, &err);
-    finish_result(p, proto, body->len, s, &err);
-}
-
 static void handle_success(struct poll *p)
 {
     const struct http_response *resp = &p->call.http.resp;
@@ -268,8 +257,13 @@ static void handle_success(struct poll *p)
         handle_metadata(p, a.payload_size);
     else if (a.state == WIRE_FUTURE_FAILED)
         handle_failed(p, &a);
-    else
-        read_result(p, a.state == WIRE_FUTURE_PROTO);
+    else if (!read_aside(p, a.state == WIRE_FUTURE_PROTO)) {
+        /* Small results are decoded right here; switching threads would cost more. */
+        bool proto = a.state == WIRE_FUTURE_PROTO;
+        size_t n = resp->body.len;
+        tinker_status s = p->decode(p, resp->body.data ? resp->body.data : "", n, proto, &err);
+        finish_result(p, proto, n, s, &err);
+    }
     arena_clear(&scratch);
 }
 

@@ -157,6 +157,7 @@ tinker_status tinker_model_input_length(const tinker_model_input *input, int64_t
     return TINKER_OK;
 }
 
+/* *n is the number of all tokens, so a caller with too little room knows how much to get. */
 tinker_status tinker_model_input_tokens(const tinker_model_input *input, int32_t *out, size_t cap,
                                         size_t *n, tinker_error *err)
 {

@@ -48,25 +48,6 @@ static bool read_key(struct json_reader *r, const char *name, char **out)
     return ok;
 }
 
-/* {"default": "<name>", "keys": {"<name>": {"key": "tml-…"}, …}} */
-static tinker_status parse_credentials(const char *path, const char *text, size_t n,
-                                       struct arena *a, const char **out, tinker_error *err)
-{
-    struct json_reader r;
-    char *name = NULL, *key = NULL;
-    /* First pass: the name of the default key. Second pass: the key of that name. */
-    json_reader_init(&r, text, n, a);
-    bool ok = json_peek(&r) == JSON_OBJECT && read_member(&r, "default", &name) && json_end(&r);
-    if (ok && name) {
-        json_reader_init(&r, text, n, a);
-        ok = read_key(&r, name, &key) && json_end(&r);
-    }
-    if (!ok)
-        return err_set(err, TINKER_EINVAL, "%s is not a file of keys", path);
-    *out = key;
-    return TINKER_OK;
-}
-
 tinker_status credentials_file_key(struct arena *a, const char **out, tinker_error *err)
 {
     const char *home = env_text(a, "HOME");
@@ -80,7 +61,19 @@ tinker_status credentials_file_key(struct arena *a, const char **out, tinker_err
     tinker_status s = os_read_file(path, FILE_MAX, &text, &n, err);
     if (s != TINKER_OK)
         return s;
-    s = parse_credentials(path, text, n, a, out, err);
+    /* {"default": "<name>", "keys": {"<name>": {"key": "tml-…"}, …}}
+     * First pass: the name of the default key.  Second pass: the key of that name. */
+    struct json_reader r;
+    char *name = NULL, *key = NULL;
+    json_reader_init(&r, text, n, a);
+    bool ok = json_peek(&r) == JSON_OBJECT && read_member(&r, "default", &name) && json_end(&r);
+    if (ok && name) {
+        json_reader_init(&r, text, n, a);
+        ok = read_key(&r, name, &key) && json_end(&r);
+    }
     free(text);
-    return s;
+    if (!ok)
+        return err_set(err, TINKER_EINVAL, "%s is not a file of keys", path);
+    *out = key;
+    return TINKER_OK;
 }

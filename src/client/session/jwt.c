@@ -44,6 +44,7 @@ bool jwt_read(const char *token, struct arena *arena, struct jwt_claims *out)
     const char *from = token ? strchr(token, '.') : NULL;
     if (!from)
         return false;
+    /* A peer's token: bounded. */
     buf_init(&payload, 1 << 16);
     bool ok = base64url_decode(&payload, from + 1, strcspn(from + 1, ".")) && payload.data;
     const char *json = ok ? arena_memdup(arena, payload.data, payload.len) : NULL;

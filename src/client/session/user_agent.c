@@ -91,6 +91,7 @@ static void describe_machine(void)
     struct utsname u;
     if (uname(&u) != 0)
         memset(&u, 0, sizeof(u));
+    /* os-release tells the distribution, which uname() does not. */
     char *release = NULL;
     size_t n;
     if (os_read_file("/etc/os-release", 1 << 16, &release, &n, NULL) != TINKER_OK)

@@ -76,6 +76,7 @@ static uint64_t hash_items(uint64_t h, const struct wire_field *f, const char *v
 }
 
 /* Is a number or flag what the reader starts from?  Other kinds say "not given" themselves. */
+/* Bytes are compared, so that a new field at its default leaves old hashes as they are. */
 static bool is_default(const struct wire_type *type, const struct wire_field *f, const char *value)
 {
     static const char zeros[sizeof(int64_t)];

@@ -24,6 +24,7 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+/* VDPBF16PS; see ops_avx512bf16.c. */
 static int has_avx512bf16(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
