@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     demand(model_parameters(&c) < (uint64_t)1 << 62);
     for (size_t i = 0; i < c.n_eos; i++)
         demand((size_t)c.eos[i] < c.vocab);
-    rope_init(&c.rope, c.head_dim, inv_freq);
+    rope_init(&c.rope, c.rotary, c.short_factor, inv_freq);
     config_parse_generation(&c, "fuzz", (const char *)data, n, &err);
     return 0;
 }

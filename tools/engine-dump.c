@@ -19,6 +19,7 @@
 #include "base/arena.h"
 #include "base/os.h"
 #include "engine/model/adapter.h"
+#include "engine/layers/delta.h"
 #include "engine/train/forward.h"
 #include "engine/model/safetensors.h"
 #include "json/json.h"
@@ -259,12 +260,20 @@ static void dump_logits(struct output *o, tinker_engine *e, tinker_adapter *a,
         page[i] = kv + i * kv_page_floats(c);
     for (size_t i = 0; i < n; i++)
         rows[i] = lora;
-    struct segment segment = { 0, n, 0, lora, page };
+    float *state = calloc(delta_state_floats(c) + 1, sizeof(*state));
+    if (!state)
+        die(name, "no memory");
+    struct segment segment = { .n = n,
+                               .lora = lora,
+                               .pages = page,
+                               .is_long = model_is_long(c, n),
+                               .state = delta_state_floats(c) ? state : NULL };
     struct batch batch = { n, d->model_input.chunks[0].tokens, &segment, 1 };
     forward_rows(m, e->threads, s, &batch, h);
     forward_logits(m, e->threads, s, h, n, rows, logits);
     add_output(o, "logits.", name, logits, n, c->vocab);
     forward_space_free(s);
+    free(state);
     free(kv);
     free(page);
     free(h);

@@ -1,24 +1,26 @@
 /* make-tiny-model.c - write a Hugging Face model directory with random weights.
  *
- *   make-tiny-model [--arch qwen3|qwen3_moe|qwen2|llama] [--seed N] [--vocab V] [--hidden H]
+ *   make-tiny-model [--arch MODEL_TYPE] [--seed N] [--vocab V] [--hidden H]
  *       [--layers L] [--heads N] [--kv-heads N] [--head-dim N] [--intermediate N]
  *       [--context N] [--dtype f32|bf16|f16] [--shards N] [--tie 0|1] [--rope TYPE]
  *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] [--experts N]
  *       [--experts-used N] [--expert-size N] [--renormalize 0|1] [--dense-layer N] DIR
+ *
+ * MODEL_TYPE is any of src/engine/model/arch.c, e.g. qwen3, qwen3_moe, gemma3_text, qwen3_5_text.
  *
  * The tokenizer is byte-level without merges, so everything works offline. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "engine/layers/rope.h"
 #include "engine/model/init_model.h"
 
 static int usage(const char *why, const char *what)
 {
     fprintf(stderr, "make-tiny-model: %s%s\n", why, what);
-    fprintf(
-        stderr,
-        "usage: make-tiny-model [--arch qwen3|qwen3_moe|qwen2|llama] [--OPTION VALUE ...] DIR\n");
+    fprintf(stderr,
+            "usage: make-tiny-model [--arch qwen3|gemma3_text|...] [--OPTION VALUE ...] DIR\n");
     return 2;
 }
 
@@ -32,9 +34,8 @@ static bool number(const char *s, double *out)
 
 static bool set_rope(struct rope_config *r, const char *name)
 {
-    static const char *const names[] = { "default", "linear", "llama3", "yarn" };
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(name, names[i]) == 0) {
+    for (int i = 0; i < ROPE_TYPES; i++) {
+        if (strcmp(name, rope_type_name((enum rope_type)i)) == 0) {
             r->type = (enum rope_type)i;
             r->factor = 4;
             r->low_freq_factor = 1;

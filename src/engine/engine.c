@@ -127,6 +127,12 @@ static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, st
     return true;
 }
 
+/* Weights of a convolution over each channel by itself: (channels, 1, size). */
+static bool is_convolution(const struct st_tensor *t)
+{
+    return t->ndim == 3 && t->shape[1] == 1;
+}
+
 /* A matrix of its own is looked up first, then a stack of all experts. */
 bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t cols,
                    struct weight *out, tinker_error *err)
@@ -147,7 +153,7 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
         return false;
     /* the shape that config.json implies, not the one that the file has */
     bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
-                      : t->ndim == 1 && t->shape[0] == cols;
+                      : t->count == cols && (t->ndim == 1 || is_convolution(t));
     if (!right && rows)
         err_set(err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as config.json asks", file,
                 name, rows, cols);
@@ -262,6 +268,9 @@ static enum packed_dtype choose_format(void *state, const struct tensor_place *a
             return packed_native(w.dtype);
         return s->stored_bf16 ? PACKED_BF16 : PACKED_F32;
     default:
+        /* the gates of the delta rule and of a shared expert are few rows that decide much */
+        if (at->id == LINEAR_DELTA_A || at->id == LINEAR_DELTA_B || at->id == LINEAR_SHARED_ROUTER)
+            return PACKED_F32;
         return quantized_format(s->engine->opts.dtype, at->kind);
     }
 }

@@ -541,15 +541,20 @@ def test_stored(tmp):
     compare_training("stored weights: losses of 20 AdamW steps", out, reference)
 
 
-with tempfile.TemporaryDirectory() as directory:
-    for test in (test_logits, test_gradients, test_long_datum, test_experts, test_tied_unembedding, test_full,
-                 test_training, test_files, test_saved_by_transformers, test_export, test_bf16,
-                 test_stored):
-        if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            test(directory)
-        except Exception as e:  # a crash is a failed test, the others still run
-            check(f"{test.__name__} ran", False, f"{type(e).__name__}: {e}")
-print(f"1..{count}")
-sys.exit(1 if failed else 0)
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        for test in (test_logits, test_gradients, test_long_datum, test_experts, test_tied_unembedding, test_full,
+                     test_training, test_files, test_saved_by_transformers, test_export, test_bf16,
+                     test_stored):
+            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+                continue
+            try:
+                test(directory)
+            except Exception as e:  # a crash is a failed test, the others still run
+                check(f"{test.__name__} ran", False, f"{type(e).__name__}: {e}")
+    print(f"1..{count}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

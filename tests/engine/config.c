@@ -200,11 +200,58 @@ static void test_refuses(void)
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"head_dim\":15}", "odd" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"head_dim\":1024}", "head_dim" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"hidden_act\":\"gelu\"}", "silu" },
-        { "{\"architectures\":[\"Qwen2ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
-          "sliding" },
-        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+        { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
           ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
-          "sliding" },
+          "layer 1 is of a type that LlamaForCausalLM" },
+        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
+          ",\"layer_types\":[\"full_attention\"]}",
+          "1 layer_types for 2 layers" },
+        { "{\"architectures\":[\"MistralForCausalLM\"]," SIZES
+          ",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\",\"chunked_attention\"]}",
+          "layers of type \"chunked_attention\"" },
+        { "{\"architectures\":[\"MistralForCausalLM\"]," SIZES ",\"sliding_window\":0}",
+          "sliding_window is 0" },
+        { "{\"architectures\":[\"SmolLM3ForCausalLM\"]," SIZES ",\"no_rope_layers\":[1]}",
+          "1 no_rope_layers for 2 layers" },
+        { "{\"architectures\":[\"SmolLM3ForCausalLM\"]," SIZES ",\"no_rope_layer_interval\":0}",
+          "no_rope_layer_interval is 0" },
+        { "{\"architectures\":[\"GraniteMoeHybridForCausalLM\"]," SIZES
+          ",\"shared_intermediate_size\":8}",
+          "Mamba2" },
+        { "{\"architectures\":[\"GraniteMoeHybridForCausalLM\"]," SIZES
+          ",\"shared_intermediate_size\":8,\"layer_types\":[\"attention\",\"mamba\"]}",
+          "Mamba2" },
+        { "{\"architectures\":[\"GraniteMoeHybridForCausalLM\"]," SIZES
+          ",\"shared_intermediate_size\":8,\"num_local_experts\":4}",
+          "num_local_experts is 4" },
+        { "{\"architectures\":[\"GraniteForCausalLM\"]," SIZES ",\"logits_scaling\":0}",
+          "multiplier" },
+        { "{\"architectures\":[\"GraniteForCausalLM\"]," SIZES ",\"residual_multiplier\":1e308}",
+          "multiplier" },
+        { "{\"architectures\":[\"Gemma2ForCausalLM\"]," SIZES
+          ",\"use_bidirectional_attention\":true}",
+          "use_bidirectional_attention" },
+        { "{\"architectures\":[\"Gemma2ForCausalLM\"]," SIZES ",\"hidden_activation\":\"gelu\"}",
+          "hidden_activation is not gelu_pytorch_tanh" },
+        { "{\"architectures\":[\"Gemma3ForCausalLM\"]," SIZES ",\"attn_logit_softcapping\":50}",
+          "attn_logit_softcapping" },
+        { "{\"architectures\":[\"Phi3ForCausalLM\"]," SIZES
+          ",\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1],\"long_factor\":[1,2]}}",
+          "short_factor and long_factor" },
+        { "{\"architectures\":[\"Qwen3_5ForCausalLM\"]," SIZES
+          ",\"linear_num_key_heads\":3,\"linear_num_value_heads\":4,\"linear_key_head_dim\":8,"
+          "\"linear_value_head_dim\":8}",
+          "4 linear value heads" },
+        { "{\"architectures\":[\"Qwen3_5ForCausalLM\"]," SIZES
+          ",\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,\"linear_key_head_dim\":8,"
+          "\"linear_value_head_dim\":8,\"layer_types\":[\"linear_attention\",\"linear_attention\"]"
+          "}",
+          "no layer has attention" },
+        { "{\"architectures\":[\"Qwen3_5ForCausalLM\"]," SIZES ",\"linear_key_head_dim\":8}",
+          "linear_num_key_heads is 0" },
+        { "{\"architectures\":[\"GptOssForCausalLM\"]," SIZES
+          ",\"num_key_value_heads\":2,\"num_local_experts\":4,\"num_experts_per_tok\":5}",
+          "num_experts_per_tok is 5" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
           ",\"rope_scaling\":{\"type\":\"longrope\"}}",
           "longrope" },
@@ -221,16 +268,11 @@ static void test_refuses(void)
           ",\"rope_parameters\":{\"rope_theta\":0}}",
           "rope_theta" },
         { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
-          ",\"rope_parameters\":{\"rope_theta\":1e6,\"partial_rotary_factor\":0.5}}",
-          "partial_rotary_factor is 0.5" },
-        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"partial_rotary_factor\":0.25}",
-          "partial_rotary_factor is 0.25" },
+          ",\"rope_parameters\":{\"rope_theta\":1e6,\"partial_rotary_factor\":1.5}}",
+          "partial_rotary_factor is 1.5" },
         { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
-          ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"truncate\":false}}",
-          "truncate of yarn" },
-        { "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES
-          ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"mscale_all_dim\":0.7}}",
-          "mscale_all_dim of yarn" },
+          ",\"head_dim\":20,\"partial_rotary_factor\":0.25}",
+          "turns 5 of 20 components" },
         { "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
           ",\"per_layer_config\":{\"01\":{\"skip\":[\"attention\"]}}}",
           "per_layer_config" },
@@ -312,12 +354,12 @@ static void test_rope_frequencies(void)
 {
     float inv[32];
     struct rope_config r = { .type = ROPE_DEFAULT, .theta = 10000 };
-    CHECK_NEAR(rope_init(&r, 64, inv), 1, 0);
+    CHECK_NEAR(rope_init(&r, 64, NULL, inv), 1, 0);
     CHECK_NEAR(inv[0], 1, 0);
     CHECK_NEAR(inv[16], 0.01, 1e-9);
     r.type = ROPE_LINEAR;
     r.factor = 4;
-    rope_init(&r, 64, inv);
+    rope_init(&r, 64, NULL, inv);
     CHECK_NEAR(inv[16], 0.0025, 1e-9);
     /* Llama 3.1: high frequencies stay, low ones are divided by 8, between is between */
     r = (struct rope_config){ .type = ROPE_LLAMA3,
@@ -326,7 +368,7 @@ static void test_rope_frequencies(void)
                               .low_freq_factor = 1,
                               .high_freq_factor = 4,
                               .original_context = 8192 };
-    rope_init(&r, 64, inv);
+    rope_init(&r, 64, NULL, inv);
     CHECK_NEAR(inv[0], 1, 0);
     CHECK_NEAR(inv[31] * 8, pow(500000, -62.0 / 64), 1e-10);
     double plain = pow(500000, -30.0 / 64), wavelength = 2 * 3.14159265358979323846 / plain;
@@ -343,19 +385,40 @@ static void test_yarn_frequencies(void)
         double scale;
         double inv[7];
     } cases[] = {
-        { { ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 2048 },
+        { { .type = ROPE_YARN,
+            .theta = 10000,
+            .factor = 4,
+            .beta_fast = 32,
+            .beta_slow = 1,
+            .original_context = 2048 },
           1.138629436111989,
           { 1, 0.1333521455526352, 0.024325214326381683, 0.005384615156799555,
             0.0009730085730552673, 0.00018747354624792933, 3.333803761051968e-05 } },
-        { { ROPE_YARN, 10000, 4, 0, 0, 16, 2, 1.5, 2048 },
+        { { .type = ROPE_YARN,
+            .theta = 10000,
+            .factor = 4,
+            .beta_fast = 16,
+            .beta_slow = 2,
+            .attention_factor = 1.5,
+            .original_context = 2048 },
           1.5,
           { 1, 0.1333521455526352, 0.025693506002426147, 0.0043750000186264515,
             0.0007905694656074047, 0.00018747354624792933, 3.333803761051968e-05 } },
-        { { ROPE_YARN, 10000, 0.5, 0, 0, 32, 1, 0, 2048 },
+        { { .type = ROPE_YARN,
+            .theta = 10000,
+            .factor = 0.5,
+            .beta_fast = 32,
+            .beta_slow = 1,
+            .original_context = 2048 },
           1,
           { 1, 0.1333521455526352, 0.04135286062955856, 0.016153845936059952, 0.006081303581595421,
             0.0014997883699834347, 0.0002667043008841574 } },
-        { { ROPE_YARN, 10000, 4, 0, 0, 32, 1, 0, 8 },
+        { { .type = ROPE_YARN,
+            .theta = 10000,
+            .factor = 4,
+            .beta_fast = 32,
+            .beta_slow = 1,
+            .original_context = 8 },
           1.138629436111989,
           { 1, 0.0333380363881588, 0.007905694656074047, 0.0024999999441206455,
             0.0007905694656074047, 0.00018747354624792933, 3.333803761051968e-05 } },
@@ -363,7 +426,7 @@ static void test_yarn_frequencies(void)
     static const size_t at[7] = { 0, 7, 12, 16, 20, 25, 31 };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         float inv[32];
-        CHECK_NEAR(rope_init(&cases[i].rope, 64, inv), cases[i].scale, 1e-6);
+        CHECK_NEAR(rope_init(&cases[i].rope, 64, NULL, inv), cases[i].scale, 1e-6);
         for (size_t k = 0; k < 7; k++)
             CHECK_NEAR(inv[at[k]], cases[i].inv[k], 3e-7 * cases[i].inv[k]);
     }
@@ -372,8 +435,8 @@ static void test_yarn_frequencies(void)
 static void test_rotation_and_its_inverse(void)
 {
     float inv[2] = { 1, 0.1f }, cs[8], x[4] = { 1, 2, 3, 4 };
-    struct model m = { .config = { .head_dim = 4 }, .inv_freq = inv, .rope_scale = 1 };
-    rope_table(&m, 5, 2, cs);
+    struct model m = { .config = { .rotary = 4 }, .ropes = { { .inv_freq = inv, .scale = 1 } } };
+    rope_table(&m, 0, 5, 2, false, cs);
     CHECK_NEAR(cs[0], cos(5.0), 1e-7);
     CHECK_NEAR(cs[7], sin(0.6), 1e-7);
     rope_rotate(x, cs, 4);

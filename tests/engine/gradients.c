@@ -12,7 +12,8 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-enum { DATA = 2, TARGETS = 3, LOSSES = 13, ARCH_NAME = 32 };
+/* LONG_ONE: more than a page of keys, and than a chunk of the delta rule. */
+enum { DATA = 2, TARGETS = 3, LOSSES = 13, ARCH_NAME = 32, LONG_ONE = 67 };
 static const double step = 1e-5, bar = 1e-4;
 
 /* ---- the losses, written out again ------------------------------------------------------- */
@@ -239,6 +240,18 @@ static void fill_b(tinker_adapter *a)
     }
 }
 
+/* A ratio that is not within the step, or single precision, of a threshold of any case. */
+static double clear_ratio(double gap, double low, double high)
+{
+    for (size_t c = 0; c < LOSSES; c++) {
+        const double at[] = { cases[c].low, cases[c].high, low, high };
+        for (size_t i = 0; i < 4; i++)
+            if (fabs(exp(-gap) - at[i]) < 2e-3)
+                return clear_ratio(gap + 0.01, low, high);
+    }
+    return gap;
+}
+
 /* Old logprobs around those of the network, so that ratios lie on both sides of 1, some far
  * beyond the thresholds; weights of both signs, one zero. */
 static void fill_work(struct work *w, struct net *n, size_t vocab)
@@ -246,10 +259,11 @@ static void fill_work(struct work *w, struct net *n, size_t vocab)
     forward_all(n, w, w->center);
     for (size_t i = 0; i < DATA; i++) {
         for (size_t t = 0; t < w->T[i]; t++) {
-            double gap = 3.4 * tiny_uniform(65, i, t) - 1.7;
-            w->d->logprobs[i][t] = (float)(w->center[i][t][w->d->targets[i][t]] + gap);
             w->low[i][t] = (float)(0.2 + tiny_uniform(61, i, t));
             w->high[i][t] = w->low[i][t] + (float)(2 * tiny_uniform(62, i, t));
+            double gap = clear_ratio(3.4 * tiny_uniform(65, i, t) - 1.7, (double)w->low[i][t],
+                                     (double)w->high[i][t]);
+            w->d->logprobs[i][t] = (float)(w->center[i][t][w->d->targets[i][t]] + gap);
         }
         for (size_t k = 0; k < w->T[i] * TARGETS; k++) {
             w->many[i][k] = (int64_t)(tiny_uniform(63, i, k) * (double)vocab);
@@ -297,7 +311,7 @@ static void check_model(const char *label, const struct init_model *o, int64_t r
 {
     tinker_error err = { 0 };
     struct work *w = calloc(1, sizeof(*w));
-    const size_t lengths[DATA] = { long_one ? 35 : 8, 4 };
+    const size_t lengths[DATA] = { long_one ? LONG_ONE : 8, 4 };
     tinker_engine *e = tiny_open(o, NULL);
     tinker_lora lora = TINKER_LORA_INIT;
     lora.rank = rank;
@@ -421,6 +435,39 @@ static void test_all_weights(void)
     check_model("llama, every weight", &o, 0, EVERYTHING, false);
 }
 
+/* A LoRA on everything, and every weight, of each family that has parts which those above lack. */
+static void test_families(void)
+{
+    static const char *const names[] = {
+        "mistral",      "ministral3",      "mixtral", "gemma2",  "gemma3_text",      "phi3",
+        "smollm3",      "olmo2",           "olmo3",   "granite", "granitemoehybrid", "gpt_oss",
+        "qwen3_5_text", "qwen3_5_moe_text"
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct init_model o = qwen(names[i], i % 2);
+        char label[ARCH_NAME];
+        o.config.mlp_bias = o.config.arch->mlp_bias == ARCH_BIAS_CONFIG;
+        if (o.config.activation == ACTIVATION_CLAMPED)
+            o.config.swiglu_limit = 0.4f; /* so low that some values are clamped */
+        snprintf(label, sizeof(label), "%s, tied %zu", names[i], i % 2);
+        check_model(label, &o, 1, EVERYTHING, false);
+        snprintf(label, sizeof(label), "%s, every weight", names[i]);
+        check_model(label, &o, 0, EVERYTHING, false);
+    }
+}
+
+/* Windows and states across pages and chunks. */
+static void test_long_texts(void)
+{
+    struct init_model o = qwen("gemma2", true), sinks = qwen("gpt_oss", false);
+    struct init_model delta = qwen("qwen3_5_text", true);
+    o.config.window = 33;
+    check_model("gemma2, long", &o, 1, ATTENTION, true);
+    sinks.config.window = 40;
+    check_model("gpt_oss, long", &sinks, 1, ATTENTION, true);
+    check_model("qwen3_5, long", &delta, 1, ATTENTION, true);
+}
+
 int main(void)
 {
     printf("# relative error  ");
@@ -436,6 +483,8 @@ int main(void)
     RUN(test_qwen3_moe);
     RUN(test_parts_alone);
     RUN(test_all_weights);
+    RUN(test_families);
+    RUN(test_long_texts);
     tiny_done();
     return tap_done();
 }

@@ -55,14 +55,13 @@ static tinker_adapter *run(tinker_engine **e, int threads, uint64_t memory, int6
 }
 
 /* The largest limit, in steps of 1/16 MB, at which activations are recomputed. */
-static uint64_t tight_memory(int64_t rank)
+static uint64_t tight_memory(const struct init_model *o, int64_t rank)
 {
-    struct init_model o;
     tinker_error err = { 0 };
-    tiny_longer_options(&o, arch);
-    tinker_engine *e = tiny_open(&o, NULL);
+    tinker_engine *e = tiny_open(o, NULL);
     tinker_adapter *a = tiny_adapter(e, rank, 1);
-    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
+    struct tiny_data *d =
+        tiny_data(tiny_lengths, TINY_LENGTHS, o->config.vocab, "cross_entropy", 3);
     tinker_loss loss = { "cross_entropy", NULL, 0 };
     bool recompute = false;
     for (e->memory_limit = 32 << 20; !recompute && e->memory_limit;) {
@@ -88,7 +87,9 @@ static void check_same(int64_t rank)
     CHECK(!recomputed[0]);
     CHECK(same_weights(one, two));
     CHECK(same_weights(one, five));
-    tinker_adapter *small = run(&e[3], 2, tight_memory(rank), rank, &recomputed[3]);
+    struct init_model o;
+    tiny_longer_options(&o, arch);
+    tinker_adapter *small = run(&e[3], 2, tight_memory(&o, rank), rank, &recomputed[3]);
     CHECK(recomputed[3]);
     CHECK(same_weights(one, small));
     tinker_adapter *all[] = { one, two, five, small };
@@ -288,9 +289,9 @@ static void test_metrics_of_experts(void)
                                          "e_max_violation:mean", "e_max_violation:max",
                                          "e_min_violation:mean" };
     arch = "qwen3_moe";
-    uint64_t tight = tight_memory(4);
     tiny_longer_options(&o, arch);
     o.config.dense[o.config.n_dense++] = 1;
+    uint64_t tight = tight_memory(&o, 4);
     tinker_engine *e = tiny_open(&o, NULL);
     arch = "qwen3";
     tinker_adapter *a = tiny_adapter(e, 4, 1);

@@ -15,7 +15,7 @@
 #include "engine/model/adapter.h"
 #include "engine/model/safetensors.h"
 
-enum { MAX_T = 48, MAX_D = 64, MAX_EXPERTS = 8 };
+enum { MAX_T = 72, MAX_D = 64, MAX_EXPERTS = 8 };
 
 /* The thread sanitizer makes this arithmetic ten times slower; it runs on one thread. */
 #define ON_ONE_THREAD __attribute__((no_sanitize("thread")))
@@ -32,6 +32,8 @@ struct net {
     double *w; /* the adapter's parameters in double, params layout */
     struct arena arena;
     const double *embed, *norm, *norm1[2], *norm2[2], *q_norm[2], *k_norm[2];
+    const double *post_norm1[2], *post_norm2[2], *sinks[2];
+    const double *conv[2], *a_log[2], *dt_bias[2], *delta_norm[2];
     struct affine linear[2][LINEARS], head;
     struct affine router[2], experts[2][MAX_EXPERTS][EXPERT_LINEARS]; /* of sparse layers */
     double closest; /* how near a choice between experts has been, of probabilities */
@@ -74,10 +76,15 @@ static struct affine affine(struct net *n, const char *weight, const char *modul
     return l;
 }
 
-static const double *layer_vector(struct net *n, size_t layer, const char *suffix, size_t cols)
+/* Vector "<module>.<suffix>" of a layer; NULL where the model has none. */
+static const double *layer_vector(struct net *n, size_t layer, const char *module,
+                                  const char *suffix, size_t cols)
 {
     char name[128];
-    snprintf(name, sizeof(name), "model.layers.%zu.%s", layer, suffix);
+    if (!module)
+        return NULL;
+    snprintf(name, sizeof(name), "model.layers.%zu.%s%s%s", layer, module, suffix ? "." : "",
+             suffix ? suffix : "");
     return tensor(n, name, 0, cols);
 }
 
@@ -85,20 +92,25 @@ static const double *layer_vector(struct net *n, size_t layer, const char *suffi
 static void resolve_experts(struct net *n, size_t layer)
 {
     static const char *const stacks[] = { "w1", "w3", "w2" };
-    static const char *const names[] = { "gate_proj", "up_proj", "down_proj" };
     const struct model_config *c = n->c;
+    const struct arch_names *names = c->arch->names;
     char weight[128], module[96];
-    snprintf(weight, sizeof(weight), "model.layers.%zu.mlp.gate.weight", layer);
+    snprintf(weight, sizeof(weight), "model.layers.%zu.%s.weight", layer, names->router);
     n->router[layer] = affine(n, weight, "none", c->experts, c->hidden);
+    if (c->expert_bias)
+        n->router[layer].bias = layer_vector(n, layer, names->router, "bias", c->experts);
     for (size_t e = 0; e < c->experts; e++) {
         for (int i = 0; i < EXPERT_LINEARS; i++) {
             struct affine *l = &n->experts[layer][e][i];
             size_t out = i == 2 ? c->hidden : c->expert_size;
             size_t in = i == 2 ? c->expert_size : c->hidden, r = (size_t)n->a->desc.rank;
-            snprintf(weight, sizeof(weight), "model.layers.%zu.mlp.experts.%zu.%s.weight", layer, e,
-                     names[i]);
-            snprintf(module, sizeof(module), "layers.%zu.mlp.experts.%s", layer, stacks[i]);
+            char expert[96];
+            snprintf(expert, sizeof(expert), "%s.%zu.%s", names->experts, e, names->expert[i]);
+            snprintf(weight, sizeof(weight), "model.layers.%zu.%s.weight", layer, expert);
+            snprintf(module, sizeof(module), "layers.%zu.%s.%s", layer, names->experts, stacks[i]);
             *l = affine(n, weight, module, out, in);
+            if (c->expert_bias)
+                l->bias = layer_vector(n, layer, expert, "bias", out);
             if (l->A && i == 2)
                 l->A += e * r * in;
             else if (l->A)
@@ -107,28 +119,50 @@ static void resolve_experts(struct net *n, size_t layer)
     }
 }
 
+/* One linear, which may be some rows of a module: of its weight, its bias and its B. */
+static struct affine layer_linear(struct net *n, size_t layer, enum linear_id id)
+{
+    const struct model_config *c = n->c;
+    char module[64], weight[96];
+    size_t first, rows, out, in, r = (size_t)n->a->desc.rank;
+    const char *name = model_module(c, id, &first, &rows);
+    model_linear_shape(c, id, &out, &in);
+    snprintf(module, sizeof(module), "layers.%zu.%s", layer, name);
+    snprintf(weight, sizeof(weight), "model.%s.weight", module);
+    struct affine l = affine(n, weight, module, rows, in);
+    l.W += first * in;
+    l.B = l.B ? l.B + first * r : NULL;
+    l.out = out;
+    if (model_linear_has_bias(c, id))
+        l.bias = layer_vector(n, layer, name, "bias", rows) + first;
+    return l;
+}
+
 static void resolve_layer(struct net *n, size_t i)
 {
     const struct model_config *c = n->c;
-    n->norm1[i] = layer_vector(n, i, "input_layernorm.weight", c->hidden);
-    n->norm2[i] = layer_vector(n, i, "post_attention_layernorm.weight", c->hidden);
-    if (c->qk_norm) {
-        n->q_norm[i] = layer_vector(n, i, "self_attn.q_norm.weight", c->head_dim);
-        n->k_norm[i] = layer_vector(n, i, "self_attn.k_norm.weight", c->head_dim);
+    const struct arch_names *names = c->arch->names;
+    bool whole = c->qk_norm == QK_NORM_WHOLE;
+    n->norm1[i] = layer_vector(n, i, names->norm1, "weight", c->hidden);
+    n->norm2[i] = layer_vector(n, i, names->norm2, "weight", c->hidden);
+    n->post_norm1[i] = layer_vector(n, i, names->post_norm1, "weight", c->hidden);
+    n->post_norm2[i] = layer_vector(n, i, names->post_norm2, "weight", c->hidden);
+    if (model_layer_is(c, i, LAYER_DELTA)) {
+        n->conv[i] =
+            layer_vector(n, i, names->conv, "weight", model_delta_channels(c) * c->delta_conv);
+        n->a_log[i] = layer_vector(n, i, names->a_log, NULL, c->delta_v_heads);
+        n->dt_bias[i] = layer_vector(n, i, names->dt_bias, NULL, c->delta_v_heads);
+        n->delta_norm[i] = layer_vector(n, i, names->delta_norm, "weight", c->delta_v_dim);
+    } else if (c->qk_norm) {
+        size_t hd = c->head_dim;
+        n->q_norm[i] = layer_vector(n, i, names->q_norm, "weight", whole ? c->heads * hd : hd);
+        n->k_norm[i] = layer_vector(n, i, names->k_norm, "weight", whole ? c->kv_heads * hd : hd);
     }
-    for (int id = 0; id < LINEARS; id++) {
-        char module[64], weight[96];
-        size_t out, in;
-        if (id >= LINEAR_GATE && model_sparse(c, i))
-            continue;
-        model_linear_shape(c, (enum linear_id)id, &out, &in);
-        snprintf(module, sizeof(module), "layers.%zu.%s", i, c->arch->names->linear[id]);
-        snprintf(weight, sizeof(weight), "model.%s.weight", module);
-        n->linear[i][id] = affine(n, weight, module, out, in);
-        snprintf(weight, sizeof(weight), "%s.bias", c->arch->names->linear[id]);
-        if (model_linear_has_bias(c, (enum linear_id)id))
-            n->linear[i][id].bias = layer_vector(n, i, weight, out);
-    }
+    if (c->sinks)
+        n->sinks[i] = layer_vector(n, i, names->sinks, NULL, c->heads);
+    for (enum linear_id id = 0; id < LINEARS; id++)
+        if (model_has_linear(c, i, id))
+            n->linear[i][id] = layer_linear(n, i, id);
     if (model_sparse(c, i))
         resolve_experts(n, i);
 }
@@ -152,50 +186,68 @@ ON_ONE_THREAD static void linear(const struct net *n, const struct affine *l, co
     }
 }
 
-ON_ONE_THREAD static void rms(const double *x, const double *w, size_t n, double eps, double *y)
+/* offset: 1 where the model adds it to the weights */
+ON_ONE_THREAD static void rms(const double *x, const double *w, size_t n, double eps, double offset,
+                              double *y)
 {
     double s = 0;
     for (size_t i = 0; i < n; i++)
         s += x[i] * x[i];
     s = 1 / sqrt(s / (double)n + eps);
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * s * w[i];
+        y[i] = x[i] * s * (w[i] + offset);
 }
 
-static double cosines[MAX_T][MAX_D], sines[MAX_T][MAX_D];
+static double cosines[MODEL_ROPES][MAX_T][MAX_D], sines[MODEL_ROPES][MAX_T][MAX_D];
 
-ON_ONE_THREAD static void rotate(const struct net *n, double *x, size_t pos)
+ON_ONE_THREAD static void rotate(const struct net *n, size_t layer, double *x, size_t pos)
 {
-    size_t half = n->c->head_dim / 2;
-    for (size_t j = 0; j < half; j++) {
+    size_t half = n->c->rotary / 2;
+    size_t which = n->e->model->ropes[1].inv_freq && model_layer_is(n->c, layer, LAYER_SLIDES);
+    for (size_t j = 0; j < half && !model_layer_is(n->c, layer, LAYER_NO_ROPE); j++) {
         double a = x[j], b = x[j + half];
-        x[j] = a * cosines[pos][j] - b * sines[pos][j];
-        x[j + half] = b * cosines[pos][j] + a * sines[pos][j];
+        x[j] = a * cosines[which][pos][j] - b * sines[which][pos][j];
+        x[j + half] = b * cosines[which][pos][j] + a * sines[which][pos][j];
     }
 }
 
-ON_ONE_THREAD static void heads(const struct net *n, double *x, size_t count, const double *norm,
-                                size_t pos)
+ON_ONE_THREAD static void heads(const struct net *n, size_t layer, double *x, size_t count,
+                                const double *norm, size_t pos)
 {
     size_t hd = n->c->head_dim;
+    double eps = (double)n->c->norm_eps, offset = n->c->plus_one;
+    if (n->c->qk_norm == QK_NORM_WHOLE)
+        rms(x, norm, count * hd, eps, offset, x);
     for (size_t h = 0; h < count; h++) {
-        if (norm)
-            rms(x + h * hd, norm, hd, (double)n->c->norm_eps, x + h * hd);
-        rotate(n, x + h * hd, pos);
+        if (n->c->qk_norm == QK_NORM_HEAD)
+            rms(x + h * hd, norm, hd, eps, offset, x + h * hd);
+        rotate(n, layer, x + h * hd, pos);
     }
 }
 
-ON_ONE_THREAD static void attention(const struct net *n, size_t t, double *q,
+ON_ONE_THREAD static double cap(double x, double limit)
+{
+    return limit > 0 ? limit * tanh(x / limit) : x;
+}
+
+ON_ONE_THREAD static void attention(const struct net *n, size_t layer, size_t t, double *q,
                                     double k[MAX_T][MAX_D], double v[MAX_T][MAX_D], double *out)
 {
-    size_t hd = n->c->head_dim, group = n->c->heads / n->c->kv_heads;
-    for (size_t h = 0; h < n->c->heads; h++) {
-        double p[MAX_T], sum = 0;
+    const struct model_config *c = n->c;
+    size_t hd = c->head_dim, group = c->heads / c->kv_heads;
+    bool slides = model_layer_is(c, layer, LAYER_SLIDES);
+    double heat = 1;
+    if (c->temperature != 0)
+        heat += c->temperature * log(1 + floor((double)t / c->rope.original_context));
+    for (size_t h = 0; h < c->heads; h++) {
+        double p[MAX_T], sum = n->sinks[layer] ? exp(n->sinks[layer][h]) : 0;
         for (size_t j = 0; j <= t; j++) {
             double s = 0;
             for (size_t i = 0; i < hd; i++)
-                s += q[h * hd + i] * k[j][h / group * hd + i];
-            p[j] = exp(s / sqrt((double)hd));
+                s += q[h * hd + i] * heat * k[j][h / group * hd + i];
+            p[j] = exp(cap(s * (double)c->attention_scale, (double)c->attn_cap));
+            if (slides && j + c->window <= t)
+                p[j] = 0;
             sum += p[j];
         }
         for (size_t i = 0; i < hd; i++) {
@@ -206,7 +258,24 @@ ON_ONE_THREAD static void attention(const struct net *n, size_t t, double *q,
     }
 }
 
-/* o = down(silu(gate h) * up h) */
+/* f(gate, up) */
+ON_ONE_THREAD static double activate(const struct model_config *c, double gate, double up)
+{
+    double limit = (double)c->swiglu_limit;
+    switch (c->activation) {
+    case ACTIVATION_GELU:
+        return gate / 2 * (1 + tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) *
+               up;
+    case ACTIVATION_CLAMPED:
+        gate = fmin(gate, limit);
+        up = fmin(fmax(up, -limit), limit);
+        return (up + 1) * gate / (1 + exp(-(double)c->swiglu_alpha * gate));
+    default:
+        return gate / (1 + exp(-gate)) * up;
+    }
+}
+
+/* o = down(f(gate h, up h)) */
 ON_ONE_THREAD static void mlp(const struct net *n, const struct affine *l, const double *h,
                               double *o)
 {
@@ -214,7 +283,7 @@ ON_ONE_THREAD static void mlp(const struct net *n, const struct affine *l, const
     linear(n, &l[0], h, gate);
     linear(n, &l[1], h, up);
     for (size_t i = 0; i < l[0].out; i++)
-        up[i] *= gate[i] / (1 + exp(-gate[i]));
+        up[i] = activate(n->c, gate[i], up[i]);
     linear(n, &l[2], up, o);
 }
 
@@ -259,32 +328,130 @@ ON_ONE_THREAD static void mixture(struct net *n, size_t layer, const double *h, 
     }
 }
 
+/* The attention branch of position t; k and v keep those of earlier ones. */
+ON_ONE_THREAD static void attend(const struct net *n, size_t layer, size_t t, const double *h,
+                                 double k[MAX_T][MAX_D], double v[MAX_T][MAX_D], double *o)
+{
+    const struct model_config *c = n->c;
+    const struct affine *l = n->linear[layer];
+    double wide[2 * MAX_D], q[MAX_D], att[MAX_D];
+    size_t hd = c->head_dim, stride = c->gate ? 2 * hd : hd;
+    linear(n, &l[LINEAR_Q], h, wide);
+    linear(n, &l[LINEAR_K], h, k[t]);
+    linear(n, &l[LINEAR_V], h, v[t]);
+    for (size_t i = 0; i < c->heads * hd; i++)
+        q[i] = wide[i / hd * stride + i % hd];
+    heads(n, layer, q, c->heads, n->q_norm[layer], t);
+    heads(n, layer, k[t], c->kv_heads, n->k_norm[layer], t);
+    attention(n, layer, t, q, k, v, att);
+    for (size_t i = 0; c->gate && i < c->heads * hd; i++)
+        att[i] /= 1 + exp(-wide[i / hd * stride + hd + i % hd]);
+    linear(n, &l[LINEAR_O], att, o);
+}
+
+/* x / sqrt(sum x^2 + 1e-6) */
+ON_ONE_THREAD static void l2(double *x, size_t n)
+{
+    double s = 1e-6;
+    for (size_t i = 0; i < n; i++)
+        s += x[i] * x[i];
+    for (size_t i = 0; i < n; i++)
+        x[i] /= sqrt(s);
+}
+
+/* The delta rule as its recurrence says, position by position; m keeps the convolution's inputs and
+ * S the states of the value heads. */
+ON_ONE_THREAD static void delta_rule(const struct net *n, size_t layer, size_t t, const double *h,
+                                     double m[MAX_T][MAX_D], double *S, double *o)
+{
+    const struct model_config *c = n->c;
+    const struct affine *l = n->linear[layer];
+    size_t dk = c->delta_k_dim, dv = c->delta_v_dim, keys = c->delta_k_heads * dk;
+    size_t group = c->delta_v_heads / c->delta_k_heads, K = c->delta_conv;
+    double x[MAX_D], z[MAX_D], b[MAX_D], a[MAX_D], y[MAX_D];
+    linear(n, &l[LINEAR_DELTA_QKV], h, m[t]);
+    linear(n, &l[LINEAR_DELTA_Z], h, z);
+    linear(n, &l[LINEAR_DELTA_B], h, b);
+    linear(n, &l[LINEAR_DELTA_A], h, a);
+    for (size_t i = 0; i < model_delta_channels(c); i++) {
+        x[i] = 0;
+        for (size_t s = 0; s < K; s++)
+            if (t + s + 1 >= K)
+                x[i] += n->conv[layer][i * K + s] * m[t + s + 1 - K][i];
+        x[i] /= 1 + exp(-x[i]);
+    }
+    for (size_t i = 0; i < 2 * c->delta_k_heads; i++)
+        l2(x + i * dk, dk);
+    for (size_t v = 0; v < c->delta_v_heads; v++, S += dk * dv) {
+        const double *q = x + v / group * dk, *k = q + keys, *value = x + 2 * keys + v * dv;
+        double g = -exp(n->a_log[layer][v]) * log1p(exp(a[v] + n->dt_bias[layer][v]));
+        for (size_t i = 0; i < dk * dv; i++)
+            S[i] = t ? S[i] * exp(g) : 0;
+        for (size_t j = 0; j < dv; j++) {
+            double u = value[j];
+            for (size_t i = 0; i < dk; i++)
+                u -= S[i * dv + j] * k[i];
+            u /= 1 + exp(-b[v]);
+            y[v * dv + j] = 0;
+            for (size_t i = 0; i < dk; i++) {
+                S[i * dv + j] += k[i] * u;
+                y[v * dv + j] += S[i * dv + j] * q[i] / sqrt((double)dk);
+            }
+        }
+        rms(y + v * dv, n->delta_norm[layer], dv, (double)c->norm_eps, 0, y + v * dv);
+        for (size_t j = v * dv; j < (v + 1) * dv; j++)
+            y[j] *= z[j] / (1 + exp(-z[j]));
+    }
+    linear(n, &l[LINEAR_DELTA_OUT], y, o);
+}
+
+/* x += scale norm(branch), the norm where there is one */
+ON_ONE_THREAD static void add_branch(const struct net *n, double *x, double *branch,
+                                     const double *norm)
+{
+    const struct model_config *c = n->c;
+    if (norm)
+        rms(branch, norm, c->hidden, (double)c->norm_eps, c->plus_one, branch);
+    for (size_t i = 0; i < c->hidden; i++)
+        x[i] += (double)c->residual_scale * branch[i];
+}
+
+/* What a branch reads of x: through a norm, where there is one. */
+ON_ONE_THREAD static void read_branch(const struct net *n, const double *x, const double *norm,
+                                      double *h)
+{
+    const struct model_config *c = n->c;
+    memcpy(h, x, c->hidden * sizeof(*h));
+    if (norm)
+        rms(x, norm, c->hidden, (double)c->norm_eps, c->plus_one, h);
+}
+
 ON_ONE_THREAD static void layer_forward(struct net *n, size_t layer, double x[MAX_T][MAX_D],
                                         size_t T)
 {
-    static double k[MAX_T][MAX_D], v[MAX_T][MAX_D];
+    static double k[MAX_T][MAX_D], v[MAX_T][MAX_D], S[MAX_D * MAX_D];
     const struct model_config *c = n->c;
     const struct affine *l = n->linear[layer];
-    double eps = (double)c->norm_eps;
     for (size_t t = 0; t < T; t++) {
-        double h[MAX_D], q[MAX_D], att[MAX_D], o[MAX_D];
-        rms(x[t], n->norm1[layer], c->hidden, eps, h);
-        linear(n, &l[LINEAR_Q], h, q);
-        linear(n, &l[LINEAR_K], h, k[t]);
-        linear(n, &l[LINEAR_V], h, v[t]);
-        heads(n, q, c->heads, n->q_norm[layer], t);
-        heads(n, k[t], c->kv_heads, n->k_norm[layer], t);
-        attention(n, t, q, k, v, att);
-        linear(n, &l[LINEAR_O], att, o);
-        for (size_t i = 0; i < c->hidden; i++)
-            x[t][i] += o[i];
-        rms(x[t], n->norm2[layer], c->hidden, eps, h);
+        double h[MAX_D], o[MAX_D], part[MAX_D], mix[1];
+        read_branch(n, x[t], n->norm1[layer], h);
+        if (model_layer_is(c, layer, LAYER_DELTA))
+            delta_rule(n, layer, t, h, k, S, o);
+        else
+            attend(n, layer, t, h, k, v, o);
+        add_branch(n, x[t], o, n->post_norm1[layer]);
+        read_branch(n, x[t], n->norm2[layer], h);
         if (model_sparse(c, layer))
             mixture(n, layer, h, o);
         else
             mlp(n, &l[LINEAR_GATE], h, o);
-        for (size_t i = 0; i < c->hidden; i++)
-            x[t][i] += o[i];
+        if (model_sparse(c, layer) && c->shared) {
+            mlp(n, &l[LINEAR_SHARED_GATE], h, part);
+            linear(n, &l[LINEAR_SHARED_ROUTER], h, mix);
+            for (size_t i = 0; i < c->hidden; i++)
+                o[i] += part[i] / (1 + exp(-mix[0]));
+        }
+        add_branch(n, x[t], o, n->post_norm2[layer]);
     }
 }
 
@@ -295,15 +462,18 @@ ON_ONE_THREAD static void forward(struct net *n, const int32_t *tokens, size_t T
     static double x[MAX_T][MAX_D];
     const struct model_config *c = n->c;
     for (size_t t = 0; t < T; t++)
-        memcpy(x[t], n->embed + (size_t)tokens[t] * c->hidden, c->hidden * sizeof(double));
+        for (size_t i = 0; i < c->hidden; i++)
+            x[t][i] = n->embed[(size_t)tokens[t] * c->hidden + i] * (double)c->embed_scale;
     for (size_t l = 0; l < c->layers; l++)
         layer_forward(n, l, x, T);
     for (size_t t = 0; t < T; t++) {
         double h[MAX_D], sum = 0;
-        rms(x[t], n->norm, c->hidden, (double)c->norm_eps, h);
+        rms(x[t], n->norm, c->hidden, (double)c->norm_eps, c->plus_one, h);
         linear(n, &n->head, h, lp[t]);
-        for (size_t i = 0; i < c->vocab; i++)
+        for (size_t i = 0; i < c->vocab; i++) {
+            lp[t][i] = cap(lp[t][i] / (double)c->logit_divisor, (double)c->logit_cap);
             sum += exp(lp[t][i]);
+        }
         for (size_t i = 0; i < c->vocab; i++)
             lp[t][i] -= log(sum);
     }
@@ -323,11 +493,14 @@ static void net_init(struct net *n, tinker_engine *e, const tinker_adapter *a)
     n->embed = tensor(n, "model.embed_tokens.weight", c->vocab, c->hidden);
     n->head = affine(n, c->tied ? "model.embed_tokens.weight" : "lm_head.weight", "unembed_tokens",
                      c->vocab, c->hidden);
-    for (size_t t = 0; t < MAX_T; t++) {
-        for (size_t j = 0; j < c->head_dim / 2; j++) {
-            double angle = (double)((float)t * e->model->inv_freq[j]);
-            cosines[t][j] = cos(angle) * (double)e->model->rope_scale;
-            sines[t][j] = sin(angle) * (double)e->model->rope_scale;
+    for (size_t r = 0; r < MODEL_ROPES && e->model->ropes[r].inv_freq; r++) {
+        const struct rope *rope = &e->model->ropes[r];
+        for (size_t t = 0; t < MAX_T; t++) {
+            for (size_t j = 0; j < c->rotary / 2; j++) {
+                double angle = (double)((float)t * rope->inv_freq[j]);
+                cosines[r][t][j] = cos(angle) * (double)rope->scale;
+                sines[r][t][j] = sin(angle) * (double)rope->scale;
+            }
         }
     }
 }

@@ -50,6 +50,14 @@ static inline void tiny_options(struct init_model *o, const char *arch)
         o->config.experts = 5;
         o->config.expert_size = 6;
     }
+    if (o->config.rotary)
+        o->config.rotary = 2;
+    if (o->config.shared)
+        o->config.shared_size = 7;
+    if (o->config.delta_conv) {
+        o->config.delta_k_dim = 3;
+        o->config.delta_v_dim = 4;
+    }
     o->config.tied = strcmp(arch, "qwen2") != 0;
     if (strcmp(arch, "llama") == 0)
         o->config.rope = (struct rope_config){ .type = ROPE_LLAMA3,

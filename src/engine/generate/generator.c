@@ -14,6 +14,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "base/rand.h"
+#include "engine/layers/delta.h"
 
 tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
 {
@@ -27,6 +28,8 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
     /* Half of the memory; the rest is for passes and this generator's own buffers. */
     uint64_t limit = e->memory_limit / 2 / (floats * sizeof(float));
     kv_init(&g->kv, floats, limit > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)limit);
+    g->state_floats = delta_state_floats(c);
+    g->state_pages = (g->state_floats + floats - 1) / floats;
     g->engine = e;
     g->finished_end = &g->finished;
     if (generator_buffers(g, err) != TINKER_OK) {
@@ -186,18 +189,20 @@ static tinker_status limit_new_tokens(const tinker_generator *g, size_t n_prompt
     uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
     uint64_t page = g->kv.page_floats * sizeof(float);
     uint64_t drawn = room > 0; /* the keys of a last token that is drawn are never needed */
-    uint64_t memory = (uint64_t)g->kv.limit * KV_BLOCK + drawn;
+    uint64_t pages = g->kv.limit > g->state_pages ? g->kv.limit - g->state_pages : 0;
+    uint64_t memory = pages * KV_BLOCK + drawn;
     uint64_t want = max_tokens > 0 && (uint64_t)max_tokens < room ? (uint64_t)max_tokens : room;
     if (max_tokens == 0 && n_prompt < memory && n_prompt + want > memory)
         want = memory - n_prompt;
     if (n_prompt + want > memory)
-        return err_set(
-            err, TINKER_ENOMEM,
-            "%zu prompt and %llu new tokens need %llu bytes for keys and values, the "
-            "limit is %llu",
-            n_prompt, (unsigned long long)want,
-            (unsigned long long)((n_prompt + want + KV_BLOCK - 1 - drawn) / KV_BLOCK * page),
-            (unsigned long long)(g->kv.limit * page));
+        return err_set(err, TINKER_ENOMEM,
+                       "%zu prompt and %llu new tokens need %llu bytes for keys and values, the "
+                       "limit is %llu",
+                       n_prompt, (unsigned long long)want,
+                       (unsigned long long)(((n_prompt + want + KV_BLOCK - 1 - drawn) / KV_BLOCK +
+                                             g->state_pages) *
+                                            page),
+                       (unsigned long long)(g->kv.limit * page));
     *out = (size_t)want;
     return TINKER_OK;
 }
@@ -328,6 +333,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->state = q->state;
     r->cache_scope = q->cache_scope;
     r->n_prompt = q->n_prompt;
+    r->is_long = model_is_long(&g->engine->model->config, r->n_prompt + r->max_new);
     /* Inverse temperature 0 means argmax.  A temperature so small that 1/T overflows a float is
      * argmax, too; one so large that 1/T underflows must not become it. */
     float inv = p->temperature > 0 ? fmaxf((float)(1.0 / p->temperature), FLT_MIN) : 0;

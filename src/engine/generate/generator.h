@@ -36,6 +36,7 @@ struct sequence {
     size_t reached; /* the largest `computed` so far */
     struct kv_page **pages;
     float **data; /* the pages' memory, as forward.h wants it */
+    float *state; /* of its delta layers while it has pages; NULL: none */
     size_t n_pages;
     size_t published; /* how many pages from the front are published */
     bool done;
@@ -67,6 +68,7 @@ struct request {
     struct arena arena; /* prompt, stop tokens, prompt results */
     const int32_t *prompt;
     size_t n_prompt, max_new;
+    bool is_long; /* may become longer than the original context, see model_is_long() */
     struct sample_rule rule;
     uint64_t seed;
     const int32_t *stop;
@@ -116,6 +118,8 @@ struct work {
 struct tinker_generator {
     tinker_engine *engine;
     struct kv kv;
+    size_t state_floats;      /* of a sequence's delta layers; 0: the model has none */
+    size_t state_pages;       /* as many pages as that takes, rounded up */
     struct sequence **active; /* oldest first */
     size_t n_active, cap_active;
     size_t unfinished; /* requests */

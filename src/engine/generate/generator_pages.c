@@ -7,6 +7,7 @@
  * and none overtakes it. */
 #include "engine/generate/generator.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t pages_for(size_t positions)
@@ -21,6 +22,24 @@ void sequence_release(tinker_generator *g, struct sequence *s)
         kv_unref(&g->kv, s->pages[--s->n_pages]);
     s->computed = 0;
     s->published = 0;
+    if (s->state != NULL)
+        kv_unhold(&g->kv, g->state_pages);
+    free(s->state);
+    s->state = NULL;
+}
+
+/* A sequence of a model with delta layers has a state as long as it has pages; it is counted as
+ * pages.  It need not be cleared: a sequence that starts does not read it. */
+static bool take_state(tinker_generator *g, struct sequence *s)
+{
+    if (g->state_floats == 0 || s->state != NULL)
+        return true;
+    if (!kv_hold(&g->kv, g->state_pages))
+        return false;
+    s->state = aligned_alloc(64, (g->state_floats * sizeof(float) + 63) / 64 * 64);
+    if (s->state == NULL)
+        kv_unhold(&g->kv, g->state_pages);
+    return s->state != NULL;
 }
 
 /* The name of a full page: who may share it, weights, the page before it, and its own tokens.  By induction over
@@ -36,9 +55,17 @@ static struct kv_key page_key(const struct sequence *s, size_t page)
         key.adapter = r->adapter->id;
         key.steps = r->steps;
     }
+    key.is_long = r->is_long;
     key.parent = page == 0 ? 0 : s->pages[page - 1]->serial;
     memcpy(key.tokens, s->tokens + page * KV_BLOCK, sizeof key.tokens);
     return key;
+}
+
+/* A state is only known at the position that a sequence has reached, so that pages of a model with
+ * delta layers cannot be continued by another sequence. */
+static bool can_share(const tinker_generator *g)
+{
+    return g->state_floats == 0;
 }
 
 /* Was the adapter trained since the request came?  Then positions are computed with other weights
@@ -64,6 +91,8 @@ static bool parent_is_published(const struct sequence *s)
 void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)
 {
     struct request *r = s->request;
+    if (!can_share(g))
+        return;
     /* whole pages only: a page that was begun must be computed to its end */
     if (s->computed % KV_BLOCK != 0 || s->published * KV_BLOCK != s->computed || weights_changed(r))
         return;
@@ -93,7 +122,7 @@ void sequence_reuse_prefix(tinker_generator *g, struct sequence *s)
 /* Publish pages that have become full; kv_publish() may replace one by an equal, older page. */
 void sequence_publish(tinker_generator *g, struct sequence *s)
 {
-    if (weights_changed(s->request))
+    if (weights_changed(s->request) || !can_share(g))
         return;
     while (parent_is_published(s) && (s->published + 1) * KV_BLOCK <= s->computed) {
         struct kv_key key = page_key(s, s->published);
@@ -108,10 +137,16 @@ bool sequence_share_prompt(tinker_generator *g, struct sequence *to, const struc
 {
     size_t positions = to->request->n_prompt, whole = positions / KV_BLOCK;
     struct kv_page *tail = NULL;
+    if (!take_state(g, to))
+        return false;
+    if (to->state != NULL)
+        memcpy(to->state, from->state, g->state_floats * sizeof(float));
     if (positions % KV_BLOCK != 0) {
         tail = kv_take(&g->kv);
-        if (tail == NULL)
+        if (tail == NULL) {
+            sequence_release(g, to);
             return false;
+        }
         memcpy(tail->data, from->data[whole], g->kv.page_floats * sizeof(float));
     }
     for (size_t i = 0; i < whole; i++) {
@@ -132,7 +167,7 @@ static bool take_pages(tinker_generator *g, size_t at, size_t positions)
 {
     struct sequence *s = g->active[at];
     while (s->n_pages < pages_for(positions)) {
-        struct kv_page *page = kv_take(&g->kv);
+        struct kv_page *page = take_state(g, s) ? kv_take(&g->kv) : NULL;
         if (page != NULL) {
             set_page(s, s->n_pages++, page);
             continue;
@@ -148,9 +183,9 @@ static bool take_pages(tinker_generator *g, size_t at, size_t positions)
 }
 
 /* Pages it will want soon beyond those it has: its known tokens and the next page. */
-static size_t pages_to_come(const struct sequence *s)
+static size_t pages_to_come(const tinker_generator *g, const struct sequence *s)
 {
-    return pages_for(s->len) + 1 - s->n_pages;
+    return pages_for(s->len) + 1 - s->n_pages + (s->state == NULL ? g->state_pages : 0);
 }
 
 void generator_schedule(tinker_generator *g)
@@ -166,7 +201,7 @@ void generator_schedule(tinker_generator *g)
          * sequence are available, else it would soon be evicted.  Those behind it wait, too:
          * first come, first served.  When nothing else runs, it starts in any case. */
         if (s->n_pages == 0 && g->n_work > 0 &&
-            (blocked || kv_available(&g->kv) < pages_to_come(s) + reserved)) {
+            (blocked || kv_available(&g->kv) < pages_to_come(g, s) + reserved)) {
             blocked = true;
             continue;
         }
@@ -185,7 +220,7 @@ void generator_schedule(tinker_generator *g)
             continue;
         }
         prefill -= prompt ? rows : 0;
-        reserved += pages_to_come(s);
+        reserved += pages_to_come(g, s);
         g->work[g->n_work++] = (struct work){ s, rows };
     }
 }

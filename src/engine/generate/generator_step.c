@@ -208,9 +208,13 @@ static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tink
         struct sequence *s = g->work[first + i].sequence;
         struct request *r = s->request;
         size_t rows = g->work[first + i].rows;
-        g->segments[i] = (struct segment){
-            .row = batch.n, .n = rows, .pos = s->computed, .lora = r->lora, .pages = s->data
-        };
+        g->segments[i] = (struct segment){ .row = batch.n,
+                                           .n = rows,
+                                           .pos = s->computed,
+                                           .lora = r->lora,
+                                           .pages = s->data,
+                                           .is_long = r->is_long,
+                                           .state = s->state };
         memcpy(g->row_tokens + batch.n, s->tokens + s->computed, rows * sizeof(int32_t));
         /* Logits are needed where a prompt token is to be scored, and of the last known token. */
         for (size_t k = 0; k < rows; k++) {

@@ -65,6 +65,20 @@ size_t kv_available(const struct kv *kv)
     return kv->limit - kv->used;
 }
 
+bool kv_hold(struct kv *kv, size_t n)
+{
+    if (kv_available(kv) < n)
+        return false;
+    kv->used += n;
+    return true;
+}
+
+void kv_unhold(struct kv *kv, size_t n)
+{
+    assert(kv->used >= n);
+    kv->used -= n;
+}
+
 /* A free page, a new one below the limit, or the least recently used idle one; NULL: all are in
  * use. */
 struct kv_page *kv_take(struct kv *kv)

@@ -19,6 +19,7 @@ struct kv_key {
     uint64_t scope;          /* of the requests that may share it */
     uint64_t adapter, steps; /* the weights that computed it */
     uint64_t parent;         /* serial of the page before it, 0 for the first */
+    uint64_t is_long;        /* with the frequencies of long texts */
     int32_t tokens[KV_BLOCK];
 };
 
@@ -47,6 +48,9 @@ void kv_clear(struct kv *kv); /* no page may be in use */
 size_t kv_trim(struct kv *kv);
 /* Pages that can be taken without anybody giving one up. */
 size_t kv_available(const struct kv *kv);
+/* Count n pages as used, or no longer, whose memory is somewhere else. */
+bool kv_hold(struct kv *kv, size_t n);
+void kv_unhold(struct kv *kv, size_t n);
 /* A page for one user; NULL: all pages are in use, or no memory. */
 struct kv_page *kv_take(struct kv *kv);
 void kv_ref(struct kv_page *page);

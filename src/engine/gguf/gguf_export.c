@@ -408,7 +408,7 @@ static const void *fetch_tensor(void *state, size_t index, tinker_error *err)
     }
     for (size_t j = 0; j < d / 2; j++)
         x->values[j] = (float)(pow(m->config.rope.theta, -2.0 * (double)j / (double)d) /
-                               (double)m->inv_freq[j]);
+                               (double)m->ropes[0].inv_freq[j]);
     return x->values;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/layers/attention.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 #include "engine/kernels/attn.h"
 #include "engine/lanes.h"
@@ -29,7 +30,9 @@ struct attention_job {
     size_t rows, heads, kv_heads;
     size_t group; /* query heads that share a kv head */
     size_t hd;    /* head_dim */
-    float scale;  /* 1 / sqrt(hd) */
+    float scale;  /* of scores */
+    float cap;    /* 0: none */
+    size_t window;
 };
 
 static struct attention_job make_attention_job(const struct attention *a)
@@ -43,7 +46,9 @@ static struct attention_job make_attention_job(const struct attention *a)
         .kv_heads = c->kv_heads,
         .group = c->heads / c->kv_heads,
         .hd = c->head_dim,
-        .scale = 1.0f / sqrtf((float)c->head_dim),
+        .scale = c->attention_scale,
+        .cap = c->attn_cap,
+        .window = a->window,
     };
 }
 
@@ -68,23 +73,59 @@ struct queries {
     float acc[QUERIES * MODEL_MAX_HEAD_DIM];
 };
 
-/* Queries [first, first + n) against the `keys` valid keys of one page: the online softmax.
+/* The first position that the row at `pos` sees. */
+static size_t first_visible(const struct attention_job *j, size_t pos)
+{
+    return j->window && pos >= j->window ? pos - j->window + 1 : 0;
+}
+
+/* c tanh(s / c) of the scores of one row. */
+static void cap_scores(const struct attention_job *j, float *s)
+{
+    for (size_t i = 0; j->cap > 0 && i < KV_BLOCK; i++)
+        s[i] = j->cap * tanhf(s[i] / j->cap);
+}
+
+/* Keys before `from` lie outside the window: a weight of e^-infinity. */
+static void hide_scores(float *s, size_t from)
+{
+    for (size_t i = 0; i < from; i++)
+        s[i] = -INFINITY;
+}
+
+/* Queries [first, first + n) against keys [from, keys) of page b: the online softmax.
  * With m the running maximum, a page with scores s and new maximum m' updates
  *   sum = sum e^(m - m') + sum_k e^(s_k - m'),  acc = acc e^(m - m') + sum_k e^(s_k - m') v_k
  * so that acc / sum is the softmax-weighted mean of all values seen so far. */
 static void fold_page(const struct attention_job *j, struct queries *u, size_t first, size_t n,
-                      size_t keys, const float *kt, const float *v)
+                      size_t from, size_t keys, const float *kt, const float *v)
 {
     float s[QUERIES * KV_BLOCK];
     j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
     for (size_t i = 0; i < n; i++) {
         size_t at = first + i;
+        cap_scores(j, s + i * KV_BLOCK);
+        hide_scores(s + i * KV_BLOCK, from);
         /* scores become e^(s - m'), and shrink is e^(m - m') */
         float shrink = j->ops->fold(s + i * KV_BLOCK, keys, &u->max[at], &u->sum[at]);
         if (shrink != 1.0f)
             lanes_scale(u->acc + at * j->hd, shrink, j->hd);
     }
     j->ops->accumulate(u->acc + first * j->hd, j->hd, s, KV_BLOCK, v, j->hd, n, keys, j->hd);
+}
+
+/* Pages [b, end) for the queries of one row at `pos`, as far as it sees them. */
+static void fold_row(const struct attention_job *j, struct queries *u, const struct segment *seg,
+                     size_t kv, size_t first, size_t heads, size_t pos, size_t b, size_t end)
+{
+    size_t start = first_visible(j, pos);
+    b = b > start / KV_BLOCK ? b : start / KV_BLOCK;
+    for (; b < end && b * KV_BLOCK <= pos; b++) {
+        size_t left = pos + 1 - b * KV_BLOCK;
+        fold_page(j, u, first, heads, start > b * KV_BLOCK ? start - b * KV_BLOCK : 0,
+                  left < KV_BLOCK ? left : KV_BLOCK, page_keys(j, seg, kv, b),
+                  page_values(j, seg, kv, b));
+    }
 }
 
 /* Heads [g, g + heads) of the group of `kv`, rows [row, row + rows) of one segment. */
@@ -95,24 +136,26 @@ static void forward_queries(const struct attention_job *j, const struct segment 
     size_t hd = j->hd, pos = seg->pos + row - seg->row;
     u.n = rows * heads;
     for (size_t i = 0; i < u.n; i++) {
-        const float *q = j->q + ((row + i / heads) * j->heads + kv * j->group + g + i % heads) * hd;
+        size_t head = kv * j->group + g + i % heads;
+        const float *q = j->q + ((row + i / heads) * j->heads + head) * hd;
         for (size_t d = 0; d < hd; d++)
             u.q[i * hd + d] = q[d] * j->scale;
-        u.max[i] = -INFINITY;
-        u.sum[i] = 0;
+        /* a sink is a key of score `sink` whose value is 0 */
+        u.max[i] = j->a->sinks ? j->a->sinks[head] : -INFINITY;
+        u.sum[i] = j->a->sinks ? 1 : 0;
     }
     memset(u.acc, 0, u.n * hd * sizeof(float));
-    size_t whole = (pos + 1) / KV_BLOCK; /* pages that every row sees to their end */
-    for (size_t b = 0; b < whole; b++)
-        fold_page(j, &u, 0, u.n, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
-    /* row r sees positions 0 to pos + r: pages end at the diagonal, one key later in each row */
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t b = whole; b * KV_BLOCK < pos + r + 1; b++) {
-            size_t left = pos + r + 1 - b * KV_BLOCK;
-            fold_page(j, &u, r * heads, heads, left < KV_BLOCK ? left : KV_BLOCK,
-                      page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
-        }
-    }
+    /* pages [common, whole) are seen from their beginning to their end by every row */
+    size_t whole = (pos + 1) / KV_BLOCK;
+    size_t common = (first_visible(j, pos + rows - 1) + KV_BLOCK - 1) / KV_BLOCK;
+    common = common < whole ? common : whole;
+    for (size_t r = 0; j->window && r < rows; r++)
+        fold_row(j, &u, seg, kv, r * heads, heads, pos + r, 0, common);
+    for (size_t b = common; b < whole; b++)
+        fold_page(j, &u, 0, u.n, 0, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+    /* pages end at the diagonal, one key later in each row */
+    for (size_t r = 0; r < rows; r++)
+        fold_row(j, &u, seg, kv, r * heads, heads, pos + r, whole, SIZE_MAX);
     for (size_t i = 0; i < u.n; i++) {
         size_t at = (row + i / heads) * j->heads + kv * j->group + g + i % heads;
         lanes_scale(u.acc + i * hd, 1.0f / u.sum[i], hd);
@@ -210,27 +253,41 @@ struct page_gradient {
     float dk[KV_BLOCK * MODEL_MAX_HEAD_DIM], dv[KV_BLOCK * MODEL_MAX_HEAD_DIM];
 };
 
-/* Rows [row, row + rows) of one head against a page; `first_keys` of its keys are visible to the
- * first row, one more to each following one. */
+/* dS through the cap: times 1 - (S / c)^2, S the capped scores. */
+static void uncap_gradient(const struct attention_job *j, float *ds, const float *capped,
+                           size_t keys)
+{
+    for (size_t i = 0; j->cap > 0 && i < keys; i++)
+        ds[i] *= 1 - capped[i] / j->cap * (capped[i] / j->cap);
+}
+
+/* Rows of one head at positions [pos, pos + rows), the first of them row `row`, against page b. */
 static void backward_rows(const struct attention_job *j, struct page_gradient *p, size_t head,
-                          size_t row, size_t rows, size_t first_keys)
+                          size_t row, size_t rows, size_t pos, size_t b)
 {
     float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK], turned[KV_BLOCK * KV_BLOCK];
+    float capped[KV_BLOCK];
     float scaled[KV_BLOCK * MODEL_MAX_HEAD_DIM];
     size_t hd = j->hd, stride = j->heads * hd, at = row * stride + head * hd;
     for (size_t r = 0; r < rows; r++)
         for (size_t d = 0; d < hd; d++)
             scaled[r * hd + d] = j->q[at + r * stride + d] * j->scale;
-    /* s = q K^T / sqrt(hd) again, and dP = dO V^T in ds */
+    /* s = scale q K^T again, and dP = dO V^T in ds */
     j->ops->scores(s, scaled, hd, p->kt, rows, hd);
     j->ops->scores(ds, j->dout + at, stride, p->vt, rows, hd);
     for (size_t r = 0; r < rows; r++) {
-        /* D = rowsum(dO * O); then s becomes P and ds P (dP - D) / sqrt(hd), 0 for keys that
+        /* D = rowsum(dO * O); then s becomes P and ds P (dP - D) scale, 0 for keys that
          * the row does not see */
         float delta = lanes_dot(j->dout + at + r * stride, j->out + at + r * stride, hd);
-        size_t keys = first_keys + r < KV_BLOCK ? first_keys + r : KV_BLOCK;
+        size_t left = pos + r + 1 - b * KV_BLOCK, start = first_visible(j, pos + r);
+        size_t hidden = start > b * KV_BLOCK ? start - b * KV_BLOCK : 0;
+        size_t keys = left < KV_BLOCK ? left : KV_BLOCK;
+        cap_scores(j, s + r * KV_BLOCK);
+        memcpy(capped, s + r * KV_BLOCK, sizeof(capped));
+        hide_scores(s + r * KV_BLOCK, hidden < KV_BLOCK ? hidden : KV_BLOCK);
         j->ops->gradient(s + r * KV_BLOCK, ds + r * KV_BLOCK, keys,
                          j->lse[(row + r) * j->heads + head], delta, j->scale);
+        uncap_gradient(j, ds + r * KV_BLOCK, capped, keys);
     }
     /* dQ += dS K, dK += dS^T Q, dV += P^T dO */
     j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
@@ -255,11 +312,12 @@ static void backward_page(const struct attention_job *j, const struct segment *s
     memset(p.dv, 0, KV_BLOCK * hd * sizeof(float));
     transpose_block(p.k, hd, p.kt, KV_BLOCK, hd, keys);
     transpose_block(p.vt, KV_BLOCK, p.v, hd, keys, hd);
-    for (size_t first = b * KV_BLOCK; first < seg->n; first += KV_BLOCK) {
+    /* no row from `end` on sees the last key of the page */
+    size_t end = j->window ? (b + 1) * KV_BLOCK - 1 + j->window : seg->n;
+    for (size_t first = b * KV_BLOCK; first < seg->n && first < end; first += KV_BLOCK) {
         size_t rows = seg->n - first < KV_BLOCK ? seg->n - first : KV_BLOCK;
         for (size_t g = 0; g < j->group; g++)
-            backward_rows(j, &p, kv * j->group + g, seg->row + first, rows,
-                          first == b * KV_BLOCK ? 1 : KV_BLOCK);
+            backward_rows(j, &p, kv * j->group + g, seg->row + first, rows, first, b);
     }
     for (size_t i = 0; i < keys; i++) {
         size_t at = ((seg->row + b * KV_BLOCK + i) * j->kv_heads + kv) * hd;

@@ -2,7 +2,8 @@
  *
  * Query head h shares the keys and values of kv head h / (heads / kv_heads).  Each
  * row walks its keys page by page in ascending order with a running maximum, so no
- * (rows, rows) matrix exists and a row's result does not depend on its neighbors. */
+ * (rows, rows) matrix exists and a row's result does not depend on its neighbors.  Scores are
+ * attention_scale q.k, capped where the model does so: c tanh(s / c). */
 #ifndef ENGINE_ATTENTION_H
 #define ENGINE_ATTENTION_H
 
@@ -13,6 +14,9 @@ struct attention {
     const struct batch *batch;
     const uint32_t *segment_of; /* (rows) */
     size_t k_offset, v_offset;  /* of this layer inside a page, in floats */
+    size_t window;              /* a row sees so many positions with its own; 0: all before it */
+    const float *sinks;         /* (heads): a score that takes part in the softmax and has no
+                                 * value; NULL: none */
 };
 
 /* Rotates the queries of rows [row, end) that share kv head `kv` and puts the head's keys and

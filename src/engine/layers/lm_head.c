@@ -10,7 +10,7 @@
 #include "engine/layers/linear.h"
 
 /* Logits of a chunk take at most CHUNK_BYTES unless the vocabulary is enormous. */
-enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16 };
+enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16, BLOCK = 1024 };
 
 static size_t pad_head_floats(size_t n)
 {
@@ -49,6 +49,35 @@ struct rows_job {
     const struct lm_head_row *rows;
 };
 
+/* Logits z [at, at + n) of a row become dL/dz = sum over k of g_k (onehot(y_k) - p), and then the
+ * gradient of what the head computed.  With one target its own entry is g (1 - p) = -g expm1(log p),
+ * which would lose its digits for p near 1 as a difference. */
+static void logits_gradient(const struct lm_head *head, const struct lm_head_row *row,
+                            const struct logits_norm *norm, float *z, size_t at, size_t n,
+                            const float *grads, float total)
+{
+    const struct model_config *c = &head->model->config;
+    const struct loss_datum *d = row->datum;
+    size_t first = row->position * d->k;
+    float capped[BLOCK];
+    memcpy(capped, z + at, n * sizeof(*z));
+    vec_ops()->softmax(z + at, n, norm->max, norm->inv_temperature, norm->log_sum, -total);
+    for (size_t k = first; k < first + d->k; k++) {
+        size_t target = (size_t)d->targets[k];
+        if (target < at || target >= at + n)
+            continue;
+        if (d->k == 1)
+            z[target] = -grads[k] * expm1f(row->logprobs[k]);
+        else
+            z[target] += grads[k];
+    }
+    /* through z = cap tanh(raw / divisor / cap) */
+    for (size_t i = 0; c->logit_cap > 0 && i < n; i++)
+        z[at + i] *= 1 - capped[i] / c->logit_cap * (capped[i] / c->logit_cap);
+    for (size_t i = at; c->logit_divisor != 1 && i < at + n; i++)
+        z[i] /= c->logit_divisor;
+}
+
 /* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
 static void score_row(struct lm_head *head, const struct lm_head_row *row, float *z, float *grads,
                       unsigned char *live)
@@ -68,15 +97,9 @@ static void score_row(struct lm_head *head, const struct lm_head_row *row, float
     *live = any;
     if (!head->grads || !any)
         return;
-    /* z becomes dL/dz = sum over k of g_k (onehot(y_k) - p).  With one target its own entry is
-     * g (1 - p) = -g expm1(log p), which would lose its digits for p near 1 as a difference. */
-    float own = d->k == 1 ? -grads[first] * expm1f(row->logprobs[first]) : 0;
-    vec_ops()->softmax(z, vocab, norm.max, norm.inv_temperature, norm.log_sum, -total);
-    if (d->k == 1)
-        z[d->targets[first]] = own;
-    else
-        for (size_t k = 0; k < d->k; k++)
-            z[d->targets[first + k]] += grads[first + k];
+    for (size_t i = 0; i < vocab; i += BLOCK)
+        logits_gradient(head, row, &norm, z, i, vocab - i < BLOCK ? vocab - i : BLOCK, grads,
+                        total);
 }
 
 /* Rows are independent: each has its own logits and results. */
@@ -138,6 +161,7 @@ void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row
     if (head->lora)
         lora_forward(head->threads, head->lora, lora_head(head->lora, c->layers), head->logits,
                      head->xa, h, n, c->vocab, c->hidden);
+    forward_finish_logits(head->model, head->threads, head->logits, n);
     struct rows_job job = { head, rows };
     threads_run(head->threads, n, 1, score_slice, &job);
     if (!dh)

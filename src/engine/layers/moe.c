@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "engine/layers/activation.h"
 #include "engine/layers/block.h"
 #include "engine/kernels/vec.h"
 #include "engine/layers/linear.h"
@@ -83,6 +84,7 @@ void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows
 struct moe_job {
     const struct block *b;
     size_t layer;
+    const float *x;
     struct acts *a;
     float *y;
 };
@@ -201,10 +203,12 @@ static void part_linear(const struct moe_job *j, const struct moe_part *p, enum 
 {
     const struct linear *l = moe_linear(&j->b->model->layers[j->layer], p->expert, id);
     gemm_forward(y + p->first * l->out, x + p->first * l->in, l->w, p->n, 0, 0, l->out);
+    for (size_t i = p->first; l->bias && i < p->first + p->n; i++)
+        vec_ops()->add(y + i * l->out, l->bias, l->out);
     add_expert_lora(j, p->expert, id, y, x, p->first, p->first + p->n);
 }
 
-/* Parts: gather their rows, then down(silu(gate x) * up x). */
+/* Parts: gather their rows, then down(activation(gate x, up x)). */
 static void experts_slice(void *arg, size_t begin, size_t end)
 {
     const struct moe_job *j = arg;
@@ -215,10 +219,10 @@ static void experts_slice(void *arg, size_t begin, size_t end)
         struct moe_part p = moe_part(m, at);
         size_t first = p.first * c->expert_size;
         for (size_t i = p.first; i < p.first + p.n; i++)
-            memcpy(m->x + i * c->hidden, a->n2 + m->row[i] * c->hidden, c->hidden * sizeof(float));
+            memcpy(m->x + i * c->hidden, j->x + m->row[i] * c->hidden, c->hidden * sizeof(float));
         part_linear(j, &p, LINEAR_GATE, a->gate, m->x);
         part_linear(j, &p, LINEAR_UP, a->up, m->x);
-        vec_ops()->silu(a->act + first, a->gate + first, a->up + first, p.n * c->expert_size);
+        activation_forward(c, a->act + first, a->gate + first, a->up + first, p.n * c->expert_size);
         part_linear(j, &p, LINEAR_DOWN, m->y, a->act);
     }
 }
@@ -240,14 +244,14 @@ static void combine_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y)
+void moe_forward(const struct block *b, size_t layer, const float *x, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;
-    struct moe_job job = { .b = b, .layer = layer, .a = a, .y = y };
+    struct moe_job job = { .b = b, .layer = layer, .x = x, .a = a, .y = y };
     struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
     size_t rows = b->batch->n;
     /* probs holds the logits until route_slice() turns them into probabilities */
-    linear_forward(b->threads, &router, a->n2, rows);
+    linear_forward(b->threads, &router, x, rows);
     threads_run(b->threads, rows, ROW_GRAIN, route_slice, &job);
     group_entries(c, &a->moe, rows);
     threads_run(b->threads, moe_parts(c, &a->moe), 1, experts_slice, &job);

@@ -1,8 +1,9 @@
 /* moe.h - a mixture of experts in the place of a layer's MLP, forward and backward.
  *
- *   p = softmax(router n2);  the experts_used largest p are kept, ties to the lower index;
- *   w = p, or p / sum of the kept p when the model renormalizes;
- *   y = sum over the kept experts e of w_e down_e(silu(gate_e n2) * up_e n2)
+ *   p = softmax(router x);  the experts_used largest p are kept, ties to the lower index;
+ *   w = p, or p / sum of the kept p when the model renormalizes (the same as a softmax over the
+ *   kept logits alone);
+ *   y = sum over the kept experts e of w_e down_e(activation(gate_e x, up_e x))
  *
  * A row that goes to an expert is an entry.  Entries lie grouped by expert, rows ascending
  * within a group.  Parts of groups are what runs in parallel: what a row computes does not
@@ -46,12 +47,12 @@ size_t moe_back_floats(const struct model_config *c, size_t rows, size_t rank);
 void moe_back_init(struct moe_back *m, const struct model_config *c, size_t rows, size_t rank,
                    float *mem);
 
-/* y (rows, hidden) from a->n2. */
-void moe_forward(const struct block *b, size_t layer, struct acts *a, float *y);
-/* s->dn (rows, hidden), the gradient of n2, from dy (rows, hidden), that of y.  Adds to the
+/* y (rows, hidden) from x (rows, hidden). */
+void moe_forward(const struct block *b, size_t layer, const float *x, struct acts *a, float *y);
+/* s->dn (rows, hidden), the gradient of x, from dy (rows, hidden), that of y.  Adds to the
  * gradients of the parameters. */
-void moe_backward(const struct block *b, size_t layer, const struct acts *a, const float *dy,
-                  const struct grads *g, struct back *s);
+void moe_backward(const struct block *b, size_t layer, const float *x, const struct acts *a,
+                  const float *dy, const struct grads *g, struct back *s);
 
 /* ---- for moe_backward.c ------------------------------------------------------------------ */
 

@@ -9,6 +9,7 @@
 #include "engine/layers/moe.h"
 
 #include <string.h>
+#include "engine/layers/activation.h"
 #include "engine/layers/block.h"
 #include "engine/kernels/vec.h"
 #include "engine/lanes.h"
@@ -114,8 +115,8 @@ static void experts_backward_slice(void *arg, size_t begin, size_t end)
         size_t first = p.first * size;
         part_base(j, &p, LINEAR_DOWN, s->moe.dy, s->dup, 0);
         part_lora(j, &p, LINEAR_DOWN, s->moe.dy, s->dup);
-        vec_ops()->silu_backward(s->dgate + first, s->dup + first, a->gate + first, a->up + first,
-                                 p.n * size);
+        activation_backward(&j->b->model->config, s->dgate + first, s->dup + first, a->gate + first,
+                            a->up + first, p.n * size);
         part_base(j, &p, LINEAR_GATE, s->dgate, s->moe.dx, 0);
         part_base(j, &p, LINEAR_UP, s->dup, s->moe.dx, 1);
         part_lora(j, &p, LINEAR_GATE, s->dgate, s->moe.dx);
@@ -137,9 +138,10 @@ static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_
                                            : s->dup) +
                       first * l->out;
     if (!g->lora) {
-        int index = g->params->layers[j->layer].experts + (int)(expert * EXPERT_LINEARS) +
-                    (id - LINEAR_GATE);
-        linear_gradient(NULL, grads_param(g, index), NULL, dy, x, n, l->out, l->in);
+        const struct layer_params *p = &g->params->layers[j->layer];
+        int at = (int)(expert * EXPERT_LINEARS) + (id - LINEAR_GATE);
+        float *db = l->bias ? grads_param(g, p->expert_biases + at) : NULL;
+        linear_gradient(NULL, grads_param(g, p->experts + at), db, dy, x, n, l->out, l->in);
         return;
     }
     struct lora_pair p = expert_factors(j, expert, id);
@@ -189,8 +191,8 @@ static void shared_factors(const struct moe_job *j, size_t entries)
                   entries, c->hidden, l->rank, l->scale, 1);
 }
 
-void moe_backward(const struct block *b, size_t layer, const struct acts *a, const float *dy,
-                  const struct grads *g, struct back *s)
+void moe_backward(const struct block *b, size_t layer, const float *x, const struct acts *a,
+                  const float *dy, const struct grads *g, struct back *s)
 {
     const struct model_config *c = &b->model->config;
     struct moe_job job = { .b = b, .layer = layer, .a = a, .dy = dy, .g = g, .s = s };
@@ -206,6 +208,7 @@ void moe_backward(const struct block *b, size_t layer, const struct acts *a, con
     if (g->lora)
         shared_factors(&job, rows * c->experts_used);
     else
-        linear_gradient(b->threads, grads_param(g, g->params->layers[layer].router), NULL,
-                        s->moe.dlogits, a->n2, rows, c->experts, c->hidden);
+        linear_gradient(b->threads, grads_param(g, g->params->layers[layer].router),
+                        grads_param(g, g->params->layers[layer].router_bias), s->moe.dlogits, x,
+                        rows, c->experts, c->hidden);
 }

@@ -31,7 +31,7 @@ void norm_row_backward(float *dx, const float *dy, const float *x, const float *
 struct norm_job {
     float *y, *rstd, *dx, *dw;       /* written */
     const float *x, *w, *dy, *saved; /* read; saved: rstd of the forward */
-    size_t rows, n;
+    size_t rows, n, ldx;
     float eps;
 };
 
@@ -64,18 +64,35 @@ void norm_backward(struct threads *t, float *dx, const float *dy, const float *x
     threads_run(t, rows, ROW_GRAIN, norm_backward_slice, &job);
 }
 
+static void norm_in_place_slice(void *arg, size_t begin, size_t end)
+{
+    const struct norm_job *j = arg;
+    for (size_t i = begin; i < end; i++)
+        norm_row_backward(j->dx + i * j->n, j->dx + i * j->n, j->x + i * j->n, j->w, j->saved[i],
+                          j->n, 0);
+}
+
+void norm_backward_in_place(struct threads *t, float *d, const float *x, const float *w,
+                            const float *rstd, size_t rows, size_t n)
+{
+    struct norm_job job = { .dx = d, .x = x, .w = w, .saved = rstd, .n = n };
+    threads_run(t, rows, ROW_GRAIN, norm_in_place_slice, &job);
+}
+
 /* Cut along columns: each adds its rows in ascending order. */
 static void norm_gradient_slice(void *arg, size_t begin, size_t end)
 {
     const struct norm_job *j = arg;
     for (size_t i = 0; i < j->rows; i++)
         for (size_t k = begin; k < end; k++)
-            j->dw[k] += j->dy[i * j->n + k] * j->x[i * j->n + k] * j->saved[i];
+            j->dw[k] += j->dy[i * j->n + k] * j->x[i * j->ldx + k] * j->saved[i];
 }
 
-void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x, const float *rstd,
-                   size_t rows, size_t n)
+void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x, size_t ldx,
+                   const float *rstd, size_t rows, size_t n)
 {
-    struct norm_job job = { .dw = dw, .dy = dy, .x = x, .saved = rstd, .rows = rows, .n = n };
+    struct norm_job job = {
+        .dw = dw, .dy = dy, .x = x, .saved = rstd, .rows = rows, .n = n, .ldx = ldx
+    };
     threads_run(t, n, COLUMN_GRAIN, norm_gradient_slice, &job);
 }

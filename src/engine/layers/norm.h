@@ -16,8 +16,12 @@ void norm_forward(struct threads *t, float *y, float *rstd, const float *x, cons
 /* dx (rows, n) += gradient through the norm. */
 void norm_backward(struct threads *t, float *dx, const float *dy, const float *x, const float *w,
                    const float *rstd, size_t rows, size_t n);
-/* dw (n) += sum over rows of dy * x * rstd.  Heads count as rows. */
-void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x, const float *rstd,
-                   size_t rows, size_t n);
+/* d (rows, n), the gradient of the norm's output, becomes that of its input. */
+void norm_backward_in_place(struct threads *t, float *d, const float *x, const float *w,
+                            const float *rstd, size_t rows, size_t n);
+/* dw (n) += sum over rows of dy * x * rstd.  Heads count as rows; those of x begin every ldx
+ * floats. */
+void norm_gradient(struct threads *t, float *dw, const float *dy, const float *x, size_t ldx,
+                   const float *rstd, size_t rows, size_t n);
 
 #endif

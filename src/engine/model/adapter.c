@@ -66,9 +66,12 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
         if (index == PARAM_NONE)
             continue;
         const struct param *p = &a->params.list[index], *q = p + 1;
+        size_t first = 0, rows; /* of the module, whose rows of B the linear has */
+        if (i + 1 < n && !q->stack)
+            model_module(&a->engine->model->config, (enum linear_id)(i % LINEARS), &first, &rows);
         a->lora.pairs[i] = (struct lora_pair){
             .a = a->w + p->offset,
-            .b = a->w + q->offset,
+            .b = a->w + q->offset + first * q->cols,
             .a_step = p->stack > 1 ? p->rows * p->cols : 0, /* a stack of 1 is shared */
             .b_step = q->stack > 1 ? q->rows * q->cols : 0,
         };
@@ -232,17 +235,23 @@ struct own_weights {
     size_t next;
 };
 
-/* See struct weight_source.  The order alone finds the weight; the name is asserted. */
+/* See struct weight_source.  A module of several linears is asked for once for each. */
 static bool get_own_weight(void *state, const char *name, size_t rows, size_t cols,
                            struct weight *out, tinker_error *err)
 {
     struct own_weights *own = state;
-    const struct param *p = &own->a->params.list[own->next++];
+    const struct params *all = &own->a->params;
+    size_t at = own->next;
     (void)rows;
     (void)cols;
     (void)err;
+    if (at < all->n && strcmp(all->list[at].name, name) == 0)
+        own->next++;
+    else
+        while (at > 0 && strcmp(all->list[--at].name, name) != 0)
+            ;
+    const struct param *p = &all->list[at];
     assert(strcmp(p->name, name) == 0);
-    (void)name;
     *out = (struct weight){ own->a->w + p->offset, SOURCE_F32, 0 };
     return true;
 }

@@ -257,9 +257,12 @@ static tinker_status infer_modules(struct loading *l)
     tinker_lora *lora = &l->lora;
     for (size_t i = 0; i < l->weights.n; i++) {
         const char *name = l->weights.tensors[i].name;
-        for (int id = 0; id < LINEARS; id++)
-            if (has_module(name, l->names->linear[id]))
-                *(id <= LINEAR_O ? &lora->train_attn : &lora->train_mlp) = 1;
+        for (enum linear_id id = 0; id < LINEARS; id++) {
+            size_t first, rows;
+            const char *module = model_module(&l->e->model->config, id, &first, &rows);
+            if (module && has_module(name, module))
+                *(linear_is_attention(id) ? &lora->train_attn : &lora->train_mlp) = 1;
+        }
         if (l->names->experts && has_module(name, l->names->experts))
             lora->train_mlp = 1;
         if (has_module(name, l->names->adapter_head) || has_module(name, l->names->head))

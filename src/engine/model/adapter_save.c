@@ -51,16 +51,30 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Whether an adapter trains a linear in any layer; gate, up and down may be those of experts. */
+static bool trains_linear(const struct model_config *c, const tinker_lora *l, enum linear_id id)
+{
+    if (!(linear_is_attention(id) ? l->train_attn : l->train_mlp))
+        return false;
+    if (id >= LINEAR_GATE && id <= LINEAR_DOWN)
+        return true;
+    for (size_t i = 0; i < c->layers; i++)
+        if (model_has_linear(c, i, id))
+            return true;
+    return false;
+}
+
 /* target_modules: the last parts of the module names in alphabetical order, as PEFT writes them. */
-static void put_target_modules(struct json_writer *w, const struct arch_names *names,
+static void put_target_modules(struct json_writer *w, const struct model_config *c,
                                const tinker_lora *l, bool peft)
 {
+    const struct arch_names *names = c->arch->names;
     /* all linears of a layer and the head */
     const char *modules[LINEARS + 1];
-    size_t n = 0;
-    for (int id = 0; id < LINEARS; id++)
-        if (id <= LINEAR_O ? l->train_attn : l->train_mlp)
-            modules[n++] = names->linear[id];
+    size_t n = 0, kept = 0, first, rows;
+    for (enum linear_id id = 0; id < LINEARS; id++)
+        if (trains_linear(c, l, id))
+            modules[n++] = model_module(c, id, &first, &rows);
     if (l->train_unembed)
         modules[n++] = peft ? names->head : names->adapter_head;
     for (size_t i = 0; i < n; i++) {
@@ -68,6 +82,11 @@ static void put_target_modules(struct json_writer *w, const struct arch_names *n
         modules[i] = dot ? dot + 1 : modules[i];
     }
     qsort(modules, n, sizeof(*modules), compare_strings);
+    /* linears may share a module, and modules the last part of their names */
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(modules[kept - 1], modules[i]) != 0)
+            modules[kept++] = modules[i];
+    n = kept;
     json_put_key(w, "target_modules");
     json_put_begin_array(w);
     for (size_t i = 0; i < n; i++)
@@ -97,7 +116,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
-    put_target_modules(w, a->engine->names, &a->desc, d->peft);
+    put_target_modules(w, &a->engine->model->config, &a->desc, d->peft);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
     put_text_member(w, "bias", "none");

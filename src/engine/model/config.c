@@ -1,7 +1,7 @@
 /* config.c - from config.json to struct model_config.
  *
- * Reads the fields in any order into a struct raw, then checks them together:
- * defaults depend on other fields.  Sizes are limited so that products of two
+ * config_raw.c reads the members in any order; here they are checked together, because defaults
+ * depend on other members and on the architecture.  Sizes are limited so that products of two
  * of them, and the bytes of all weights, cannot overflow; nothing later has to ask
  * again. */
 #include "engine/model/config.h"
@@ -13,414 +13,261 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "engine/layers/rope.h"
-#include "json/json.h"
+#include "engine/model/config_raw.h"
 
 /* 2^24 squared is 2^48: products of two sizes, in bytes, fit in 64 bits. */
 enum {
     SIZE_LIMIT = 1 << 24,
     CONTEXT_LIMIT = 1 << 24,
-    LAYER_LIMIT = 4096,
     EXPERT_LIMIT = 4096,
     EXPERT_LIMIT_ALL = 1 << 18
 };
 /* Far above any model, far below what overflows. */
 static const double parameter_limit = 0x1p50;
 
-/* The fields as the file has them, unchecked. */
-struct raw {
-    struct json_str architecture, act;
-    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate, context;
-    int64_t experts, experts_used, expert_size, sparse_step;
-    double eps, theta;
-    bool tied, has_tied, attention_bias, mlp_bias, sliding, other_layers, own_layers, renormalize;
-    struct rope_config rope; /* theta NAN: not given there */
-    struct json_str rope_name;
-    struct json_str rope_layers; /* a type of layers with a rope of its own */
-    const char *rope_other;      /* a setting of yarn that we do not know */
-    double rotary;               /* the part of each head that turns */
+/* What all checks need. */
+struct check {
+    struct model_config *c;
+    struct raw_config *raw;
+    const char *path;
+    tinker_error *err;
 };
 
-/* Files written by transformers have null for "not given": consumes it.  False: another value. */
-static bool skip_null(struct json_reader *r)
+/* A piece of the file in a message, cut to something readable. */
+static int text_length(struct json_str s)
 {
-    return json_peek(r) == JSON_NULL && json_null(r);
+    return s.n > 60 ? 60 : (int)s.n;
 }
 
-/* The value, or *out as it was. */
-static void get_double(struct json_reader *r, double *out)
-{
-    if (!skip_null(r))
-        json_double(r, out);
-}
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Whether there was one. */
-static bool get_bool(struct json_reader *r, bool *out)
-{
-    return !skip_null(r) && json_bool(r, out);
-}
+/* A number of the file that becomes a size. */
+struct size_field {
+    const char *name;
+    size_t *out;
+    int64_t value, limit;
+};
 
-/* The string, or *out as it was. */
-static void get_string(struct json_reader *r, struct json_str *out)
+/* The one place that narrows numbers of the file to sizes. */
+static tinker_status take_sizes(const struct check *k, const struct size_field *sizes, size_t n)
 {
-    if (!skip_null(r))
-        json_string(r, out);
-}
-
-/* Negative ids stand for "none" in some files. */
-static void add_eos(struct json_reader *r, struct model_config *c)
-{
-    int64_t id;
-    if (!json_int64(r, &id))
-        return;
-    if (id < 0 || id > INT32_MAX)
-        return;
-    if (c->n_eos < MODEL_MAX_EOS)
-        c->eos[c->n_eos++] = (int32_t)id;
-    else
-        json_fail(r, "more than %d end tokens", MODEL_MAX_EOS);
-}
-
-/* A number, a list of numbers, or null. */
-static void read_eos(struct json_reader *r, struct model_config *c)
-{
-    c->n_eos = 0;
-    if (json_peek(r) == JSON_ARRAY) {
-        json_begin_array(r);
-        while (json_next_item(r))
-            add_eos(r, c);
-    } else if (!skip_null(r)) {
-        add_eos(r, c);
+    for (size_t i = 0; i < n; i++) {
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].limit)
+            return err_set(k->err, TINKER_EINVAL, "%s: %s is %lld, must be 1 to %lld", k->path,
+                           sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].limit);
+        *sizes[i].out = (size_t)sizes[i].value;
     }
-}
-
-/* False: the key is none of the numbers. */
-static bool read_rope_number(struct json_reader *r, struct json_str key, struct raw *raw)
-{
-    const struct {
-        const char *name;
-        double *out;
-    } numbers[] = {
-        { "rope_theta", &raw->rope.theta },
-        { "factor", &raw->rope.factor },
-        { "low_freq_factor", &raw->rope.low_freq_factor },
-        { "high_freq_factor", &raw->rope.high_freq_factor },
-        { "original_max_position_embeddings", &raw->rope.original_context },
-        { "beta_fast", &raw->rope.beta_fast },
-        { "beta_slow", &raw->rope.beta_slow },
-        { "attention_factor", &raw->rope.attention_factor },
-        { "partial_rotary_factor", &raw->rotary },
-    };
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        if (json_str_is(key, numbers[i].name)) {
-            get_double(r, numbers[i].out);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Settings that change yarn where they are given; true is what truncate is by default. */
-static bool read_rope_other(struct json_reader *r, struct json_str key, struct raw *raw)
-{
-    static const char *const names[] = { "truncate", "mscale", "mscale_all_dim" };
-    bool is_default = true;
-    size_t i = 0;
-    while (i < ARRAY_LEN(names) && !json_str_is(key, names[i]))
-        i++;
-    if (i == ARRAY_LEN(names))
-        return false;
-    if (json_peek(r) == JSON_BOOL)
-        json_bool(r, &is_default);
-    else if (!skip_null(r))
-        is_default = !json_skip(r);
-    if (!is_default)
-        raw->rope_other = names[i];
-    return true;
-}
-
-/* rope_scaling, or rope_parameters of transformers 5, which may be given for each type of layer;
- * full_attention is the only type that we have. */
-static void read_rope(struct json_reader *r, struct raw *raw)
-{
-    struct json_str key;
-    if (skip_null(r))
-        return;
-    /* an object for another type of layer is only noted: check_rope() refuses it */
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        if (json_str_is(key, "rope_type") || (json_str_is(key, "type") && !raw->rope_name.s))
-            get_string(r, &raw->rope_name); /* "type" is the old key; "rope_type" wins */
-        else if (json_str_is(key, "full_attention"))
-            read_rope(r, raw);
-        else if (json_peek(r) == JSON_OBJECT && json_skip(r))
-            raw->rope_layers = key;
-        else if (!read_rope_number(r, key, raw) && !read_rope_other(r, key, raw))
-            json_skip(r);
-    }
-}
-
-/* The first architecture of the list; its class wrote the file. */
-static void read_architectures(struct json_reader *r, struct raw *raw, struct model_config *c)
-{
-    bool first = true;
-    struct json_str s;
-    (void)c;
-    if (skip_null(r))
-        return;
-    json_begin_array(r);
-    while (json_next_item(r)) {
-        json_string(r, first ? &raw->architecture : &s);
-        first = false;
-    }
-}
-
-/* Settings of single layers: we have none, so that any is refused. */
-static void read_own_layers(struct json_reader *r, struct raw *raw, struct model_config *c)
-{
-    struct json_str key;
-    (void)c;
-    if (skip_null(r))
-        return;
-    json_begin_object(r);
-    while (json_next_key(r, &key)) {
-        raw->own_layers = true;
-        json_skip(r);
-    }
-}
-
-/* A type per layer; sliding windows are refused later. */
-static void read_layer_types(struct json_reader *r, struct raw *raw, struct model_config *c)
-{
-    struct json_str type;
-    (void)c;
-    if (skip_null(r))
-        return;
-    json_begin_array(r);
-    while (json_next_item(r))
-        if (json_string(r, &type) && !json_str_is(type, "full_attention"))
-            raw->other_layers = true;
-}
-
-/* mlp_only_layers: without experts whatever decoder_sparse_step says. */
-static void read_dense_layers(struct json_reader *r, struct raw *raw, struct model_config *c)
-{
-    int64_t layer;
-    (void)raw;
-    if (skip_null(r))
-        return;
-    json_begin_array(r);
-    while (json_next_item(r)) {
-        if (!json_int64(r, &layer) || layer < 0 || layer >= LAYER_LIMIT)
-            continue; /* names no layer */
-        if (c->n_dense == MODEL_MAX_DENSE)
-            json_fail(r, "more than %d mlp_only_layers", MODEL_MAX_DENSE);
-        else
-            c->dense[c->n_dense++] = (uint16_t)layer;
-    }
-}
-
-/* One member of config.json.  Simple values go where their table says, lists and objects to a
- * reader; everything else (how the model was trained, which version wrote it) is skipped. */
-static void read_field(struct json_reader *r, struct json_str key, struct raw *raw,
-                       struct model_config *c)
-{
-    const struct {
-        const char *name;
-        int64_t *out;
-    } sizes[] = {
-        { "vocab_size", &raw->vocab },
-        { "hidden_size", &raw->hidden },
-        { "num_hidden_layers", &raw->layers },
-        { "num_attention_heads", &raw->heads },
-        { "num_key_value_heads", &raw->kv_heads },
-        { "head_dim", &raw->head_dim },
-        { "intermediate_size", &raw->intermediate },
-        { "max_position_embeddings", &raw->context },
-        { "num_experts", &raw->experts },
-        { "num_local_experts", &raw->experts }, /* its name in transformers 5 */
-        { "num_experts_per_tok", &raw->experts_used },
-        { "moe_intermediate_size", &raw->expert_size },
-        { "decoder_sparse_step", &raw->sparse_step },
-    };
-    const struct {
-        const char *name;
-        double *out;
-    } numbers[] = {
-        { "rms_norm_eps", &raw->eps },
-        { "rope_theta", &raw->theta },
-        { "partial_rotary_factor", &raw->rotary },
-    };
-    const struct {
-        const char *name;
-        bool *out;
-    } flags[] = {
-        { "attention_bias", &raw->attention_bias },
-        { "mlp_bias", &raw->mlp_bias },
-        { "use_sliding_window", &raw->sliding },
-        { "norm_topk_prob", &raw->renormalize },
-    };
-    static const struct {
-        const char *name;
-        void (*read)(struct json_reader *r, struct raw *raw, struct model_config *c);
-    } readers[] = {
-        { "architectures", read_architectures },
-        { "mlp_only_layers", read_dense_layers },
-        { "layer_types", read_layer_types },
-        { "per_layer_config", read_own_layers },
-    };
-    /* a linear search: some forty members, once per model */
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        if (json_str_is(key, sizes[i].name)) {
-            if (!skip_null(r))
-                json_int64(r, sizes[i].out);
-            return;
-        }
-    }
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        if (json_str_is(key, numbers[i].name)) {
-            get_double(r, numbers[i].out);
-            return;
-        }
-    }
-    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
-        if (json_str_is(key, flags[i].name)) {
-            get_bool(r, flags[i].out);
-            return;
-        }
-    }
-    for (size_t i = 0; i < ARRAY_LEN(readers); i++) {
-        if (json_str_is(key, readers[i].name)) {
-            readers[i].read(r, raw, c);
-            return;
-        }
-    }
-    if (json_str_is(key, "tie_word_embeddings"))
-        raw->has_tied = get_bool(r, &raw->tied);
-    else if (json_str_is(key, "hidden_act"))
-        get_string(r, &raw->act);
-    else if (json_str_is(key, "rope_scaling") || json_str_is(key, "rope_parameters"))
-        read_rope(r, raw);
-    else if (json_str_is(key, "eos_token_id"))
-        read_eos(r, c);
-    else
-        json_skip(r);
-}
-
-/* The one place that narrows a number of the file to a size. */
-static tinker_status take_size(size_t *out, int64_t value, int64_t limit, const char *name,
-                               const char *path, tinker_error *err)
-{
-    if (value < 1 || value > limit)
-        return err_set(err, TINKER_EINVAL, "%s: %s is %lld, must be 1 to %lld", path, name,
-                       (long long)value, (long long)limit);
-    *out = (size_t)value;
     return TINKER_OK;
 }
 
-/* Limits keep products of two sizes inside size_t. */
-static tinker_status check_sizes(struct model_config *c, struct raw *raw, const char *path,
-                                 tinker_error *err)
+/* Members that may be left out, by the rules of the architecture. */
+static void fill_defaults(struct raw_config *raw, const struct arch *arch)
 {
-    /* defaults that depend on other fields */
     if (raw->kv_heads < 0)
-        raw->kv_heads = raw->heads;
-    if (raw->head_dim < 0 && raw->heads > 0)
+        raw->kv_heads = arch->kv_heads ? arch->kv_heads : raw->heads;
+    if (raw->head_dim < 0 && arch->head_dim)
+        raw->head_dim = arch->head_dim;
+    else if (raw->head_dim < 0 && raw->heads > 0)
         raw->head_dim = raw->hidden / raw->heads;
-    const struct {
-        const char *name;
-        size_t *out;
-        int64_t value, limit;
-    } sizes[] = {
-        { .name = "vocab_size", .out = &c->vocab, .value = raw->vocab, .limit = SIZE_LIMIT },
-        { .name = "hidden_size", .out = &c->hidden, .value = raw->hidden, .limit = SIZE_LIMIT },
-        { .name = "num_hidden_layers",
-          .out = &c->layers,
-          .value = raw->layers,
-          .limit = LAYER_LIMIT },
-        { .name = "num_attention_heads",
-          .out = &c->heads,
-          .value = raw->heads,
-          .limit = SIZE_LIMIT },
-        { .name = "num_key_value_heads",
-          .out = &c->kv_heads,
-          .value = raw->kv_heads,
-          .limit = SIZE_LIMIT },
-        { .name = "head_dim",
-          .out = &c->head_dim,
-          .value = raw->head_dim,
-          .limit = MODEL_MAX_HEAD_DIM },
-        { .name = "intermediate_size",
-          .out = &c->intermediate,
-          .value = raw->intermediate,
-          .limit = SIZE_LIMIT },
+    if (arch->expert_inner)
+        raw->expert_size = raw->intermediate;
+    if (arch->shared_inner)
+        raw->intermediate = raw->shared_inner;
+    /* a model of sparse layers alone need not say the size of a dense one */
+    if (arch->moe && raw->intermediate < 0)
+        raw->intermediate = raw->expert_size;
+    if (isnan(raw->eps))
+        raw->eps = arch->eps != 0 ? arch->eps : 1e-6;
+}
+
+/* Limits keep products of two sizes inside size_t. */
+static tinker_status check_sizes(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct raw_config *raw = k->raw;
+    const struct size_field sizes[] = {
+        { "vocab_size", &c->vocab, raw->vocab, SIZE_LIMIT },
+        { "hidden_size", &c->hidden, raw->hidden, SIZE_LIMIT },
+        { "num_hidden_layers", &c->layers, raw->layers, MODEL_MAX_LAYERS },
+        { "num_attention_heads", &c->heads, raw->heads, SIZE_LIMIT },
+        { "num_key_value_heads", &c->kv_heads, raw->kv_heads, SIZE_LIMIT },
+        { "head_dim", &c->head_dim, raw->head_dim, MODEL_MAX_HEAD_DIM },
+        { k->c->arch->shared_inner ? "shared_intermediate_size" : "intermediate_size",
+          &c->intermediate, raw->intermediate, SIZE_LIMIT },
     };
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        tinker_status status =
-            take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
-        if (status != TINKER_OK)
-            return status;
-    }
+    tinker_status status = take_sizes(k, sizes, ARRAY_LEN(sizes));
+    if (status != TINKER_OK)
+        return status;
     /* rope turns pairs */
     if (c->head_dim % 2)
-        return err_set(err, TINKER_EINVAL, "%s: head_dim %zu is odd", path, c->head_dim);
+        return err_set(k->err, TINKER_EINVAL, "%s: head_dim %zu is odd", k->path, c->head_dim);
     /* query heads share key/value heads in groups of equal size */
     if (c->heads % c->kv_heads)
-        return err_set(err, TINKER_EINVAL,
-                       "%s: %zu attention heads cannot share %zu key/value heads", path, c->heads,
-                       c->kv_heads);
+        return err_set(k->err, TINKER_EINVAL,
+                       "%s: %zu attention heads cannot share %zu key/value heads", k->path,
+                       c->heads, c->kv_heads);
     /* the width of q and of the attention's output */
     if (c->heads * c->head_dim > SIZE_LIMIT)
-        return err_set(err, TINKER_EINVAL, "%s: %zu heads of %zu are too many", path, c->heads,
-                       c->head_dim);
+        return err_set(k->err, TINKER_EINVAL, "%s: %zu heads of %zu are too many", k->path,
+                       c->heads, c->head_dim);
     /* up to 2^24 a float holds every position exactly, which rope.c relies on */
     if (raw->context < 1 || raw->context > CONTEXT_LIMIT)
-        return err_set(err, TINKER_EINVAL, "%s: max_position_embeddings is %lld", path,
+        return err_set(k->err, TINKER_EINVAL, "%s: max_position_embeddings is %lld", k->path,
                        (long long)raw->context);
     c->context = raw->context;
     return TINKER_OK;
 }
 
 /* Only an architecture with experts reads their settings. */
-static tinker_status check_experts(struct model_config *c, const struct raw *raw, const char *path,
-                                   tinker_error *err)
+static tinker_status check_experts(const struct check *k)
 {
+    struct model_config *c = k->c;
+    const struct raw_config *raw = k->raw;
     if (!c->arch->moe) {
         c->n_dense = 0;
+        if (c->arch->shared_inner && raw->experts > 0)
+            return err_set(k->err, TINKER_EINVAL,
+                           "%s: num_local_experts is %lld: of this architecture only dense models "
+                           "are supported",
+                           k->path, (long long)raw->experts);
         return TINKER_OK;
     }
-    const struct {
-        const char *name;
-        size_t *out;
-        int64_t value, limit;
-    } sizes[] = {
-        { .name = "num_experts", .out = &c->experts, .value = raw->experts, .limit = EXPERT_LIMIT },
+    const struct size_field sizes[] = {
+        { "num_experts", &c->experts, raw->experts, EXPERT_LIMIT },
         /* a token cannot choose an expert twice; the backward keeps them in an array of MODEL_MAX_USED */
-        { .name = "num_experts_per_tok",
-          .out = &c->experts_used,
-          .value = raw->experts_used,
-          .limit = raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED },
-        { .name = "moe_intermediate_size",
-          .out = &c->expert_size,
-          .value = raw->expert_size,
-          .limit = SIZE_LIMIT },
-        { .name = "decoder_sparse_step",
-          .out = &c->sparse_step,
-          .value = raw->sparse_step,
-          .limit = LAYER_LIMIT },
+        { "num_experts_per_tok", &c->experts_used, raw->experts_used,
+          raw->experts < MODEL_MAX_USED ? raw->experts : MODEL_MAX_USED },
+        { c->arch->expert_inner ? "intermediate_size" : "moe_intermediate_size", &c->expert_size,
+          raw->expert_size, SIZE_LIMIT },
+        { "decoder_sparse_step", &c->sparse_step, raw->sparse_step, MODEL_MAX_LAYERS },
+        { "shared_expert_intermediate_size", &c->shared_size, raw->shared_size, SIZE_LIMIT },
     };
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        tinker_status status =
-            take_size(sizes[i].out, sizes[i].value, sizes[i].limit, sizes[i].name, path, err);
-        if (status != TINKER_OK)
-            return status;
-    }
+    tinker_status status = take_sizes(k, sizes, ARRAY_LEN(sizes) - !c->arch->shared);
+    if (status != TINKER_OK)
+        return status;
     /* each is a struct in memory before any weight is read */
     if (c->experts * c->layers > EXPERT_LIMIT_ALL)
-        return err_set(err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", path,
+        return err_set(k->err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", k->path,
                        c->layers, c->experts);
-    c->renormalize = raw->renormalize;
+    c->renormalize = raw->renormalize || c->arch->renormalize;
+    c->expert_bias = c->arch->expert_bias;
+    c->shared = c->arch->shared;
     return TINKER_OK;
 }
+
+/* Sizes of the gated delta rule, where the architecture has it. */
+static tinker_status check_delta(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct raw_config *raw = k->raw;
+    if (!c->arch->delta)
+        return TINKER_OK;
+    const struct size_field sizes[] = {
+        { "linear_num_key_heads", &c->delta_k_heads, raw->delta_k_heads, 1 << 12 },
+        { "linear_num_value_heads", &c->delta_v_heads, raw->delta_v_heads, 1 << 12 },
+        { "linear_key_head_dim", &c->delta_k_dim, raw->delta_k_dim, MODEL_MAX_DELTA_DIM },
+        { "linear_value_head_dim", &c->delta_v_dim, raw->delta_v_dim, MODEL_MAX_DELTA_DIM },
+        { "linear_conv_kernel_dim", &c->delta_conv, raw->delta_conv, MODEL_MAX_CONV },
+    };
+    tinker_status status = take_sizes(k, sizes, ARRAY_LEN(sizes));
+    if (status == TINKER_OK && c->delta_v_heads % c->delta_k_heads)
+        status =
+            err_set(k->err, TINKER_EINVAL, "%s: %zu linear value heads cannot share %zu key heads",
+                    k->path, c->delta_v_heads, c->delta_k_heads);
+    return status;
+}
+
+/* In double, so that no sum over all weights can overflow later. */
+static tinker_status check_parameters(const struct check *k)
+{
+    const struct model_config *c = k->c;
+    double hidden = (double)c->hidden, inner = (double)c->intermediate;
+    double heads = 3 * (double)((c->heads + c->kv_heads) * c->head_dim);
+    double delta = 2 * (double)(model_delta_channels(c) + c->delta_v_heads * c->delta_v_dim);
+    double experts = (double)c->experts * (double)c->expert_size + (double)c->shared_size;
+    double all = (double)c->layers * hidden * (heads + delta + 3 * fmax(inner, experts)) +
+                 2 * (double)c->vocab * hidden;
+    if (all > parameter_limit)
+        return err_set(k->err, TINKER_EINVAL, "%s: %.2g parameters are too many", k->path, all);
+    return TINKER_OK;
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* The type of a layer when the file has no list of them. */
+static enum raw_layer default_type(const struct check *k, size_t layer)
+{
+    const struct arch *arch = k->c->arch;
+    size_t period = arch->slide_period;
+    if (arch->delta && k->raw->full_interval > 0)
+        period = (size_t)k->raw->full_interval;
+    if (arch->slide == SLIDE_PATTERN && k->raw->pattern > 0)
+        period = (size_t)k->raw->pattern;
+    if (arch->delta)
+        return (layer + 1) % period ? RAW_LINEAR : RAW_FULL;
+    switch (arch->slide) {
+    case SLIDE_NONE:
+        return RAW_FULL;
+    case SLIDE_ALL:
+        return RAW_SLIDING;
+    case SLIDE_EVEN:
+        return layer % 2 ? RAW_FULL : RAW_SLIDING;
+    case SLIDE_PATTERN:
+        return (layer + 1) % period ? RAW_SLIDING : RAW_FULL;
+    case SLIDE_UPPER:
+        return (int64_t)layer < k->raw->max_window_layers ? RAW_FULL : RAW_SLIDING;
+    }
+    return RAW_FULL;
+}
+
+/* Which layers slide, have no rope, or are delta layers. */
+static tinker_status check_layers(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct arch *arch = c->arch;
+    const struct raw_config *raw = k->raw;
+    bool can_slide = arch->slide != SLIDE_NONE || arch->slide_option;
+    if (raw->unknown_type.s)
+        return err_set(k->err, TINKER_EINVAL, "%s: layers of type \"%.*s\" are not supported",
+                       k->path, text_length(raw->unknown_type), raw->unknown_type.s);
+    if (raw->n_types && raw->n_types != c->layers)
+        return err_set(k->err, TINKER_EINVAL, "%s: %zu layer_types for %zu layers", k->path,
+                       raw->n_types, c->layers);
+    if (raw->n_no_rope && raw->n_no_rope != c->layers)
+        return err_set(k->err, TINKER_EINVAL, "%s: %zu no_rope_layers for %zu layers", k->path,
+                       raw->n_no_rope, c->layers);
+    if (raw->rope_interval < 1)
+        return err_set(k->err, TINKER_EINVAL, "%s: no_rope_layer_interval is %lld", k->path,
+                       (long long)raw->rope_interval);
+    /* Granite's class makes layers without a type Mamba layers */
+    if (arch->shared_inner && !raw->n_types)
+        return err_set(k->err, TINKER_EINVAL, "%s: Mamba2 layers are not supported", k->path);
+    int64_t window = raw->window < 0 ? arch->window : raw->window;
+    if (arch->slide_option && !raw->sliding)
+        window = 0;
+    bool no_rope = arch->rope_option && !json_str_is(raw->position, "rope");
+    for (size_t i = 0; i < c->layers; i++) {
+        enum raw_layer type = raw->n_types ? (enum raw_layer)raw->types[i] : default_type(k, i);
+        if (type == RAW_MAMBA)
+            return err_set(k->err, TINKER_EINVAL, "%s: Mamba2 layers are not supported", k->path);
+        if ((type == RAW_LINEAR && !arch->delta) || (type == RAW_SLIDING && !can_slide))
+            return err_set(k->err, TINKER_EINVAL,
+                           "%s: layer %zu is of a type that %s does not have", k->path, i,
+                           arch->hf_class);
+        bool skips = arch->rope_skips &&
+                     (raw->n_no_rope ? raw->no_rope[i] : (i + 1) % (size_t)raw->rope_interval == 0);
+        c->flags[i] = (unsigned char)((type == RAW_SLIDING && window ? LAYER_SLIDES : 0) |
+                                      (skips || no_rope ? LAYER_NO_ROPE : 0) |
+                                      (type == RAW_LINEAR ? LAYER_DELTA : 0));
+        if (c->flags[i] & LAYER_SLIDES)
+            c->window = (size_t)window;
+    }
+    if (model_attention_layers(c, c->layers) == 0)
+        return err_set(k->err, TINKER_EINVAL, "%s: no layer has attention", k->path);
+    return TINKER_OK;
+}
+
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 static bool is_positive(double v)
 {
@@ -428,150 +275,310 @@ static bool is_positive(double v)
 }
 
 /* Files without scaling have no type; a factor without a type is ambiguous. */
-static tinker_status check_rope_type(struct model_config *c, const struct raw *raw,
-                                     const char *path, tinker_error *err)
+static tinker_status check_rope_type(const struct check *k, const struct raw_rope *raw,
+                                     struct rope_config *out)
 {
-    char known[64] = "";
+    const struct arch *arch = k->c->arch;
+    char known[96] = "";
+    bool old = arch->old_yarn && (json_str_is(raw->name, "su") || json_str_is(raw->name, "yarn"));
+    if (old) {
+        out->type = ROPE_LONGROPE;
+        return TINKER_OK;
+    }
     /* the types of this architecture, which a refusal lists */
     for (int i = 0; i < ROPE_TYPES; i++) {
-        if (!(c->arch->ropes & 1u << i))
+        if (!(arch->ropes & 1u << i))
             continue;
         const char *name = rope_type_name((enum rope_type)i);
-        if (json_str_is(raw->rope_name, name)) {
-            c->rope.type = (enum rope_type)i;
+        if (json_str_is(raw->name, name)) {
+            out->type = (enum rope_type)i;
             return TINKER_OK;
         }
         size_t at = strlen(known);
         snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", name);
     }
-    if (raw->rope_name.s)
-        return err_set(err, TINKER_EINVAL, "%s: rope type \"%.*s\" is not supported (%s are)", path,
-                       raw->rope_name.n > 40 ? 40 : (int)raw->rope_name.n, raw->rope_name.s, known);
-    if (raw->rope.factor != 0)
-        return err_set(err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", path);
-    c->rope.type = ROPE_DEFAULT;
+    if (raw->name.s)
+        return err_set(k->err, TINKER_EINVAL, "%s: rope type \"%.*s\" is not supported (%s are)",
+                       k->path, text_length(raw->name), raw->name.s, known);
+    if (raw->c.factor != 0)
+        return err_set(k->err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", k->path);
+    out->type = ROPE_DEFAULT;
+    return TINKER_OK;
+}
+
+/* longrope's lists: a divisor for every pair that turns. */
+static tinker_status check_factors(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct raw_config *raw = k->raw;
+    size_t half = c->rotary / 2;
+    if (raw->n_short != half || raw->n_long != half)
+        return err_set(k->err, TINKER_EINVAL,
+                       "%s: short_factor and long_factor have %zu and %zu numbers, must have %zu",
+                       k->path, raw->n_short, raw->n_long, half);
+    for (size_t i = 0; i < half; i++) {
+        if (!is_positive((double)raw->short_factor[i]) || !is_positive((double)raw->long_factor[i]))
+            return err_set(k->err, TINKER_EINVAL, "%s: rope factors must be positive", k->path);
+        c->short_factor[i] = raw->short_factor[i];
+        c->long_factor[i] = raw->long_factor[i];
+    }
     return TINKER_OK;
 }
 
 /* The settings that scaling frequencies needs, by type. */
-static tinker_status check_scaling(struct model_config *c, const struct raw *raw, const char *path,
-                                   tinker_error *err)
+static tinker_status check_scaling(const struct check *k, struct rope_config *r)
 {
-    struct rope_config *r = &c->rope;
+    struct model_config *c = k->c;
+    bool stretched = r->type == ROPE_YARN || r->type == ROPE_LONGROPE;
+    /* Phi's original context stands beside the rope, and is 4096 by default */
+    if (c->arch->old_yarn && stretched && k->raw->original_context >= 0)
+        r->original_context = (double)k->raw->original_context;
+    else if (c->arch->old_yarn && stretched && r->original_context == 0)
+        r->original_context = 4096;
+    bool given = r->original_context != 0;
+    if (stretched && !given)
+        r->original_context = (double)c->context;
+    if (stretched && r->factor == 0 && r->original_context > 0)
+        r->factor = (double)c->context / r->original_context;
     if (!is_positive(r->factor))
-        return err_set(err, TINKER_EINVAL, "%s: rope factor must be positive", path);
-    if (r->type == ROPE_LINEAR)
+        return err_set(k->err, TINKER_EINVAL, "%s: rope factor must be positive", k->path);
+    if (r->type == ROPE_LINEAR || r->type == ROPE_DYNAMIC)
         return TINKER_OK;
     /* Qwen's files state the context that yarn starts from and the factor by which it grows, and
      * leave max_position_embeddings as it was; others leave out the former. */
-    double stretched = r->original_context * r->factor;
-    if (r->type == ROPE_YARN && r->original_context == 0)
-        r->original_context = (double)c->context;
-    else if (r->type == ROPE_YARN && stretched > (double)c->context && stretched <= CONTEXT_LIMIT)
-        c->context = (int64_t)stretched;
+    double longer = r->original_context * r->factor;
+    if (r->type == ROPE_YARN && given && longer > (double)c->context && longer <= CONTEXT_LIMIT)
+        c->context = (int64_t)longer;
     if (!is_positive(r->original_context))
-        return err_set(err, TINKER_EINVAL, "%s: original_max_position_embeddings must be positive",
-                       path);
+        return err_set(k->err, TINKER_EINVAL,
+                       "%s: original_max_position_embeddings must be positive", k->path);
     /* the interpolation divides by their difference */
     if (r->type == ROPE_LLAMA3 &&
         (!is_positive(r->low_freq_factor) || !(r->high_freq_factor > r->low_freq_factor)))
-        return err_set(err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
-                       path);
-    if (r->type == ROPE_YARN && raw->rope_other)
-        return err_set(err, TINKER_EINVAL, "%s: %s of yarn is not supported", path,
-                       raw->rope_other);
-    return TINKER_OK;
+        return err_set(k->err, TINKER_EINVAL, "%s: low_freq_factor and high_freq_factor are wrong",
+                       k->path);
+    return r->type == ROPE_LONGROPE ? check_factors(k) : TINKER_OK;
 }
 
-/* theta of rope_parameters wins over the rope_theta beside it. */
-static tinker_status check_rope(struct model_config *c, const struct raw *raw, const char *path,
-                                tinker_error *err)
+/* One rope: from the file's description, with this theta where that has none. */
+static tinker_status check_one_rope(const struct check *k, const struct raw_rope *raw, double theta,
+                                    struct rope_config *out)
 {
-    c->rope = raw->rope;
-    /* not given inside the rope's own object */
-    if (isnan(c->rope.theta))
-        c->rope.theta = raw->theta;
-    /* one rope for all layers, over the whole head */
-    if (raw->rope_layers.s)
-        return err_set(err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", path,
-                       raw->rope_layers.n > 60 ? 60 : (int)raw->rope_layers.n, raw->rope_layers.s);
-    if (!is_positive(c->rope.theta))
-        return err_set(err, TINKER_EINVAL, "%s: rope_theta must be positive", path);
-    if (raw->rotary != 1)
-        return err_set(err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be 1", path,
-                       raw->rotary);
-    tinker_status status = check_rope_type(c, raw, path, err);
-    if (status == TINKER_OK && c->rope.type != ROPE_DEFAULT)
-        status = check_scaling(c, raw, path, err);
+    *out = raw->c;
+    if (isnan(out->theta))
+        out->theta = theta;
+    if (!is_positive(out->theta))
+        return err_set(k->err, TINKER_EINVAL, "%s: rope_theta must be positive", k->path);
+    out->beta_fast = out->beta_fast != 0 ? out->beta_fast : 32;
+    out->beta_slow = out->beta_slow != 0 ? out->beta_slow : 1;
+    tinker_status status = check_rope_type(k, raw, out);
+    if (status == TINKER_OK && out->type != ROPE_DEFAULT)
+        status = check_scaling(k, out);
     return status;
 }
 
-/* Whether a model has this bias, by the rule of its architecture. */
-static bool decide_bias(enum arch_bias rule, bool configured)
+/* How much of a head turns. */
+static tinker_status check_rotary(const struct check *k, const struct raw_rope *rope)
 {
-    return rule == ARCH_BIAS_ALWAYS || (rule == ARCH_BIAS_CONFIG && configured);
-}
-
-/* What we would compute wrongly is refused; then what follows from the architecture. */
-static tinker_status check_rest(struct model_config *c, const struct raw *raw, const char *path,
-                                tinker_error *err)
-{
-    /* the kernels know no other */
-    if (raw->act.s && !json_str_is(raw->act, "silu"))
-        return err_set(err, TINKER_EINVAL, "%s: hidden_act is not silu", path);
-    /* one description for all layers */
-    if (raw->own_layers)
-        return err_set(err, TINKER_EINVAL, "%s: per_layer_config is not supported", path);
-    /* computed as full attention they would be wrong beyond the window */
-    if (raw->sliding || raw->other_layers)
-        return err_set(err, TINKER_EINVAL, "%s: sliding window attention is not supported", path);
-    if (!isfinite(raw->eps) || raw->eps < 0)
-        return err_set(err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", path);
-    /* from here on nothing can fail but the end tokens */
-    c->norm_eps = (float)raw->eps;
-    c->tied = raw->has_tied ? raw->tied : c->arch->tied;
-    c->qk_norm = c->arch->qk_norm;
-    c->qkv_bias = decide_bias(c->arch->qkv_bias, raw->attention_bias);
-    c->o_bias = decide_bias(c->arch->o_bias, raw->attention_bias);
-    c->mlp_bias = decide_bias(c->arch->mlp_bias, raw->mlp_bias);
-    /* a generator compares sampled tokens with them: one that cannot occur is a wrong file */
-    for (size_t i = 0; i < c->n_eos; i++)
-        if ((size_t)c->eos[i] >= c->vocab)
-            return err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary", path,
-                           (int)c->eos[i]);
+    struct model_config *c = k->c;
+    double part = !isnan(rope->rotary)     ? rope->rotary
+                  : !isnan(k->raw->rotary) ? k->raw->rotary
+                  : c->arch->rotary != 0   ? c->arch->rotary
+                                           : 1;
+    if (!(part > 0 && part <= 1))
+        return err_set(k->err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be up to 1",
+                       k->path, part);
+    c->rotary = (size_t)((double)c->head_dim * part);
+    if (c->rotary < 2 || c->rotary % 2)
+        return err_set(k->err, TINKER_EINVAL,
+                       "%s: partial_rotary_factor %g turns %zu of %zu components, which are not "
+                       "pairs",
+                       k->path, part, c->rotary, c->head_dim);
     return TINKER_OK;
 }
 
-/* All fields are read: checks them in an order in which each may rely on those before. */
-static tinker_status check_config(struct model_config *c, struct raw *raw, const char *path,
-                                  tinker_error *err)
+/* rope_scaling wins over rope_parameters; theta inside them over the rope_theta beside them. */
+static tinker_status check_rope(const struct check *k)
 {
-    struct json_str name = raw->architecture;
-    if (!name.s)
-        name = (struct json_str){ "(none)", 6 };
-    c->arch = arch_by_class(name.s, name.n);
-    if (!c->arch) {
-        char known[256];
-        arch_list_classes(known, sizeof(known));
-        return err_set(err, TINKER_EINVAL, "%s: architecture %.*s is not supported (%s are)", path,
-                       name.n > 60 ? 60 : (int)name.n, name.s, known);
-    }
-    tinker_status status = check_sizes(c, raw, path, err);
+    struct model_config *c = k->c;
+    const struct arch *arch = c->arch;
+    const struct raw_ropes *from =
+        k->raw->scaling.all.given ? &k->raw->scaling : &k->raw->parameters;
+    if (from->other.s)
+        return err_set(k->err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", k->path,
+                       text_length(from->other), from->other.s);
+    if (from->sliding.given && !arch->rope_local)
+        return err_set(k->err, TINKER_EINVAL,
+                       "%s: a rope of sliding_attention layers is not supported", k->path);
+    const struct raw_rope *all = from->full.given ? &from->full : &from->all;
+    double theta = !isnan(k->raw->theta) ? k->raw->theta : arch->theta != 0 ? arch->theta : 10000;
+    tinker_status status = check_rotary(k, all);
     if (status == TINKER_OK)
-        status = check_experts(c, raw, path, err);
+        status = check_one_rope(k, all, theta, &c->rope);
     if (status != TINKER_OK)
         return status;
-    /* in double, so that no sum over all weights can overflow later */
-    double hidden = (double)c->hidden, inner = (double)c->intermediate;
-    double heads = 2 * (double)((c->heads + c->kv_heads) * c->head_dim);
-    double experts = (double)c->experts * (double)c->expert_size;
-    double all = (double)c->layers * hidden * (heads + 3 * fmax(inner, experts)) +
-                 2 * (double)c->vocab * hidden;
-    if (all > parameter_limit)
-        return err_set(err, TINKER_EINVAL, "%s: %.2g parameters are too many", path, all);
-    /* after the sizes: yarn may stretch the context */
-    status = check_rope(c, raw, path, err);
-    return status == TINKER_OK ? check_rest(c, raw, path, err) : status;
+    c->temperature = arch->temperature && !isnan(all->beta) ? all->beta : 0;
+    if (!isfinite(c->temperature) ||
+        (c->temperature != 0 && !is_positive(c->rope.original_context)))
+        return err_set(k->err, TINKER_EINVAL, "%s: llama_4_scaling_beta is wrong", k->path);
+    if (!arch->rope_local)
+        return TINKER_OK;
+    /* never scaled, unless the file describes it by itself */
+    double local = !isnan(k->raw->local_theta) ? k->raw->local_theta : arch->local_theta;
+    return check_one_rope(k, &from->sliding, local, &c->local_rope);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+/* Whether a model has this bias, by the rule of its architecture. */
+static bool decide_bias(enum arch_bias rule, bool configured, bool given)
+{
+    return rule == ARCH_BIAS_ALWAYS || (rule == ARCH_BIAS_CONFIG && configured) ||
+           (rule == ARCH_BIAS_CONFIG_OR_TRUE && (configured || !given));
+}
+
+/* The activation that the file names must be the one of the architecture. */
+static tinker_status check_activation(const struct check *k)
+{
+    static const char *const names[ACTIVATIONS] = {
+        [ACTIVATION_SILU] = "silu",
+        [ACTIVATION_GELU] = "gelu_pytorch_tanh",
+        [ACTIVATION_CLAMPED] = "silu",
+    };
+    struct model_config *c = k->c;
+    c->activation = c->arch->activation;
+    /* Gemma's hidden_act is an old key that its class ignores */
+    bool gelu = c->activation == ACTIVATION_GELU;
+    struct json_str act = gelu ? k->raw->hidden_activation : k->raw->act;
+    if (act.s && !json_str_is(act, names[c->activation]))
+        return err_set(k->err, TINKER_EINVAL, "%s: %s is not %s", k->path,
+                       gelu ? "hidden_activation" : "hidden_act", names[c->activation]);
+    c->swiglu_limit = (float)k->raw->swiglu_limit;
+    c->swiglu_alpha = (float)k->raw->swiglu_alpha;
+    if (c->activation == ACTIVATION_CLAMPED &&
+        (!is_positive(k->raw->swiglu_limit) || !is_positive(k->raw->swiglu_alpha)))
+        return err_set(k->err, TINKER_EINVAL, "%s: swiglu_limit and swiglu_alpha must be positive",
+                       k->path);
+    return TINKER_OK;
+}
+
+/* A cap of the file, or its default; null: none. */
+static float decide_cap(bool has, double given, double otherwise)
+{
+    return has ? (float)(isnan(given) ? otherwise : given) : 0;
+}
+
+/* Factors of embedding, branches, scores and logits. */
+static tinker_status check_factors_of_network(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct arch *arch = c->arch;
+    const struct raw_config *raw = k->raw;
+    double scale = 1 / sqrt((double)c->head_dim);
+    if (arch->query_scalar)
+        scale = 1 / sqrt(raw->query_scalar);
+    else if (arch->multipliers)
+        scale = raw->attention_scale;
+    c->attention_scale = (float)scale;
+    c->embed_scale = arch->embed_root    ? (float)sqrt((double)c->hidden)
+                     : arch->multipliers ? (float)raw->embed_scale
+                                         : 1;
+    c->residual_scale = arch->multipliers ? (float)raw->residual_scale : 1;
+    c->logit_divisor = arch->multipliers ? (float)raw->logit_divisor : 1;
+    /* Gemma 3 has the setting but does not look at it: a value would be misread */
+    if (!arch->attn_cap && raw->attn_cap > 0)
+        return err_set(k->err, TINKER_EINVAL, "%s: attn_logit_softcapping is not supported",
+                       k->path);
+    c->attn_cap = decide_cap(arch->attn_cap, raw->attn_cap, 50);
+    c->logit_cap = decide_cap(arch->logit_cap, raw->logit_cap, arch->attn_cap ? 30 : 0);
+    const float factors[] = { c->attention_scale, c->embed_scale, c->residual_scale,
+                              c->logit_divisor };
+    bool right =
+        isfinite(c->attn_cap) && isfinite(c->logit_cap) && c->attn_cap >= 0 && c->logit_cap >= 0;
+    for (size_t i = 0; i < ARRAY_LEN(factors); i++)
+        right = right && isfinite(factors[i]) && factors[i] != 0;
+    return right ? TINKER_OK
+                 : err_set(k->err, TINKER_EINVAL, "%s: a multiplier or cap is wrong", k->path);
+}
+
+/* What we would compute wrongly is refused; then what follows from the architecture. */
+static tinker_status check_rest(const struct check *k)
+{
+    struct model_config *c = k->c;
+    const struct raw_config *raw = k->raw;
+    const struct arch *arch = c->arch;
+    /* one description for all layers */
+    if (raw->own_layers)
+        return err_set(k->err, TINKER_EINVAL, "%s: per_layer_config is not supported", k->path);
+    if (raw->bidirectional)
+        return err_set(k->err, TINKER_EINVAL, "%s: use_bidirectional_attention is not supported",
+                       k->path);
+    if (!isfinite(raw->eps) || raw->eps < 0)
+        return err_set(k->err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", k->path);
+    tinker_status status = check_activation(k);
+    if (status == TINKER_OK)
+        status = check_factors_of_network(k);
+    if (status != TINKER_OK)
+        return status;
+    c->norm_eps = (float)raw->eps;
+    /* the setting of a whole multimodal model wins over that of its text part */
+    c->tied = raw->has_tied ? raw->tied : raw->has_text_tied ? raw->text_tied : arch->tied;
+    config_apply_arch(c);
+    c->qkv_bias = decide_bias(arch->qkv_bias, raw->attention_bias, raw->has_attention_bias);
+    c->o_bias = decide_bias(arch->o_bias, raw->attention_bias, raw->has_attention_bias);
+    c->mlp_bias = decide_bias(arch->mlp_bias, raw->mlp_bias, true);
+    /* a generator compares sampled tokens with them: one that cannot occur is a wrong file */
+    for (size_t i = 0; i < c->n_eos; i++)
+        if ((size_t)c->eos[i] >= c->vocab)
+            return err_set(k->err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary",
+                           k->path, (int)c->eos[i]);
+    return TINKER_OK;
+}
+
+void config_apply_arch(struct model_config *c)
+{
+    const struct arch *arch = c->arch;
+    c->qk_norm = arch->qk_norm;
+    c->plus_one = arch->plus_one;
+    c->pre_norm = arch->names->norm1 != NULL;
+    c->post_norm = arch->names->post_norm1 != NULL;
+    c->sinks = arch->sinks;
+    c->gate = arch->gate;
+}
+
+/* The row of the table, also for the text part of a multimodal model. */
+static tinker_status find_arch(const struct check *k)
+{
+    struct json_str name = k->raw->architecture, type = k->raw->text_type;
+    char known[288];
+    if (!name.s)
+        name = (struct json_str){ "(none)", 6 };
+    k->c->arch = arch_by_class(name.s, name.n);
+    if (!k->c->arch && k->raw->has_text) {
+        k->c->arch = arch_by_wrapper(name.s, name.n, type.s, type.n);
+        k->c->wrapped = k->c->arch != NULL;
+    }
+    if (k->c->arch)
+        return TINKER_OK;
+    arch_list_classes(known, sizeof(known));
+    return err_set(k->err, TINKER_EINVAL, "%s: architecture %.*s is not supported (%s are)",
+                   k->path, text_length(name), name.s, known);
+}
+
+/* All fields are read: checks them in an order in which each may rely on those before. */
+static tinker_status check_config(const struct check *k)
+{
+    tinker_status (*const checks[])(const struct check *k) = {
+        check_sizes,  check_experts, check_delta, check_parameters,
+        check_layers, check_rope, /* after the sizes: yarn may stretch the context */
+        check_rest,
+    };
+    tinker_status status = find_arch(k);
+    if (status == TINKER_OK)
+        fill_defaults(k->raw, k->c->arch);
+    for (size_t i = 0; status == TINKER_OK && i < ARRAY_LEN(checks); i++)
+        status = checks[i](k);
+    return status;
 }
 
 tinker_status config_parse(struct model_config *c, const char *path, const char *text, size_t n,
@@ -579,29 +586,16 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
 {
     struct arena arena;
     struct json_reader r;
-    struct json_str key;
-    struct raw raw = {
-        .kv_heads = -1, /* as many as heads */
-        .head_dim = -1, /* hidden / heads */
-        .context = 2048,
-        .sparse_step = 1,
-        .eps = 1e-6,
-        .theta = 10000,
-        .rope = { .theta = NAN, .beta_fast = 32, .beta_slow = 1 },
-        .rotary = 1,
-    };
-    *c = (struct model_config){ 0 };
+    struct raw_config raw;
     arena_init(&arena, SIZE_MAX);
     json_reader_init(&r, text, n, &arena);
-    json_begin_object(&r);
-    /* members in any order; what a check compares is complete only after the last one */
-    while (json_next_key(&r, &key))
-        read_field(&r, key, &raw, c);
     tinker_status status;
-    if (json_end(&r))
-        status = check_config(c, &raw, path, err);
-    else
+    if (config_read_raw(&r, &raw, c)) {
+        struct check check = { .c = c, .raw = &raw, .path = path, .err = err };
+        status = check_config(&check);
+    } else {
         status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    }
     arena_clear(&arena);
     return status;
 }
@@ -619,7 +613,7 @@ tinker_status config_parse_generation(struct model_config *c, const char *path, 
     while (json_next_key(&r, &key)) {
         /* its list is often longer than that of config.json, and the one that generation uses */
         if (json_str_is(key, "eos_token_id") && json_peek(&r) != JSON_NULL)
-            read_eos(&r, c);
+            config_read_eos(&r, c);
         else
             json_skip(&r);
     }

@@ -44,13 +44,16 @@ struct exporting {
 /* What the adapter has for one weight of the model. */
 struct change {
     struct lora_pair pair;    /* a NULL: none */
+    size_t first, rows;       /* of the tensor; rows 0: all of them */
     const struct param *full; /* rank 0 */
+    struct change *next;      /* of other rows of the same tensor */
 };
 
 /* Later lookups are by the name in the files, which a walk over tensors knows. */
 static tinker_status add_change(struct exporting *x, const char *name, struct change change,
                                 tinker_error *err)
 {
+    change.next = map_get(&x->changes, name, strlen(name));
     struct change *copy = arena_memdup(&x->arena, &change, sizeof(change));
     if (!copy || !map_put(&x->changes, name, strlen(name), copy, NULL))
         return err_nomem(err, name);
@@ -63,6 +66,12 @@ static tinker_status note_change(void *state, const struct tensor_place *at, tin
     struct exporting *x = state;
     const tinker_adapter *a = x->a;
     struct change change = { 0 };
+    if (at->stored) {
+        change.first = at->first;
+        change.rows = at->rows;
+    }
+    if (!a->desc.rank && at->first)
+        return TINKER_OK; /* came with the first rows of its module */
     if (!a->desc.rank)
         change.full = &a->params.list[x->changes.len]; /* they lie in the order of the walk */
     else if (at->kind == TENSOR_WEIGHT)
@@ -79,15 +88,18 @@ static bool merge_weight(const struct exporting *x, const char *name, float *val
 {
     const tinker_adapter *a = x->a;
     const struct change *change = map_get(&x->changes, name, strlen(name));
-    if (!change || (!change->full && !change->pair.a))
-        return false;
-    if (change->full)
-        memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
-    else
-        /* values += scale * B A */
-        linear_nn(a->engine->threads, values, change->pair.b, change->pair.a, rows, cols,
-                  a->lora.rank, a->lora.scale, 1);
-    return true;
+    bool changed = false;
+    for (; change; change = change->next) {
+        if (change->full)
+            memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
+        else if (change->pair.a)
+            /* values += scale * B A */
+            linear_nn(a->engine->threads, values + change->first * cols, change->pair.b,
+                      change->pair.a, change->rows ? change->rows : rows, cols, a->lora.rank,
+                      a->lora.scale, 1);
+        changed = changed || change->full || change->pair.a;
+    }
+    return changed;
 }
 
 static bool ends_with(const char *s, const char *suffix)

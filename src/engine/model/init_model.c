@@ -14,6 +14,7 @@
 #include "base/os.h"
 #include "base/rand.h"
 #include "engine/layers/rope.h"
+#include "engine/model/config.h"
 #include "engine/model/safetensors.h"
 #include "json/json.h"
 
@@ -39,6 +40,18 @@ void init_model_defaults(struct init_model *o)
     init_model_arch(o, "qwen3");
 }
 
+/* Every kind of layer that the architecture has, in turn. */
+static void set_layer_flags(struct model_config *c)
+{
+    const struct arch *arch = c->arch;
+    for (size_t i = 0; i < MODEL_MAX_LAYERS; i++) {
+        bool odd = i % 2, slides = c->window && (arch->slide == SLIDE_ALL || !odd);
+        c->flags[i] = (unsigned char)((slides ? LAYER_SLIDES : 0) |
+                                      (arch->rope_skips && odd ? LAYER_NO_ROPE : 0) |
+                                      (arch->delta && !odd ? LAYER_DELTA : 0));
+    }
+}
+
 bool init_model_arch(struct init_model *o, const char *name)
 {
     const struct arch *arch = arch_by_name(name);
@@ -46,12 +59,41 @@ bool init_model_arch(struct init_model *o, const char *name)
     if (!arch)
         return false;
     c->arch = arch;
-    c->qk_norm = arch->qk_norm;
-    c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS;
+    config_apply_arch(c);
+    c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS || arch->qkv_bias == ARCH_BIAS_CONFIG_OR_TRUE;
+    c->o_bias = arch->o_bias == ARCH_BIAS_CONFIG_OR_TRUE;
+    c->activation = arch->activation;
+    c->swiglu_limit = 7;
+    c->swiglu_alpha = 1.702f;
+    /* numbers that show when one of them is forgotten */
+    c->embed_scale = arch->multipliers ? 1.5f : 1;
+    c->residual_scale = arch->multipliers ? 0.75f : 1;
+    c->logit_divisor = arch->multipliers ? 1.25f : 1;
+    c->attention_scale = arch->multipliers || arch->query_scalar ? 0.2f : 0;
+    c->attn_cap = arch->attn_cap ? 2 : 0;
+    c->logit_cap = arch->logit_cap ? 3 : 0;
+    c->window = arch->slide != SLIDE_NONE && !arch->slide_option ? 5 : 0;
+    c->temperature = arch->temperature ? 0.5 : 0;
+    c->rotary = arch->rotary != 0 ? 8 : 0;
+    if (arch->temperature)
+        c->rope = (struct rope_config){
+            .type = ROPE_YARN, .theta = 10000, .factor = 4, .original_context = 8
+        };
+    if (arch->delta) {
+        c->delta_k_heads = 2;
+        c->delta_v_heads = 4;
+        c->delta_k_dim = 8;
+        c->delta_v_dim = 12;
+        c->delta_conv = 4;
+    }
+    set_layer_flags(c);
     /* a small mixture; callers change it as they like */
     c->experts = arch->moe ? 8 : 0;
     c->experts_used = 2;
     c->expert_size = 48;
+    c->expert_bias = arch->expert_bias;
+    c->shared = arch->shared;
+    c->shared_size = arch->shared ? 40 : 0;
     c->sparse_step = 1;
     c->renormalize = true;
     return true;
@@ -75,9 +117,21 @@ static tinker_status write_json_text(const char *dir, const char *name, struct b
     return status;
 }
 
-/* null, or the settings that the type reads. */
-static void put_rope(struct json_writer *w, const struct rope_config *r)
+/* A list of longrope. */
+static void put_factors(struct json_writer *w, const char *key, const float *factors, size_t n)
 {
+    json_put_key(w, key);
+    json_put_begin_array(w);
+    for (size_t i = 0; i < n; i++)
+        json_put_float(w, factors[i]);
+    json_put_end_array(w);
+}
+
+/* null, or the settings that the type reads. */
+static void put_rope(struct json_writer *w, const struct model_config *c)
+{
+    const struct rope_config *r = &c->rope;
+    size_t rotary = c->rotary ? c->rotary : c->head_dim;
     json_put_key(w, "rope_scaling");
     if (r->type == ROPE_DEFAULT) {
         json_put_null(w);
@@ -94,9 +148,17 @@ static void put_rope(struct json_writer *w, const struct rope_config *r)
         json_put_key(w, "high_freq_factor");
         json_put_double(w, r->high_freq_factor);
     }
-    if (r->type != ROPE_LINEAR) {
+    if (r->type != ROPE_LINEAR && r->type != ROPE_DYNAMIC) {
         json_put_key(w, "original_max_position_embeddings");
         json_put_int64(w, (int64_t)r->original_context);
+    }
+    if (r->type == ROPE_LONGROPE) {
+        put_factors(w, "short_factor", c->short_factor, rotary / 2);
+        put_factors(w, "long_factor", c->long_factor, rotary / 2);
+    }
+    if (c->temperature != 0) {
+        json_put_key(w, "llama_4_scaling_beta");
+        json_put_double(w, c->temperature);
     }
     json_put_end_object(w);
 }
@@ -126,6 +188,71 @@ static bool has_specials(const struct model_config *c)
     return c->vocab >= BYTE_VOCAB;
 }
 
+static void put_real_member(struct json_writer *w, const char *key, double value)
+{
+    json_put_key(w, key);
+    json_put_double(w, value);
+}
+
+/* What differs between layers. */
+static void put_layers(struct json_writer *w, const struct model_config *c)
+{
+    const struct arch *arch = c->arch;
+    const char *full = arch->shared_inner ? "attention" : "full_attention";
+    json_put_key(w, "sliding_window");
+    if (c->window)
+        json_put_uint64(w, c->window);
+    else
+        json_put_null(w);
+    if (arch->slide != SLIDE_NONE || arch->delta || arch->shared_inner) {
+        json_put_key(w, "layer_types");
+        json_put_begin_array(w);
+        for (size_t i = 0; i < c->layers; i++)
+            json_put_string(w, model_layer_is(c, i, LAYER_DELTA)    ? "linear_attention"
+                               : model_layer_is(c, i, LAYER_SLIDES) ? "sliding_attention"
+                                                                    : full);
+        json_put_end_array(w);
+    }
+    if (arch->rope_skips) {
+        json_put_key(w, "no_rope_layers");
+        json_put_begin_array(w);
+        for (size_t i = 0; i < c->layers; i++)
+            json_put_uint64(w, !model_layer_is(c, i, LAYER_NO_ROPE));
+        json_put_end_array(w);
+    }
+    if (arch->rope_option)
+        put_config_text(w, "position_embedding_type",
+                        model_layer_is(c, 0, LAYER_NO_ROPE) ? "nope" : "rope");
+    if (!arch->delta)
+        return;
+    put_number_member(w, "linear_num_key_heads", c->delta_k_heads);
+    put_number_member(w, "linear_num_value_heads", c->delta_v_heads);
+    put_number_member(w, "linear_key_head_dim", c->delta_k_dim);
+    put_number_member(w, "linear_value_head_dim", c->delta_v_dim);
+    put_number_member(w, "linear_conv_kernel_dim", c->delta_conv);
+}
+
+/* Factors and caps. */
+static void put_multipliers(struct json_writer *w, const struct model_config *c)
+{
+    const struct arch *arch = c->arch;
+    if (arch->multipliers) {
+        put_real_member(w, "embedding_multiplier", (double)c->embed_scale);
+        put_real_member(w, "residual_multiplier", (double)c->residual_scale);
+        put_real_member(w, "attention_multiplier", (double)c->attention_scale);
+        put_real_member(w, "logits_scaling", (double)c->logit_divisor);
+    }
+    if (arch->query_scalar)
+        put_real_member(w, "query_pre_attn_scalar",
+                        1 / ((double)c->attention_scale * (double)c->attention_scale));
+    if (arch->attn_cap)
+        put_real_member(w, "attn_logit_softcapping", (double)c->attn_cap);
+    if (arch->logit_cap)
+        put_real_member(w, "final_logit_softcapping", (double)c->logit_cap);
+    if (c->activation == ACTIVATION_CLAMPED)
+        put_real_member(w, "swiglu_limit", (double)c->swiglu_limit);
+}
+
 /* The members that transformers writes and config.c reads. */
 static void put_config(struct json_writer *w, const struct init_model *o)
 {
@@ -139,7 +266,8 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     put_config_text(w, "model_type", c->arch->name);
     put_number_member(w, "vocab_size", c->vocab);
     put_number_member(w, "hidden_size", c->hidden);
-    put_number_member(w, "intermediate_size", c->intermediate);
+    put_number_member(w, c->arch->shared_inner ? "shared_intermediate_size" : "intermediate_size",
+                      c->arch->expert_inner ? c->expert_size : c->intermediate);
     put_number_member(w, "num_hidden_layers", c->layers);
     put_number_member(w, "num_attention_heads", c->heads);
     put_number_member(w, "num_key_value_heads", c->kv_heads);
@@ -150,16 +278,25 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     json_put_float(w, c->norm_eps);
     json_put_key(w, "rope_theta");
     json_put_double(w, c->rope.theta);
-    put_rope(w, &c->rope);
-    put_config_text(w, "hidden_act", "silu");
+    put_rope(w, c);
+    if (c->rotary && c->rotary != c->head_dim)
+        put_real_member(w, "partial_rotary_factor", (double)c->rotary / (double)c->head_dim);
+    if (c->activation == ACTIVATION_GELU)
+        put_config_text(w, "hidden_activation", "gelu_pytorch_tanh");
+    else
+        put_config_text(w, "hidden_act", "silu");
     /* Qwen2 has biases whatever this says */
     put_config_flag(w, "attention_bias", c->o_bias);
+    put_layers(w, c);
+    put_multipliers(w, c);
     if (c->arch->mlp_bias == ARCH_BIAS_CONFIG)
         put_config_flag(w, "mlp_bias", c->mlp_bias);
     if (c->experts) {
         put_number_member(w, "num_experts", c->experts);
         put_number_member(w, "num_experts_per_tok", c->experts_used);
         put_number_member(w, "moe_intermediate_size", c->expert_size);
+        if (c->shared)
+            put_number_member(w, "shared_expert_intermediate_size", c->shared_size);
         put_number_member(w, "decoder_sparse_step", c->sparse_step);
         put_config_flag(w, "norm_topk_prob", c->renormalize);
         json_put_key(w, "mlp_only_layers");
@@ -169,7 +306,7 @@ static void put_config(struct json_writer *w, const struct init_model *o)
         json_put_end_array(w);
     }
     put_config_flag(w, "tie_word_embeddings", c->tied);
-    put_config_flag(w, "use_sliding_window", false);
+    put_config_flag(w, "use_sliding_window", c->arch->slide_option && c->window);
     put_config_flag(w, "use_cache", true);
     /* a hint for other programs; we look at the tensors */
     put_config_text(w, "torch_dtype", dtype[o->dtype]);
@@ -223,6 +360,8 @@ struct writing {
 static tinker_status collect_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct writing *w = state;
+    if (at->first)
+        return TINKER_OK; /* further rows of a module that is written as one */
     if (w->n == w->cap) {
         size_t cap = w->cap ? 2 * w->cap : 64;
         struct random_tensor *grown = realloc(w->tensors, cap * sizeof(*grown));
@@ -236,6 +375,10 @@ static tinker_status collect_tensor(void *state, const struct tensor_place *at, 
     /* the place without its name, which goes away with the visit */
     t->at = *at;
     t->at.name = NULL;
+    if (at->stored && at->rows)
+        t->at.rows = at->stored;
+    else if (at->stored)
+        t->at.cols = at->stored;
     return TINKER_OK;
 }
 
@@ -250,10 +393,12 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
     /* a tensor keeps its values when others are added before it */
     uint64_t name = hash_fnv1a(t->name, strlen(t->name));
     /* outputs that add to the residual stream */
-    bool residual = t->at.id == LINEAR_O || t->at.id == LINEAR_DOWN;
-    /* norms scatter around 1, biases around 0 */
-    double mean = t->at.rows || t->at.kind == TENSOR_BIAS ? 0 : 1;
-    double std = o->noise;
+    bool residual = t->at.id == LINEAR_O || t->at.id == LINEAR_DOWN || t->at.id == LINEAR_DELTA_OUT;
+    /* norms scatter around 1, or around 0 where 1 is added to them, other vectors around 0 */
+    bool norm = !t->at.rows && strstr(t->name, "norm") != NULL;
+    bool offset = o->config.plus_one && t->at.kind != TENSOR_DELTA_NORM;
+    double mean = norm && !offset ? 1 : 0;
+    double std = t->at.kind == TENSOR_CONV ? 0.5 : o->noise;
     /* the deviation of matrices keeps the size of activations from layer to layer */
     if (t->at.kind == TENSOR_EMBED || t->at.kind == TENSOR_HEAD)
         std = o->embed_std;
@@ -302,9 +447,15 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
     for (size_t i = 0; i < n; i++) {
         const struct random_tensor *t = &w->tensors[w->first + i];
         entries[i] = (struct st_entry){ .name = t->name, .dtype = w->o->dtype };
+        size_t channels = model_delta_channels(&w->o->config);
         if (t->at.rows)
             entries[i].shape[entries[i].ndim++] = t->at.rows;
-        entries[i].shape[entries[i].ndim++] = t->at.cols;
+        if (t->at.kind == TENSOR_CONV) {
+            entries[i].shape[entries[i].ndim++] = channels;
+            entries[i].shape[entries[i].ndim++] = 1;
+        }
+        entries[i].shape[entries[i].ndim++] =
+            t->at.kind == TENSOR_CONV ? t->at.cols / channels : t->at.cols;
     }
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     tinker_status status = safetensors_write(path, entries, n, random_values, w, err);

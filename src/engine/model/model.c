@@ -61,6 +61,23 @@ uint64_t model_bytes(const struct model_config *c, const struct weight_source *s
     return (uint64_t)s.packed + s.vectors;
 }
 
+/* Frequencies of the ropes, which lie in one allocation. */
+static void init_ropes(struct model *m)
+{
+    const struct model_config *c = &m->config;
+    size_t half = c->rotary / 2;
+    struct rope *all = &m->ropes[0], *local = &m->ropes[1];
+    all->scale = rope_init(&c->rope, c->rotary, c->short_factor, all->inv_freq);
+    if (c->rope.type == ROPE_LONGROPE) {
+        all->long_inv_freq = all->inv_freq + half;
+        rope_init(&c->rope, c->rotary, c->long_factor, all->long_inv_freq);
+    }
+    if (rope_count(c) == 1)
+        return;
+    local->inv_freq = all->inv_freq + 2 * half;
+    local->scale = rope_init(&c->local_rope, c->rotary, NULL, local->inv_freq);
+}
+
 struct model *model_new(const struct model_config *c, const struct weight_source *source,
                         tinker_error *err)
 {
@@ -71,13 +88,15 @@ struct model *model_new(const struct model_config *c, const struct weight_source
         m->config = *c;
         m->weight_bytes = (uint64_t)s.packed + s.vectors;
         m->layers = calloc(c->layers, sizeof(*m->layers));
-        m->inv_freq = calloc(c->head_dim / 2, sizeof(float));
+        /* frequencies of both ropes, each for short and long texts */
+        m->ropes[0].inv_freq = calloc(2 * MODEL_ROPES * c->rotary, sizeof(float));
         /* one more, because calloc(0) may return NULL */
         m->experts = calloc(sparse * per_layer + 1, sizeof(*m->experts));
         m->packed_memory = aligned_alloc(ALIGN, s.packed);
         m->vector_memory = aligned_alloc(ALIGN, s.vectors);
     }
-    if (!m || !m->layers || !m->inv_freq || !m->experts || !m->packed_memory || !m->vector_memory) {
+    if (!m || !m->layers || !m->ropes[0].inv_freq || !m->experts || !m->packed_memory ||
+        !m->vector_memory) {
         model_free(m);
         err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
         return NULL;
@@ -86,7 +105,7 @@ struct model *model_new(const struct model_config *c, const struct weight_source
     for (size_t i = 0, at = 0; i < c->layers; i++)
         if (model_sparse(c, i))
             m->layers[i].experts = m->experts + per_layer * at++;
-    m->rope_scale = rope_init(&c->rope, c->head_dim, m->inv_freq);
+    init_ropes(m);
     return m;
 }
 
@@ -97,7 +116,7 @@ void model_free(struct model *m)
         return;
     free(m->layers);
     free(m->experts);
-    free(m->inv_freq);
+    free(m->ropes[0].inv_freq);
     huge_pages_free(m->pages);
     free(m->packed_memory);
     free(m->vector_memory);
@@ -149,7 +168,7 @@ static struct linear *place_linear(struct model *m, const struct tensor_place *a
     }
 }
 
-/* Where the model keeps a norm or bias. */
+/* Where the model keeps a norm, a bias or another vector. */
 static const float **place_vector(struct model *m, const struct tensor_place *at)
 {
     struct layer *layer = &m->layers[at->layer];
@@ -158,15 +177,63 @@ static const float **place_vector(struct model *m, const struct tensor_place *at
         return &layer->norm1;
     case TENSOR_NORM2:
         return &layer->norm2;
+    case TENSOR_POST_NORM1:
+        return &layer->post_norm1;
+    case TENSOR_POST_NORM2:
+        return &layer->post_norm2;
     case TENSOR_Q_NORM:
         return &layer->q_norm;
     case TENSOR_K_NORM:
         return &layer->k_norm;
+    case TENSOR_SINKS:
+        return &layer->sinks;
     case TENSOR_BIAS:
         return &layer->linear[at->id].bias;
+    case TENSOR_CONV:
+        return &layer->conv;
+    case TENSOR_A_LOG:
+        return &layer->a_log;
+    case TENSOR_DT_BIAS:
+        return &layer->dt_bias;
+    case TENSOR_DELTA_NORM:
+        return &layer->delta_norm;
+    case TENSOR_ROUTER_BIAS:
+        return &layer->router.bias;
+    case TENSOR_EXPERT_BIAS:
+        return &layer->experts[at->expert * EXPERT_LINEARS + (size_t)(at->id - LINEAR_GATE)].bias;
     default:
         return &m->norm;
     }
+}
+
+/* Norms that multiply by 1 + w where the architecture does so. */
+static bool is_offset_norm(const struct tensor_place *at)
+{
+    switch (at->kind) {
+    case TENSOR_NORM1:
+    case TENSOR_NORM2:
+    case TENSOR_POST_NORM1:
+    case TENSOR_POST_NORM2:
+    case TENSOR_Q_NORM:
+    case TENSOR_K_NORM:
+    case TENSOR_NORM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The weight of a tensor's place; where that is some rows of a stored matrix, those rows. */
+static bool get_weight(const struct weight_source *source, const struct tensor_place *at,
+                       struct weight *out, tinker_error *err)
+{
+    size_t rows = at->rows && at->stored ? at->stored : at->rows;
+    size_t cols = !at->rows && at->stored ? at->stored : at->cols;
+    if (!source->get(source->state, at->name, rows, cols, out, err))
+        return false;
+    size_t skip = at->first * (at->rows ? at->cols : 1);
+    out->data = (const char *)out->data + source_bytes(out->dtype, skip);
+    return true;
 }
 
 /* Gives a matrix its place in the packed memory and notes it for packing. */
@@ -206,7 +273,7 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
 {
     struct filling *f = state;
     struct weight source;
-    if (!f->source->get(f->source->state, at->name, at->rows, at->cols, &source, err))
+    if (!get_weight(f->source, at, &source, err))
         return err ? err->status : TINKER_EINVAL;
     if (at->kind == TENSOR_EMBED) {
         /* read row by row from the source; also packed where it is the head */
@@ -219,7 +286,9 @@ static tinker_status plan_tensor(void *state, const struct tensor_place *at, tin
         return plan_matrix(f, at, source, err);
     float *values = (float *)(void *)f->vectors;
     weight_to_float(&source, at->cols, 1, values);
-    *place_vector(f->m, at) = (float *)(void *)f->vectors;
+    for (size_t i = 0; f->m->config.plus_one && is_offset_norm(at) && i < at->cols; i++)
+        values[i] += 1;
+    *place_vector(f->m, at) = values;
     f->vectors += round_up(at->cols * sizeof(float));
     return TINKER_OK;
 }

@@ -15,14 +15,32 @@
 #include "engine/model/arch.h"
 #include "engine/threads.h"
 
-enum { MODEL_MAX_HEAD_DIM = 512, MODEL_MAX_EOS = 16, MODEL_MAX_DENSE = 64, MODEL_MAX_USED = 64 };
+enum {
+    MODEL_MAX_HEAD_DIM = 512,
+    MODEL_MAX_EOS = 16,
+    MODEL_MAX_DENSE = 64,
+    MODEL_MAX_USED = 64,
+    MODEL_MAX_LAYERS = 4096,
+    MODEL_MAX_CONV = 8,        /* rows of a delta layer's convolution */
+    MODEL_MAX_DELTA_DIM = 128, /* of its keys and values */
+    MODEL_ROPES = 2            /* of layers that see everything, of those that slide */
+};
 
 struct rope_config {
     enum rope_type type;
     double theta, factor;
     double low_freq_factor, high_freq_factor;      /* llama3 */
     double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor 0: derived */
+    double mscale, mscale_all_dim;                 /* yarn; 0: not given */
+    bool keep_fraction;                            /* yarn: truncate is false */
     double original_context;
+};
+
+/* What is special about a layer. */
+enum layer_flag {
+    LAYER_SLIDES = 1,  /* sees the last `window` positions only */
+    LAYER_NO_ROPE = 2, /* q and k are not rotated */
+    LAYER_DELTA = 4    /* the gated delta rule instead of attention */
 };
 
 /* What config.json says, checked: every size is positive and products fit. */
@@ -31,18 +49,39 @@ struct model_config {
     size_t vocab, hidden, layers, heads, kv_heads, head_dim, intermediate;
     int64_t context; /* max_position_embeddings */
     float norm_eps;
-    bool tied;    /* the head is the embedding */
-    bool qk_norm; /* RMSNorm over each head of q and k */
+    bool tied; /* the head is the embedding */
+    enum qk_norm qk_norm;
     bool qkv_bias, o_bias, mlp_bias;
+    bool pre_norm, post_norm; /* of each branch: before it, and of what it adds */
+    bool plus_one;            /* norms multiply by 1 + w */
+    enum activation activation;
+    float swiglu_limit, swiglu_alpha; /* of ACTIVATION_CLAMPED */
+    bool sinks;                       /* a logit beside the keys of each head */
+    bool gate;                        /* attention's output is gated by the second half of q */
+    /* factors; caps of 0: none */
+    float embed_scale, residual_scale, attention_scale, logit_divisor, attn_cap, logit_cap;
+    size_t window;                         /* of layers that slide; 0: none does */
+    unsigned char flags[MODEL_MAX_LAYERS]; /* enum layer_flag */
+    size_t rotary;                         /* leading components of a head that turn */
+    double temperature; /* beta of queries beyond the original context; 0: none */
+    /* the gated delta rule, where a layer has it */
+    size_t delta_k_heads, delta_v_heads, delta_k_dim, delta_v_dim, delta_conv;
     /* mixture of experts; experts 0: none, and the rest has no meaning */
     size_t experts, experts_used, expert_size; /* expert_size: intermediate of one */
     bool renormalize;                          /* the weights of a token's experts sum to 1 */
-    size_t sparse_step;                        /* every so many layers is sparse */
-    uint16_t dense[MODEL_MAX_DENSE];           /* layers that are dense whatever the step */
+    bool expert_bias;                          /* of experts and router */
+    enum shared_expert shared;
+    size_t shared_size;              /* intermediate of the shared expert */
+    size_t sparse_step;              /* every so many layers is sparse */
+    uint16_t dense[MODEL_MAX_DENSE]; /* layers that are dense whatever the step */
     size_t n_dense;
-    struct rope_config rope;
+    struct rope_config rope;       /* of all layers, or of those that do not slide */
+    struct rope_config local_rope; /* of those that slide; theta 0: the same */
+    /* longrope: divisors of the frequencies, for texts within the original context and beyond */
+    float short_factor[MODEL_MAX_HEAD_DIM / 2], long_factor[MODEL_MAX_HEAD_DIM / 2];
     int32_t eos[MODEL_MAX_EOS];
     size_t n_eos;
+    bool wrapped; /* the text part of a multimodal model */
 };
 
 /* y = x W^T + bias, W (out, in). */
@@ -53,12 +92,23 @@ struct linear {
 };
 
 struct layer {
-    const float *norm1, *norm2;   /* (hidden) */
-    const float *q_norm, *k_norm; /* (head_dim), NULL without qk_norm */
+    const float *norm1, *norm2;           /* (hidden), NULL without pre_norm */
+    const float *post_norm1, *post_norm2; /* (hidden), NULL without post_norm */
+    const float *q_norm, *k_norm;         /* (head_dim), or (heads * head_dim) as a whole */
+    const float *sinks;                   /* (heads) */
     struct linear linear[LINEARS];
+    /* of the delta rule: (channels, conv), (v_heads), (v_heads), (v_dim) */
+    const float *conv, *a_log, *dt_bias, *delta_norm;
     /* of a sparse layer, whose gate, up and down are in its experts */
     struct linear router;   /* (experts, hidden) */
     struct linear *experts; /* (experts, EXPERT_LINEARS); NULL in a dense layer */
+};
+
+/* Angles per position of one kind of layer. */
+struct rope {
+    float *inv_freq;      /* (rotary / 2) */
+    float *long_inv_freq; /* the same for texts beyond the original context; NULL: one for all */
+    float scale;          /* of cos and sin; 1 but for yarn and longrope */
 };
 
 struct model {
@@ -70,10 +120,9 @@ struct model {
     struct linear *experts; /* of all sparse layers */
     const float *norm;      /* (hidden) */
     struct linear head;
-    float *inv_freq;                     /* (head_dim / 2) */
-    float rope_scale;                    /* of cos and sin; 1 but for yarn */
-    enum packed_dtype dtype;             /* of the first layer's first matrix */
-    bool quantized;                      /* some matrix is */
+    struct rope ropes[MODEL_ROPES]; /* the second without inv_freq: all layers have the first */
+    enum packed_dtype dtype;        /* of the first layer's first matrix */
+    bool quantized;                 /* some matrix is */
     void *packed_memory, *vector_memory; /* of all weights, and of norms and biases */
     struct huge_pages *pages;            /* of the former; NULL: as they are */
 };
@@ -88,8 +137,27 @@ size_t model_sparse_layers(const struct model_config *c);
 /* Floats of a token's gate (or up): the most of any layer. */
 size_t model_mlp_width(const struct model_config *c);
 bool model_linear_has_bias(const struct model_config *c, enum linear_id id);
+/* Whether a layer has this linear, as a matrix of its own (not one of experts). */
+bool model_has_linear(const struct model_config *c, size_t layer, enum linear_id id);
+/* The module of a linear, and which of its rows: several linears may share one.  *rows receives
+ * those of the module. */
+const char *model_module(const struct model_config *c, enum linear_id id, size_t *first,
+                         size_t *rows);
+static inline bool model_layer_is(const struct model_config *c, size_t layer, enum layer_flag flag)
+{
+    return c->flags[layer] & flag;
+}
+/* How many layers have keys and values; how many of them come before `layer`. */
+size_t model_attention_layers(const struct model_config *c, size_t layer);
+/* Whether a sequence of so many tokens uses the frequencies of long texts. */
+bool model_is_long(const struct model_config *c, size_t tokens);
+/* Channels of a delta layer's convolution: its q, k and v. */
+static inline size_t model_delta_channels(const struct model_config *c)
+{
+    return 2 * c->delta_k_heads * c->delta_k_dim + c->delta_v_heads * c->delta_v_dim;
+}
 
-/* x (n, hidden) = rows of the embedding.  Tokens must be below vocab. */
+/* x (n, hidden) = rows of the embedding, without embed_scale.  Tokens must be below vocab. */
 void model_embed(const struct model *m, const int32_t *tokens, size_t n, float *x);
 
 /* ---- making one ----------------------------------------------------------------------- */
@@ -132,12 +200,21 @@ enum tensor_kind {
     TENSOR_EMBED,
     TENSOR_NORM1,
     TENSOR_NORM2,
+    TENSOR_POST_NORM1,
+    TENSOR_POST_NORM2,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_SINKS,
     TENSOR_WEIGHT,
     TENSOR_BIAS,
+    TENSOR_CONV,
+    TENSOR_A_LOG,
+    TENSOR_DT_BIAS,
+    TENSOR_DELTA_NORM,
     TENSOR_ROUTER,
+    TENSOR_ROUTER_BIAS,
     TENSOR_EXPERT,
+    TENSOR_EXPERT_BIAS,
     TENSOR_NORM,
     TENSOR_HEAD
 };
@@ -148,6 +225,9 @@ struct tensor_place {
     size_t rows, cols;
     const char *name; /* valid during the call */
     size_t expert;    /* of TENSOR_EXPERT; each has gate, up, down in a row */
+    /* rows [first, first + rows) of a stored matrix of so many; stored 0: the whole matrix.  Of a
+     * vector, elements. */
+    size_t first, stored;
 };
 typedef tinker_status tensor_visit(void *state, const struct tensor_place *at, tinker_error *err);
 tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, void *state,

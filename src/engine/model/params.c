@@ -45,12 +45,24 @@ static int add_pair(struct params *p, const char *module, size_t rank, const str
     return a < 0 || b < 0 ? PARAM_NONE : a;
 }
 
+/* Pairs that an adapter on everything has, or more: most layers have few of all linears. */
+static size_t count_pairs(const struct model_config *c)
+{
+    size_t n = 1; /* the head */
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        n += model_sparse(c, layer) ? EXPERT_LINEARS : 0;
+        for (enum linear_id id = 0; id < LINEARS; id++)
+            n += model_has_linear(c, layer, id);
+    }
+    return n;
+}
+
 /* Rank > 0: a pair for every trained linear.  False: out of memory. */
 static bool list_lora_pairs(struct params *p, const struct model_config *c, const tinker_lora *lora)
 {
     const struct arch_names *names = c->arch->names;
     size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
-    p->list = arena_array(&p->arena, 2 * n, sizeof(*p->list));
+    p->list = arena_array(&p->arena, 2 * count_pairs(c), sizeof(*p->list));
     p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
     if (!p->list || !p->pairs)
         return false;
@@ -59,23 +71,28 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
         p->pairs[i] = PARAM_NONE;
     for (size_t layer = 0; layer < c->layers; layer++) {
         for (enum linear_id id = 0; id < LINEARS; id++) {
+            int *pair = &p->pairs[layer * LINEARS + id];
             char module[128];
             struct pair_shape s = { 0 };
-            if (!(id <= LINEAR_O ? lora->train_attn : lora->train_mlp))
+            size_t first = 0;
+            if (!(linear_is_attention(id) ? lora->train_attn : lora->train_mlp))
                 continue;
-            if (id < LINEAR_GATE || !model_sparse(c, layer)) {
+            if (model_has_linear(c, layer, id)) {
                 model_linear_shape(c, id, &s.out, &s.in);
                 snprintf(module, sizeof(module), "%s.%zu.%s", names->layers, layer,
-                         names->linear[id]);
-            } else { /* of all experts: they share A of gate and up, and B of down */
+                         model_module(c, id, &first, &s.out));
+            } else if (id >= LINEAR_GATE && id <= LINEAR_DOWN && model_sparse(c, layer)) {
+                /* of all experts: they share A of gate and up, and B of down */
                 model_expert_shape(c, id, &s.out, &s.in);
                 s.a_stack = id == LINEAR_DOWN ? c->experts : 1;
                 s.b_stack = id == LINEAR_DOWN ? 1 : c->experts;
                 snprintf(module, sizeof(module), "%s.%zu.%s.%s", names->layers, layer,
                          names->experts, names->adapter_expert[id - LINEAR_GATE]);
+            } else {
+                continue;
             }
-            int *pair = &p->pairs[layer * LINEARS + id];
-            *pair = add_pair(p, module, rank, &s);
+            /* the linears of a module follow each other */
+            *pair = first ? pair[-1] : add_pair(p, module, rank, &s);
             if (*pair == PARAM_NONE)
                 return false;
         }
@@ -93,6 +110,7 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
 static int *index_slot(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
+    bool leads = at->expert == 0 && at->id == LINEAR_GATE;
     switch (at->kind) {
     case TENSOR_EMBED:
         return &p->embed;
@@ -100,18 +118,36 @@ static int *index_slot(struct params *p, const struct tensor_place *at)
         return &layer->norm1;
     case TENSOR_NORM2:
         return &layer->norm2;
+    case TENSOR_POST_NORM1:
+        return &layer->post_norm1;
+    case TENSOR_POST_NORM2:
+        return &layer->post_norm2;
     case TENSOR_Q_NORM:
         return &layer->q_norm;
     case TENSOR_K_NORM:
         return &layer->k_norm;
+    case TENSOR_SINKS:
+        return &layer->sinks;
     case TENSOR_WEIGHT:
         return &layer->weight[at->id];
     case TENSOR_BIAS:
         return &layer->bias[at->id];
+    case TENSOR_CONV:
+        return &layer->conv;
+    case TENSOR_A_LOG:
+        return &layer->a_log;
+    case TENSOR_DT_BIAS:
+        return &layer->dt_bias;
+    case TENSOR_DELTA_NORM:
+        return &layer->delta_norm;
     case TENSOR_ROUTER:
         return &layer->router;
+    case TENSOR_ROUTER_BIAS:
+        return &layer->router_bias;
     case TENSOR_EXPERT:
-        return at->expert == 0 && at->id == LINEAR_GATE ? &layer->experts : NULL;
+        return leads ? &layer->experts : NULL;
+    case TENSOR_EXPERT_BIAS:
+        return leads ? &layer->expert_biases : NULL;
     case TENSOR_NORM:
         return &p->norm;
     case TENSOR_HEAD:
@@ -124,7 +160,13 @@ static int *index_slot(struct params *p, const struct tensor_place *at)
 static tinker_status add_weight_param(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct params *p = state;
-    int index = add_param(p, at->name, 0, at->rows, at->cols), *out = index_slot(p, at);
+    int *out = index_slot(p, at), index = PARAM_NONE;
+    size_t stored = at->stored ? at->stored : at->rows ? at->rows : at->cols;
+    if (at->first) /* further rows of a module, which was added with its first linear */
+        for (size_t i = p->n; i > 0 && index == PARAM_NONE; i--)
+            index = strcmp(p->list[i - 1].name, at->name) == 0 ? (int)i - 1 : PARAM_NONE;
+    else
+        index = add_param(p, at->name, 0, at->rows ? stored : 0, at->rows ? at->cols : stored);
     if (index == PARAM_NONE)
         return err_nomem(err, "parameters");
     if (out)
@@ -154,7 +196,10 @@ static bool list_all_weights(struct params *p, const struct model_config *c)
     /* not every layer has every tensor */
     for (size_t i = 0; i < c->layers; i++) {
         struct layer_params *l = &p->layers[i];
-        l->norm1 = l->norm2 = l->q_norm = l->k_norm = l->router = l->experts = PARAM_NONE;
+        l->norm1 = l->norm2 = l->post_norm1 = l->post_norm2 = PARAM_NONE;
+        l->q_norm = l->k_norm = l->sinks = PARAM_NONE;
+        l->conv = l->a_log = l->dt_bias = l->delta_norm = PARAM_NONE;
+        l->router = l->router_bias = l->experts = l->expert_biases = PARAM_NONE;
         for (int id = 0; id < LINEARS; id++)
             l->weight[id] = l->bias[id] = PARAM_NONE;
     }

@@ -3,6 +3,9 @@
  * The order is fixed: layers ascending, within a layer as enum linear_id, A before
  * B; then the head.  With rank 0: every tensor of the model under its HF name.
  *
+ * Linears that the model keeps in one module (qkv_proj) have one pair: all of them read its A, and
+ * each its own rows of B.  With rank 0 they are rows of one parameter.
+ *
  * The experts of a layer share a pair of stacks named experts.w1 (gate), w3 (up) and w2
  * (down): w1 and w3 have one A for all experts, w2 has one B for all. */
 #ifndef ENGINE_PARAMS_H
@@ -28,9 +31,11 @@ static inline size_t param_count(const struct param *p)
 /* Rank 0: index of each tensor in list, PARAM_NONE where the model has none. */
 enum { PARAM_NONE = -1 };
 struct layer_params {
-    int norm1, norm2, q_norm, k_norm;
-    int weight[LINEARS], bias[LINEARS];
-    int router, experts; /* experts: of expert 0's gate; gate, up, down of each in a row */
+    int norm1, norm2, post_norm1, post_norm2, q_norm, k_norm, sinks;
+    int weight[LINEARS], bias[LINEARS]; /* linears of one module have the same */
+    int conv, a_log, dt_bias, delta_norm;
+    int router, router_bias;
+    int experts, expert_biases; /* of expert 0's gate; gate, up, down of each in a row */
 };
 
 struct params {

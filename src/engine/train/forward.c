@@ -15,7 +15,7 @@ struct forward_space {
     size_t rows, rank;    /* the most that it has memory for */
     struct acts acts;     /* of one layer at a time */
     float *x, *y;         /* (rows, hidden): input and output of a layer */
-    float *cs;            /* (rows, head_dim): cosines and sines */
+    float *cs;            /* (ropes, rows, rotary): cosines and sines */
     float *rstd;          /* (rows) */
     float *xa;            /* (rows, rank) */
     uint32_t *segment_of; /* (rows) */
@@ -29,16 +29,22 @@ size_t kv_half(const struct model_config *c)
 
 size_t kv_page_floats(const struct model_config *c)
 {
-    return c->layers * 2 * kv_half(c);
+    return kv_offset(c, c->layers);
+}
+
+size_t kv_offset(const struct model_config *c, size_t layer)
+{
+    return model_attention_layers(c, layer) * 2 * kv_half(c);
 }
 
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,
                                         tinker_error *err)
 {
     struct forward_space *s = calloc(1, sizeof(*s));
+    struct acts_size size = { .rows = rows, .rank = rank };
+    size_t acts = acts_floats_most(c, &size), cs = rope_count(c) * c->rotary;
     /* x, y, cs, rstd and xa follow the activations */
-    size_t floats =
-        acts_floats(c, rows, rank) + rows * (2 * c->hidden + c->head_dim + 1 + rank) + 64;
+    size_t floats = acts + rows * (2 * c->hidden + cs + 1 + rank) + 64;
     size_t bytes = floats * sizeof(float);
     if (s) {
         s->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -51,11 +57,10 @@ struct forward_space *forward_space_new(const struct model_config *c, size_t row
     }
     s->rows = rows;
     s->rank = rank;
-    acts_init(&s->acts, c, rows, rank, s->memory);
-    s->x = s->memory + acts_floats(c, rows, rank);
+    s->x = s->memory + acts;
     s->y = s->x + rows * c->hidden;
     s->cs = s->y + rows * c->hidden;
-    s->rstd = s->cs + rows * c->head_dim;
+    s->rstd = s->cs + rows * cs;
     s->xa = s->rstd + rows;
     return s;
 }
@@ -71,23 +76,56 @@ void forward_space_free(struct forward_space *s)
 
 void batch_prepare(const struct model *m, const struct batch *b, uint32_t *segment_of, float *cs)
 {
+    size_t rotary = m->config.rotary;
     for (size_t i = 0; i < b->n_segments; i++) {
         const struct segment *s = &b->segments[i];
-        rope_table(m, s->pos, s->n, cs + s->row * m->config.head_dim);
+        for (size_t r = 0; r < rope_count(&m->config); r++)
+            rope_table(m, r, s->pos, s->n, s->is_long, cs + (r * b->n + s->row) * rotary);
         for (size_t k = 0; k < s->n; k++)
             segment_of[s->row + k] = (uint32_t)i;
     }
+}
+
+/* Gemma and Granite multiply the embedding. */
+void forward_embed(const struct model *m, const int32_t *tokens, size_t n, float *x)
+{
+    float scale = m->config.embed_scale;
+    model_embed(m, tokens, n, x);
+    for (size_t i = 0; scale != 1 && i < n * m->config.hidden; i++)
+        x[i] *= scale;
+}
+
+struct logits_job {
+    const struct model_config *c;
+    float *z;
+};
+
+static void finish_logits_slice(void *arg, size_t begin, size_t end)
+{
+    const struct logits_job *j = arg;
+    float divisor = j->c->logit_divisor, cap = j->c->logit_cap;
+    for (size_t i = begin; divisor != 1 && i < end; i++)
+        j->z[i] /= divisor;
+    for (size_t i = begin; cap > 0 && i < end; i++)
+        j->z[i] = cap * tanhf(j->z[i] / cap);
+}
+
+void forward_finish_logits(const struct model *m, struct threads *t, float *z, size_t n)
+{
+    struct logits_job job = { &m->config, z };
+    if (m->config.logit_divisor != 1 || m->config.logit_cap > 0)
+        threads_run(t, n * m->config.vocab, 4096, finish_logits_slice, &job);
 }
 
 void forward_rows(const struct model *m, struct threads *t, struct forward_space *s,
                   const struct batch *b, float *h)
 {
     const struct model_config *c = &m->config;
-    size_t half = kv_half(c);
+    struct acts_size size = { .rows = s->rows, .rank = s->rank };
     float *x = s->x, *y = s->y;
     assert(b->n <= s->rows);
     batch_prepare(m, b, s->segment_of, s->cs);
-    model_embed(m, b->tokens, b->n, x);
+    forward_embed(m, b->tokens, b->n, x);
     struct block block = { .model = m,
                            .threads = t,
                            .batch = b,
@@ -95,7 +133,8 @@ void forward_rows(const struct model *m, struct threads *t, struct forward_space
                            .cs = s->cs,
                            .rank = s->rank };
     for (size_t layer = 0; layer < c->layers; layer++) {
-        block_forward(&block, layer, layer * 2 * half, (layer * 2 + 1) * half, x, &s->acts, y);
+        acts_init(&s->acts, c, layer, &size, s->memory);
+        block_forward(&block, layer, kv_offset(c, layer), x, &s->acts, y);
         float *swap = x; /* the output is the next layer's input */
         x = y;
         y = swap;
@@ -119,6 +158,7 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
                          logits + first * c->vocab, s->xa + first * s->rank, h + first * c->hidden,
                          i - first, c->vocab, c->hidden);
     }
+    forward_finish_logits(m, t, logits, n);
 }
 
 /* The largest term is exactly 1 and is added last, by log1p: next to it the sum of the

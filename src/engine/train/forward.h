@@ -17,16 +17,22 @@
 enum { KV_BLOCK = 32 };
 
 /* Floats of the keys (kv_heads, head_dim, KV_BLOCK) or of the values (kv_heads, KV_BLOCK,
- * head_dim) of one layer in one page.  A page of all layers is layers * 2 * kv_half()
- * floats: keys of layer 0, values of layer 0, keys of layer 1, ... */
+ * head_dim) of one layer in one page.  A page of all layers has 2 * kv_half() floats for each with
+ * attention: its keys, then its values. */
 size_t kv_half(const struct model_config *c);
 size_t kv_page_floats(const struct model_config *c);
+/* Where the keys of a layer begin in a page of all layers; its values follow.  Delta layers have
+ * none. */
+size_t kv_offset(const struct model_config *c, size_t layer);
 
 struct segment {
     size_t row, n;           /* rows [row, row + n) of the batch, n >= 1 */
     size_t pos;              /* position of the first row in its sequence */
     const struct lora *lora; /* NULL: the base model */
     float *const *pages;     /* page b: positions [b * KV_BLOCK, (b + 1) * KV_BLOCK) */
+    bool is_long;            /* frequencies of long texts, see model_is_long() */
+    float *state;            /* of the delta layers, delta_state_floats(); NULL: the segment is the
+                              * whole sequence and nothing follows */
 };
 
 struct batch {
@@ -36,8 +42,13 @@ struct batch {
     size_t n_segments;
 };
 
-/* Fill segment_of (n) and cs (n, head_dim), the rope table of every row. */
+/* Fill segment_of (n) and cs (ropes, n, rotary), the rope tables of every row. */
 void batch_prepare(const struct model *m, const struct batch *b, uint32_t *segment_of, float *cs);
+
+/* x (n, hidden) = the network's input. */
+void forward_embed(const struct model *m, const int32_t *tokens, size_t n, float *x);
+/* Logits z (n, vocab) of the head as the model has them: divided, and capped. */
+void forward_finish_logits(const struct model *m, struct threads *t, float *z, size_t n);
 
 /* Scratch memory for batches of up to `rows` rows and adapters up to `rank`. */
 struct forward_space;

@@ -92,11 +92,14 @@ static void begin_batch(tinker_pass *p)
     const struct micro_batch *b = &p->batches[p->at];
     const struct lora *lora = adapter_lora(p->adapter);
     /* rows and pages are numbered through the whole micro-batch */
-    size_t half = kv_half(&p->model->config), row = 0, page = 0;
+    size_t page_floats = 2 * kv_half(&p->model->config), row = 0, page = 0;
     for (size_t i = 0; i < b->n; i++) {
         size_t datum = b->first + i, n = p->data[datum].n;
-        p->segments[i] =
-            (struct segment){ .row = row, .n = n, .lora = lora, .pages = &p->pages[page] };
+        p->segments[i] = (struct segment){ .row = row,
+                                           .n = n,
+                                           .lora = lora,
+                                           .pages = &p->pages[page],
+                                           .is_long = model_is_long(&p->model->config, n) };
         memcpy(p->row_tokens + row, p->tokens[datum], n * sizeof(*p->row_tokens));
         for (size_t k = 0; k < n; k++, row++)
             p->rows[row] = (struct lm_head_row){
@@ -107,7 +110,7 @@ static void begin_batch(tinker_pass *p)
                 .grads = p->loss_grads[datum],
             };
         for (size_t k = 0; k * KV_BLOCK < n; k++, page++)
-            p->pages[page] = p->kv + page * 2 * half;
+            p->pages[page] = p->kv + page * page_floats;
     }
     p->batch = (struct batch){
         .n = b->rows, .tokens = p->row_tokens, .segments = p->segments, .n_segments = b->n
@@ -144,12 +147,20 @@ static size_t kept_index(const tinker_pass *p, size_t layer)
     return p->backward && !p->recompute ? layer : 0;
 }
 
+/* Where the keys of a layer begin in its page 0: layers that are kept follow each other. */
+static size_t layer_kv(const tinker_pass *p, size_t layer)
+{
+    const struct model_config *c = &p->model->config;
+    return kept_index(p, layer) ? kv_offset(c, layer) * p->pages_max : 0;
+}
+
 static void run_layer(tinker_pass *p, size_t layer, float *y)
 {
     struct block block = make_block(p);
-    size_t half = kv_half(&p->model->config), kept = kept_index(p, layer);
-    size_t offset = kept * p->pages_max * 2 * half;
-    block_forward(&block, layer, offset, offset + half, layer_input(p, layer), &p->acts[kept], y);
+    struct acts *acts = &p->acts[kept_index(p, layer)];
+    if (kept_index(p, layer) == 0) /* layers of different kinds share the memory */
+        acts_init(acts, &p->model->config, layer, &p->acts_size, p->acts_memory);
+    block_forward(&block, layer, layer_kv(p, layer), layer_input(p, layer), acts, y);
 }
 
 /* PASS_FORWARD: one layer, after the last one the final norm. */
@@ -158,7 +169,7 @@ static void step_forward(tinker_pass *p)
     const struct model_config *c = &p->model->config;
     size_t layer = p->layer++;
     if (layer == 0)
-        model_embed(p->model, p->row_tokens, p->batch.n, layer_input(p, 0));
+        forward_embed(p->model, p->row_tokens, p->batch.n, layer_input(p, 0));
     run_layer(p, layer, layer_input(p, layer + 1));
     if (p->model->layers[layer].experts) { /* for the metrics */
         const uint32_t *start = p->acts[kept_index(p, layer)].moe.start;
@@ -207,7 +218,7 @@ static void step_head(tinker_pass *p)
     memset(p->dx, 0, rows * c->hidden * sizeof(float));
     if (!p->grads.lora)
         norm_gradient(p->engine->threads, grads_param(&p->grads, p->grads.params->norm), p->dh, x,
-                      p->rstd, rows, c->hidden);
+                      c->hidden, p->rstd, rows, c->hidden);
     norm_backward(p->engine->threads, p->dx, p->dh, x, p->model->norm, p->rstd, rows, c->hidden);
     p->layer = c->layers;
     p->stage = PASS_BACKWARD;
@@ -224,10 +235,11 @@ static void embed_slice(void *arg, size_t begin, size_t end)
 {
     const struct embed_job *j = arg;
     size_t hidden = j->p->model->config.hidden;
+    float scale = j->p->model->config.embed_scale;
     for (size_t row = 0; row < j->p->batch.n; row++) {
         float *g = j->grad + (size_t)j->p->row_tokens[row] * hidden;
         for (size_t i = begin; i < end; i++)
-            g[i] += j->p->dx[row * hidden + i];
+            g[i] += scale * j->p->dx[row * hidden + i];
     }
 }
 
@@ -236,12 +248,11 @@ static void embed_slice(void *arg, size_t begin, size_t end)
 static void step_backward(tinker_pass *p)
 {
     struct block block = make_block(p);
-    size_t half = kv_half(&p->model->config), layer = --p->layer, kept = kept_index(p, layer);
-    size_t offset = kept * p->pages_max * 2 * half;
+    size_t layer = --p->layer, kept = kept_index(p, layer);
     if (p->recompute)
         run_layer(p, layer, p->h); /* its output is not needed again */
-    block_backward(&block, layer, offset, offset + half, layer_input(p, layer), &p->acts[kept],
-                   p->dx, &p->grads, &p->back);
+    block_backward(&block, layer, layer_kv(p, layer), layer_input(p, layer), &p->acts[kept], p->dx,
+                   &p->grads, &p->back);
     if (layer > 0)
         return;
     if (!p->grads.lora) {

@@ -10,8 +10,8 @@
 
 /* Consecutive datums that go through the network together. */
 struct micro_batch {
-    size_t first, n; /* datums */
-    size_t rows, pages;
+    size_t first, n;            /* datums */
+    size_t rows, pages, chunks; /* chunks: states of the delta rule to keep, see delta.h */
 };
 
 enum pass_stage { PASS_FORWARD, PASS_HEAD, PASS_BACKWARD, PASS_DONE, PASS_FAILED };
@@ -32,7 +32,7 @@ struct tinker_pass {
 
     struct micro_batch *batches;
     size_t n_batches;
-    size_t rows_max, pages_max;
+    size_t rows_max, pages_max, chunks_max;
 
     uint64_t bytes;        /* this pass's part of the engine's pass_bytes */
     uint64_t *expert_rows; /* (layers, experts): how often each was chosen; NULL: no experts */
@@ -41,7 +41,9 @@ struct tinker_pass {
     float *memory;
     size_t memory_bytes;
     struct acts *acts; /* one, or one per layer */
-    float *x;          /* layer inputs: (layers + 1, rows, hidden), or two without backward */
+    struct acts_size acts_size;
+    float *acts_memory; /* of the first */
+    float *x;           /* layer inputs: (layers + 1, rows, hidden), or two without backward */
     float *h, *dx, *dh, *cs, *rstd, *kv;
     struct back back;
     struct lm_head head;

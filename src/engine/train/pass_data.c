@@ -135,6 +135,8 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
         b->n++;
         b->rows += rows;
         b->pages += (rows + KV_BLOCK - 1) / KV_BLOCK; /* sequences share no page */
+        b->chunks += delta_chunks(rows);
+        p->chunks_max = b->chunks > p->chunks_max ? b->chunks : p->chunks_max;
         p->rows_max = b->rows > p->rows_max ? b->rows : p->rows_max;
         p->pages_max = b->pages > p->pages_max ? b->pages : p->pages_max;
     }

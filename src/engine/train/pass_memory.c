@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include "base/err.h"
+#include "engine/layers/rope.h"
 
 enum { ALIGN_FLOATS = 16 };
 
@@ -24,7 +25,7 @@ static size_t get_rank(const tinker_pass *p)
 }
 
 struct plan {
-    size_t acts, layers_kept, inputs; /* floats, layers whose acts are kept, x buffers */
+    size_t acts, layers_kept, inputs; /* floats of all that are kept, how many, x buffers */
     size_t x, kv, cs, head, back;     /* floats */
 };
 
@@ -33,12 +34,16 @@ static struct plan make_plan(const tinker_pass *p, bool recompute)
 {
     const struct model_config *c = &p->engine->model->config;
     size_t rows = p->rows_max, rank = get_rank(p);
-    struct plan plan = { .acts = pad_plan_floats(acts_floats(c, rows, rank)) };
-    plan.layers_kept = p->backward && !recompute ? c->layers : 1;
+    struct acts_size size = { .rows = rows, .rank = rank, .chunks = p->chunks_max };
+    struct plan plan = { .layers_kept = p->backward && !recompute ? c->layers : 1 };
+    if (plan.layers_kept == 1)
+        plan.acts = pad_plan_floats(acts_floats_most(c, &size));
+    for (size_t i = 0; plan.layers_kept > 1 && i < c->layers; i++)
+        plan.acts += pad_plan_floats(acts_floats(c, i, &size));
     plan.inputs = p->backward ? c->layers + 1 : 2;
     plan.x = pad_plan_floats(rows * c->hidden);
-    plan.kv = plan.layers_kept * p->pages_max * 2 * kv_half(c);
-    plan.cs = pad_plan_floats(rows * c->head_dim);
+    plan.kv = p->pages_max * (plan.layers_kept > 1 ? kv_page_floats(c) : 2 * kv_half(c));
+    plan.cs = pad_plan_floats(rope_count(c) * rows * c->rotary);
     plan.head = lm_head_floats(c, rank);
     plan.back = p->backward ? pad_plan_floats(back_floats(c, rows, rank)) : 0;
     return plan;
@@ -47,7 +52,7 @@ static struct plan make_plan(const tinker_pass *p, bool recompute)
 static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
 {
     /* h, dx and dh beside the layer inputs */
-    return (uint64_t)l->acts * l->layers_kept + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs +
+    return (uint64_t)l->acts + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs +
            pad_plan_floats(p->rows_max) + l->head + l->back;
 }
 
@@ -139,8 +144,13 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     const struct model_config *c = &e->model->config;
     size_t rank = get_rank(p);
     float *mem = p->memory;
-    for (size_t i = 0; i < plan.layers_kept; i++)
-        acts_init(&p->acts[i], c, p->rows_max, rank, take_work(&mem, plan.acts));
+    p->acts_size = (struct acts_size){ p->rows_max, rank, p->chunks_max };
+    p->acts_memory = take_work(&mem, plan.acts);
+    float *acts = p->acts_memory;
+    for (size_t i = 0; i < plan.layers_kept; i++) {
+        acts_init(&p->acts[i], c, i, &p->acts_size, acts);
+        acts += pad_plan_floats(acts_floats(c, i, &p->acts_size));
+    }
     p->x = take_work(&mem, plan.x * plan.inputs);
     p->h = take_work(&mem, plan.x);
     p->dx = take_work(&mem, plan.x);
