@@ -10,9 +10,11 @@
  *   "peft"     1: save with the names of PEFT
  *   "gguf"     a file for the merged model, of type "gguf_type"; "gguf_lora": one for the adapter
  *   "dtype"    number of tinker_weights_dtype; "base": 1 writes the weights of the model
+ *   "generate" tokens to sample greedily after each datum's tokens
  *   "steps"    number of AdamW steps (0: none), "adam": {"lr", "wd", "clip", "eps"}
  * OUT has logits.I, logprobs.I, losses.I of each datum, grad.NAME after the first
- * pass, weight.NAME at the end and loss, one value per pass. */
+ * pass, weight.NAME at the end and loss, one value per pass; generated.I and the sampler's
+ * log-probabilities of them and of the prompt, sampled.I and prompt.I. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +37,7 @@ struct request {
     size_t n_config;
     tinker_engine_options engine;
     tinker_adam adam;
-    int64_t steps, peft, base, gguf_type;
+    int64_t steps, peft, base, generate, gguf_type;
     char *gguf, *gguf_lora; /* files to write */
     tinker_datum data[MAX_DATA];
     size_t n;
@@ -192,6 +194,8 @@ static void read_key(struct json_reader *r, struct json_str key, struct request 
         read_config(r, q);
     else if (json_str_is(key, "steps"))
         json_int64(r, &q->steps);
+    else if (json_str_is(key, "generate"))
+        json_int64(r, &q->generate);
     else if (json_str_is(key, "peft"))
         json_int64(r, &q->peft);
     else if (json_str_is(key, "threads"))
@@ -281,6 +285,41 @@ static void dump_logits(struct output *o, tinker_engine *e, tinker_adapter *a,
     free(rows);
 }
 
+/* Greedy tokens after the tokens of a datum, and the sampler's logprobs of prompt and tokens. */
+static void dump_generated(struct output *o, tinker_engine *e, tinker_adapter *a,
+                           const tinker_datum *d, int64_t count, const char *name)
+{
+    tinker_error err = { 0 };
+    tinker_sampling_params params = TINKER_SAMPLING_PARAMS_INIT;
+    int32_t none = -1;
+    params.max_tokens = count;
+    params.temperature = 0;
+    params.stop_tokens = &none; /* an empty list: nothing ends it */
+    tinker_generate q = { .adapter = a,
+                          .prompt = d->model_input.chunks[0].tokens,
+                          .n_prompt = d->model_input.chunks[0].n_tokens,
+                          .params = &params,
+                          .num_samples = 1,
+                          .prompt_logprobs = 1 };
+    const tinker_sample *sample = NULL;
+    tinker_generator *g = tinker_generator_new(e, &err);
+    if (!g || tinker_generator_add(g, &q, &err) != TINKER_OK)
+        die(name, err.message);
+    while (tinker_generator_step(g, &err) > 0)
+        ;
+    if (!tinker_generator_next(g, NULL, &sample, &err) || !sample)
+        die(name, err.message);
+    float tokens[1024];
+    const tinker_sequence *s = &sample->sequences[0];
+    for (size_t i = 0; i < s->n && i < 1024; i++)
+        tokens[i] = (float)s->tokens[i];
+    add_output(o, "generated.", name, tokens, 0, s->n);
+    add_output(o, "sampled.", name, s->logprobs, 0, s->n);
+    if (sample->n_prompt > 1)
+        add_output(o, "prompt.", name, sample->prompt_logprobs + 1, 0, sample->n_prompt - 1);
+    tinker_generator_free(g);
+}
+
 static double run_pass(struct output *o, tinker_engine *e, tinker_adapter *a, struct request *q)
 {
     tinker_error err = { 0 };
@@ -349,6 +388,8 @@ static void run(struct output *o, tinker_engine *e, tinker_adapter *a, struct re
         char name[32];
         snprintf(name, sizeof(name), "%zu", i);
         dump_logits(o, e, a, &q->data[i], name);
+        if (q->generate > 0)
+            dump_generated(o, e, a, &q->data[i], q->generate, name);
     }
     for (int64_t step = 0; step == 0 || step < q->steps; step++) {
         losses[n++] = (float)run_pass(step ? NULL : o, e, a, q);

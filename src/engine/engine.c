@@ -15,6 +15,7 @@
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/weight_files.h"
 #include "engine/model/config.h"
+#include "engine/model/expert_stack.h"
 #include "engine/model/quantized_dir.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
@@ -67,70 +68,65 @@ static bool is_usable(const char *file, const struct st_tensor *t, tinker_error 
     return t->usable;
 }
 
-/* One expert's matrix in a stack of all, as transformers 5 may write it: experts.down_proj
- * (experts, hidden, size), or experts.gate_up_proj (experts, 2 size, hidden), gate first. */
-struct stacked {
-    const struct st_tensor *tensor;
-    const char *file;
-    size_t expert;
-    bool pairs, second; /* the stack is of pairs, and this is the second of one */
-};
-
-/* False: the name is not that of an expert's matrix, or there is no stack for it. */
-static bool find_stack(const tinker_engine *e, const char *name, struct stacked *s)
-{
-    const struct arch_names *names = e->names;
-    char text[128], *end;
-    if (!names->experts)
-        return false;
-    snprintf(text, sizeof(text), ".%s.", names->experts);
-    const char *at = strstr(name, text);
-    if (!at)
-        return false;
-    at += strlen(text);
-    s->expert = (size_t)strtoul(at, &end, 10);
-    size_t which = 0;
-    for (; which < EXPERT_LINEARS; which++) {
-        snprintf(text, sizeof(text), ".%s.weight", names->expert[which]);
-        if (strcmp(end, text) == 0)
-            break;
-    }
-    if (end == at || which == EXPERT_LINEARS)
-        return false;
-    /* gate and up share a stack */
-    s->pairs = which != LINEAR_DOWN - LINEAR_GATE;
-    s->second = which == LINEAR_UP - LINEAR_GATE;
-    snprintf(text, sizeof(text), "%.*s%s", (int)(at - name), name,
-             s->pairs ? names->stacked_gate_up : names->stacked_down);
-    s->tensor = weight_files_find(e->files, text, &s->file);
-    return s->tensor != NULL;
-}
-
-/* The part of a stack that is one expert's matrix (rows, cols). */
-static bool stacked_weight(const struct stacked *s, size_t rows, size_t cols, struct weight *out,
-                           tinker_error *err)
-{
-    const struct st_tensor *t = s->tensor;
-    size_t per_expert = (s->pairs ? 2 : 1) * rows;
-    if (!is_usable(s->file, t, err))
-        return false;
-    if (t->ndim != 3 || t->shape[0] <= s->expert || t->shape[1] != per_expert ||
-        t->shape[2] != cols) {
-        err_set(err, TINKER_EINVAL,
-                "%s: tensor %s has no expert %zu of %zu x %zu as config.json asks", s->file,
-                t->name, s->expert, per_expert, cols);
-        return false;
-    }
-    /* in a stack of pairs the gate's rows come first, then the up's */
-    size_t first = (s->expert * per_expert + (s->second ? rows : 0)) * cols;
-    *out = (struct weight){ (const char *)t->data + first * st_dtype_size(t->dtype), t->dtype, 0 };
-    return true;
-}
-
 /* Weights of a convolution over each channel by itself: (channels, 1, size). */
 static bool is_convolution(const struct st_tensor *t)
 {
     return t->ndim == 3 && t->shape[1] == 1;
+}
+
+/* "model.layers.0..." of a text part may be "language_model.model.layers.0..." in the files, and
+ * the router of a mixture may have another name. */
+const char *engine_file_name(const tinker_engine *e, const char *name, char out[ENGINE_NAME])
+{
+    static const char ours[] = "model.", outer[] = "language_model.";
+    const struct arch_names *names = e->arch->names;
+    size_t n = sizeof(ours) - 1;
+    if (!e->files)
+        return name; /* GGUF has names of its own */
+    const char *router = names->other_router ? strstr(name, names->router) : NULL;
+    if (router && !weight_files_find(e->files, name, NULL)) {
+        snprintf(out, ENGINE_NAME, "%.*s%s%s", (int)(router - name), name, names->other_router,
+                 router + strlen(names->router));
+        return out;
+    }
+    if (!e->prefix[0])
+        return name;
+    if (strncmp(name, ours, n) == 0)
+        snprintf(out, ENGINE_NAME, "%s%s", e->prefix, name + n);
+    else
+        snprintf(out, ENGINE_NAME, "%s%s", outer, name); /* the head, if it is there */
+    if (strncmp(name, ours, n) != 0 && !weight_files_find(e->files, out, NULL))
+        return name;
+    return out;
+}
+
+/* Finds out what a multimodal model calls its text part, and says what of it is left out. */
+static void find_text_part(tinker_engine *e, struct model_config *c)
+{
+    static const char embed[] = "embed_tokens.weight";
+    char head[ENGINE_NAME], name[ENGINE_NAME];
+    size_t others = 0;
+    for (size_t f = 0; f < e->files->n; f++) {
+        for (size_t i = 0; i < e->files->files[f].n; i++) {
+            const char *tensor = e->files->files[f].tensors[i].name;
+            size_t n = strlen(tensor), k = sizeof(embed) - 1;
+            if (n >= k && n - k < sizeof(e->prefix) && strcmp(tensor + n - k, embed) == 0)
+                snprintf(e->prefix, sizeof(e->prefix), "%.*s", (int)(n - k), tensor);
+        }
+    }
+    snprintf(name, sizeof(name), "%s.weight", e->names->head);
+    const char *stored = engine_file_name(e, name, head);
+    /* a wrapper's setting says nothing when its text part was saved without a head */
+    c->tied = c->tied || !weight_files_find(e->files, stored, NULL);
+    for (size_t f = 0; f < e->files->n; f++)
+        for (size_t i = 0; i < e->files->files[f].n; i++) {
+            const char *tensor = e->files->files[f].tensors[i].name;
+            others +=
+                strncmp(tensor, e->prefix, strlen(e->prefix)) != 0 && strcmp(tensor, stored) != 0;
+        }
+    if (others)
+        snprintf(e->notice, sizeof(e->notice),
+                 "the vision part of this checkpoint is left out (%zu tensors)", others);
 }
 
 /* A matrix of its own is looked up first, then a stack of all experts. */
@@ -141,10 +137,14 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
         return gguf_model_weight(e->gguf, name, rows, cols, out, err);
     /* for a message when no file has the tensor */
     const char *file = e->dir;
+    char stored[ENGINE_NAME];
+    name = engine_file_name(e, name, stored);
     const struct st_tensor *t = weight_files_find(e->files, name, &file);
-    struct stacked stacked;
-    if (!t && find_stack(e, name, &stacked))
-        return stacked_weight(&stacked, rows, cols, out, err);
+    enum stack_result stack = STACK_NONE;
+    if (!t && e->arch->moe)
+        stack = expert_stack_weight(e->files, e->arch, name, rows, cols, out, err);
+    if (stack != STACK_NONE)
+        return stack == STACK_FOUND;
     if (!t) {
         err_set(err, TINKER_EINVAL, "%s: tensor %s is missing", e->dir, name);
         return false;
@@ -162,7 +162,7 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
                 file, name, cols);
     if (!right)
         return false;
-    *out = (struct weight){ t->data, t->dtype, 0 };
+    *out = (struct weight){ .data = t->data, .dtype = t->dtype };
     return true;
 }
 
@@ -206,11 +206,14 @@ struct stored {
 static tinker_status note_stored(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct stored *s = state;
-    struct weight w;
     (void)err;
+    if (at->kind == TENSOR_EXPERT && s->engine->mxfp4)
+        return TINKER_OK; /* these keep their own format */
+    struct weight w = { 0 };
     if (at->rows && (at->kind != TENSOR_EMBED || s->tied))
-        s->bf16 &= engine_weight(s->engine, at->name, at->rows, at->cols, &w, NULL) &&
+        s->bf16 &= engine_weight(s->engine, at->name, tensor_stored_rows(at), at->cols, &w, NULL) &&
                    w.dtype == SOURCE_BF16;
+    free(w.owned);
     return TINKER_OK;
 }
 
@@ -264,8 +267,11 @@ static enum packed_dtype choose_format(void *state, const struct tensor_place *a
         return PACKED_BF16_PAIRS;
     case TINKER_WEIGHTS_STORED:
         /* a GGUF file has chosen a format for each matrix */
-        if (s->engine->gguf && engine_weight(s->engine, at->name, at->rows, at->cols, &w, NULL))
+        if (s->engine->gguf &&
+            engine_weight(s->engine, at->name, tensor_stored_rows(at), at->cols, &w, NULL))
             return packed_native(w.dtype);
+        if (at->kind == TENSOR_EXPERT && s->engine->mxfp4)
+            return PACKED_MXFP4;
         return s->stored_bf16 ? PACKED_BF16 : PACKED_F32;
     default:
         /* the gates of the delta rule and of a shared expert are few rows that decide much */
@@ -283,10 +289,14 @@ static tinker_status open_directory(tinker_engine *e, struct model_config *confi
     tinker_status status = read_configs(config, e->dir, hash, err);
     if (status != TINKER_OK)
         return status;
+    e->arch = config->arch;
     e->names = config->arch->names;
     e->files = weight_files_open(e->dir, err);
     if (!e->files)
         return err ? err->status : TINKER_EINVAL;
+    if (config->wrapped)
+        find_text_part(e, config);
+    e->mxfp4 = config->arch->stack == STACK_COLUMNS && expert_stack_is_mxfp4(e->files);
     for (size_t i = 0; i < e->files->n; i++) {
         const struct safetensors *f = &e->files->files[i];
         sha256_update(hash, f->header, f->header_len);
@@ -315,6 +325,8 @@ static tinker_status open_gguf(tinker_engine *e, struct model_config *config, st
     if (status != TINKER_OK)
         return status;
     m->head_dim = config->head_dim;
+    config->plus_one = false; /* the files have 1 + w already */
+    e->arch = config->arch;
     e->names = config->arch->names;
     sha256_update(hash, m->config.data, m->config.len);
     for (size_t i = 0; i < m->file.n; i++) {

@@ -9,13 +9,14 @@ log-probabilities to the bit.  TAP on stdout; names of models as arguments run t
 """
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 
 import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import engine_torch as base
 from engine_torch import check, datum, engine, positive, relative, sequences, torch_logprobs, total_loss
@@ -26,7 +27,8 @@ SIZES = dict(vocab_size=base.VOCAB, hidden_size=48, intermediate_size=72, num_hi
              pad_token_id=0, bos_token_id=1, eos_token_id=2)
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 30}
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=12,
-             linear_value_head_dim=10, linear_conv_kernel_dim=4, head_dim=24)
+             linear_value_head_dim=10, linear_conv_kernel_dim=4, head_dim=24, rms_norm_eps=1e-3)
+MOE = dict(num_experts_per_tok=2, num_local_experts=4)
 
 
 def longrope(pairs):
@@ -90,6 +92,32 @@ MODELS = {
         DELTA, linear_num_value_heads=2, tie_word_embeddings=True, num_hidden_layers=2,
         layer_types=["linear_attention", "full_attention"])),
 }
+# with experts; PEFT has no adapters like ours for them, so that the oracle is autograd
+EXPERTS = {
+    "mixtral": ("MixtralConfig", dict(MOE)),
+    "mixtral-window": ("MixtralConfig", dict(MOE, sliding_window=6, tie_word_embeddings=True)),
+    "gpt-oss": ("GptOssConfig", dict(
+        MOE, sliding_window=5, num_hidden_layers=2, rope_parameters=dict(YARN, truncate=False))),
+    "gpt-oss-mxfp4": ("GptOssConfig", dict(
+        MOE, hidden_size=64, intermediate_size=96, sliding_window=5, num_hidden_layers=2)),
+    "qwen3-5-moe": ("Qwen3_5MoeTextConfig", dict(
+        DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40, num_hidden_layers=2,
+        shared_expert_intermediate_size=36, layer_types=["linear_attention", "full_attention"])),
+}
+# text parts of multimodal models: class of the whole, class and settings of its configuration
+TEXT = dict(SIZES, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], sliding_window=5,
+            query_pre_attn_scalar=20)
+VISION = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=28,
+              patch_size=14)
+WRAPPERS = {
+    "gemma3-vision": ("Gemma3ForConditionalGeneration", "Gemma3Config", dict(
+        text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4)),
+    "qwen3-5-vision": ("Qwen3_5ForConditionalGeneration", "Qwen3_5Config", dict(
+        text_config=dict(SIZES, **{**DELTA, "num_hidden_layers": 2,
+                                   "layer_types": ["linear_attention", "full_attention"]}),
+        vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=48,
+                           patch_size=4, num_position_embeddings=16))),
+}
 
 
 @contextlib.contextmanager
@@ -107,16 +135,8 @@ def all_double(name):
         torch.Tensor.float, torch.float32 = cast, dtype
 
 
-def build(tmp, name):
-    """A random model of this configuration, saved by transformers."""
-    path = os.path.join(tmp, name)
-    if os.path.exists(path):
-        return path
-    cls, settings = MODELS[name]
-    values = {k: v for k, v in {**SIZES, **settings}.items() if v is not None or k not in SIZES}
-    config = getattr(transformers, cls)(**values)
-    torch.manual_seed(len(name))
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+def randomize(model):
+    """Every parameter away from its default: a forgotten "plus one" hides at 0."""
     g = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for n, p in model.named_parameters():
@@ -125,10 +145,64 @@ def build(tmp, name):
                 p.copy_(noise / p.shape[-1] ** 0.5)
             elif p.dim() > 1:
                 p.copy_(noise * 0.5)
-            else:  # norms, biases, sinks, gates: away from 0 and 1
+            else:  # norms, biases, sinks, gates
                 p.add_(0.2 * noise)
+
+
+def build(tmp, name):
+    """A random model of this configuration, saved by transformers."""
+    path = os.path.join(tmp, name)
+    if os.path.exists(path):
+        return path
+    torch.manual_seed(len(name))
+    if name in WRAPPERS:
+        cls, config, settings = WRAPPERS[name]
+        model = getattr(transformers, cls)(getattr(transformers, config)(**settings))
+    else:
+        cls, settings = {**MODELS, **EXPERTS}[name]
+        values = {k: v for k, v in {**SIZES, **settings}.items() if v is not None or k not in SIZES}
+        model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, cls)(**values),
+                                                              attn_implementation="eager")
+    randomize(model)
+    if name.endswith("mxfp4"):
+        round_to_mxfp4(model)
     model.save_pretrained(path)
+    if name.endswith("mxfp4"):
+        store_as_mxfp4(path)
     return path
+
+
+E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def mxfp4(rows):
+    """Nearest blocks of rows (..., in): numbers of elements, scales, values."""
+    blocks = rows.reshape(*rows.shape[:-1], -1, 32)
+    scale = torch.floor(torch.log2(blocks.abs().amax(-1, keepdim=True))) - 2
+    codes = (blocks[..., None] / 2 ** scale[..., None] - E2M1).abs().argmin(-1)
+    return codes, (scale[..., 0] + 127).to(torch.uint8), (E2M1[codes] * 2 ** scale).reshape(rows.shape)
+
+
+def round_to_mxfp4(model):
+    """Experts that MXFP4 can say exactly; they are stored (experts, in, out)."""
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            if n.endswith(("gate_up_proj", "down_proj")):
+                p.copy_(mxfp4(p.transpose(1, 2))[2].transpose(1, 2))
+
+
+def store_as_mxfp4(path):
+    """The experts as GPT-OSS was released: blocks of 16 bytes and scales."""
+    file = os.path.join(path, "model.safetensors")
+    tensors = {}
+    for n, t in load_file(file).items():
+        if not n.endswith(("gate_up_proj", "down_proj")):
+            tensors[n] = t
+            continue
+        codes, scales, _ = mxfp4(t.transpose(1, 2).contiguous())
+        tensors[n + "_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+        tensors[n + "_scales"] = scales
+    save_file(tensors, os.path.join(path, "mxfp4.safetensors"), metadata={"format": "pt"})
 
 
 def modules(path):
@@ -156,15 +230,11 @@ def with_adapter(tmp, name):
     return path, adapter, PeftModel.from_pretrained(base.load(path), adapter, is_trainable=True).double()
 
 
-def lengths(name):
-    return (29, 13, 1) if "longrope" not in name else (29, 13, 45)
-
-
 def test_logits(tmp, name):
     path = build(tmp, name)
     reference, worst = base.load(path).double(), 0.0
     data = [{"tokens": s[:-1], "target_tokens": s[1:]} for s in sequences((110, 29, 1))]
-    out = engine(tmp, path, {"loss": "cross_entropy", "data": data})
+    out = engine(tmp, served(tmp, name, path), {"loss": "cross_entropy", "data": data})
     with torch.no_grad(), all_double(name):
         for i, d in enumerate(data):
             logits = reference(torch.tensor([d["tokens"]])).logits[0]
@@ -198,12 +268,140 @@ def test_training(tmp, name):
     base.compare_training(f"{name}: losses of 20 AdamW steps", out, reference)
 
 
+def served(tmp, name, path):
+    """The directory for the engine: of MXFP4 one with the blocks alone."""
+    if not name.endswith("mxfp4"):
+        return path
+    other = path + "-blocks"
+    if not os.path.exists(other):
+        os.makedirs(other)
+        shutil.copy(os.path.join(path, "config.json"), other)
+        shutil.move(os.path.join(path, "mxfp4.safetensors"), os.path.join(other, "model.safetensors"))
+    return other
+
+
+def test_generation(tmp, name):
+    """Greedy tokens, and that the sampler says what the trainer says, to the bit."""
+    path = build(tmp, name)
+    s = sequences((21,))[0][:-1]
+    count = 8 if "longrope" in name else 44  # transformers changes the frequencies within a text, we do not
+    reference, tokens = base.load(path).double(), list(s)
+    with torch.no_grad(), all_double(name):
+        for _ in range(count):
+            tokens.append(reference(torch.tensor([tokens])).logits[0, -1].argmax().item())
+    where = served(tmp, name, path)
+    out = engine(tmp, where, {"loss": "cross_entropy", "generate": count,
+                              "data": [{"tokens": s, "target_tokens": s}]})
+    out = {k: v.clone() for k, v in out.items()}  # the next run writes the same file
+    generated = [int(t) for t in out["generated.0"]]
+    again = engine(tmp, where, {"loss": "cross_entropy", "threads": 3, "data": [
+        {"tokens": tokens[:-1], "target_tokens": tokens[1:]}]})
+    lp = again["logprobs.0"]
+    same = torch.equal(out["sampled.0"], lp[len(s) - 1:]) and torch.equal(out["prompt.0"], lp[:len(s) - 1])
+    check(f"{name}: greedy tokens, sampler = trainer", generated == tokens[len(s):] and same,
+          f"tokens {generated == tokens[len(s):]}, bits {same}")
+
+
+class Experts(base.Experts):
+    """As in engine_torch, with the names and layouts of each family."""
+
+    def merged(self):
+        out = {}
+        for name, w in self.base.items():
+            module = name.removeprefix("model.").removesuffix(".weight")
+            if ".mlp.experts." in module and module.endswith("_proj"):
+                experts = module.rsplit(".", 1)[0]
+                if "block_sparse_moe" in "".join(self.lora):
+                    experts = experts.replace("mlp", "block_sparse_moe")
+                w = w + self.stack(experts, module.endswith("down_proj"))
+            elif module != "embed_tokens":
+                w = w + self.product("unembed_tokens" if module == "lm_head" else module)
+            out[name] = w
+        if "lm_head.weight" not in out:
+            out["lm_head.weight"] = out["model.embed_tokens.weight"] + self.product("unembed_tokens")
+        return out
+
+    def stack(self, experts, down):
+        turned = self.model.config.model_type == "gpt_oss"
+        if down:
+            delta = self.product(experts + ".w2")
+        else:
+            parts = [self.product(experts + ".w1"), self.product(experts + ".w3")]
+            delta = torch.stack(parts, 2).flatten(1, 2) if turned else torch.cat(parts, 1)
+        return delta.transpose(1, 2) if turned else delta
+
+
+def test_experts(tmp, name):
+    """Logits, gradients of every factor, and 20 AdamW steps."""
+    path, save = build(tmp, name), os.path.join(tmp, name + "-adapter")
+    where = served(tmp, name, path)
+    data = positive([datum(s, "cross_entropy", i) for i, s in enumerate(sequences((70, 13, 29)))])
+    request = {"loss": "cross_entropy", "data": data}
+    engine(tmp, where, dict(request, lora={"rank": 3, "seed": 2}, steps=3, adam={"lr": 0.01}), save)
+    model = Experts(path, save)
+    with all_double(name):
+        value, size = total_loss(model, data, "cross_entropy", {})
+        value.backward()
+    out = engine(tmp, where, dict(request, adapter=save))
+    worst, at = max((relative(out["grad." + n].view(p.shape), p.grad), n) for n, p in model.lora.items())
+    off = abs(out["loss"][0].item() - value.item()) / size
+    check(f"{name}: loss and LoRA gradients", off < 1e-5 and worst < 1e-4,
+          f"loss {off:.1e}; {len(model.lora)} tensors, worst {worst:.1e} {at}")
+    with all_double(name):
+        reference = base.train(model, data[2:], "cross_entropy", 1e-3)
+    out = engine(tmp, where, {"adapter": save, "loss": "cross_entropy", "data": data[2:], "steps": 20,
+                              "adam": {"lr": 1e-3}})
+    base.compare_training(f"{name}: losses of 20 AdamW steps", out, reference)
+
+
+def test_wrapper(tmp, name):
+    """The text part of a multimodal checkpoint: logits, and gradients of an adapter with PEFT's names."""
+    path, cls = build(tmp, name), getattr(transformers, WRAPPERS[name][0])
+
+    def load():
+        return cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    data = [datum(s, "cross_entropy", i) for i, s in enumerate(sequences((40, 13)))]
+    adapter = os.path.join(tmp, name + "-peft")
+    linears = sorted({n.rsplit(".", 1)[1] for n, m in load().named_modules()
+                      if isinstance(m, torch.nn.Linear) and ".language_model." in n})
+    config = LoraConfig(r=3, lora_alpha=32, target_modules=rf".*language_model.*\.({'|'.join(linears)})",
+                        lora_dropout=0.0, bias="none")
+    model = get_peft_model(load(), config)
+    g = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            if "lora_B" in n:
+                p.copy_(torch.randn(p.shape, generator=g) * 0.02)
+    model.save_pretrained(adapter, save_embedding_layers=False)
+    model = model.double()
+    with all_double(name):
+        value, size = total_loss(model, data, "cross_entropy", {})
+        value.backward()
+    saved = os.path.join(tmp, name + "-saved")
+    out = engine(tmp, path, {"adapter": adapter, "loss": "cross_entropy", "peft": 1, "data": data}, saved)
+    worst = max(relative(out["grad." + base.our_name(n).replace(".language_model.", ".")], p.grad)
+                for n, p in model.named_parameters() if p.grad is not None)
+    off = abs(out["loss"][0].item() - value.item()) / size
+    names = [set(load_file(os.path.join(d, "adapter_model.safetensors"))) for d in (adapter, saved)]
+    check(f"{name}: loss, LoRA gradients, names of PEFT", off < 1e-5 and worst < 1e-4 and names[0] == names[1],
+          f"loss {off:.1e}; worst {worst:.1e}; {len(names[0])} names")
+
+
 def main():
-    names = [n for n in sys.argv[1:]] or list(MODELS)
+    names = sys.argv[1:] or [*MODELS, *EXPERTS, *WRAPPERS]
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:
-            for test in (test_logits, test_gradients, test_training):
-                test(tmp, name)
+            if name in WRAPPERS:
+                tests = [test_wrapper]
+            elif name in EXPERTS:
+                tests = [test_logits, test_generation, test_experts]
+            else:
+                tests = [test_logits, test_generation, test_gradients, test_training]
+            for test in tests:
+                try:
+                    test(tmp, name)
+                except Exception as e:  # a crash is a failed test, the others still run
+                    check(f"{name}: {test.__name__} ran", False, f"{type(e).__name__}: {e}")
     print(f"1..{base.count}")
     return 1 if base.failed else 0
 

@@ -51,7 +51,7 @@ static const double *own(struct net *n, const char *name)
 static const double *tensor(struct net *n, const char *name, size_t rows, size_t cols)
 {
     size_t count = (rows ? rows : 1) * cols;
-    struct weight source;
+    struct weight source = { 0 };
     if (!n->a->desc.rank)
         return own(n, name);
     float *f = arena_array(&n->arena, count, sizeof(float));
@@ -59,6 +59,7 @@ static const double *tensor(struct net *n, const char *name, size_t rows, size_t
     if (!engine_weight(n->e, name, rows, cols, &source, NULL))
         abort();
     st_to_float(source.data, source.dtype, 0, count, f);
+    free(source.owned);
     for (size_t i = 0; i < count; i++)
         d[i] = (double)f[i];
     return d;

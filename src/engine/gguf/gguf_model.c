@@ -342,7 +342,8 @@ bool gguf_model_weight(const struct gguf_model *m, const char *name, size_t rows
         return false;
     }
     size_t skip = expert < 0 ? 0 : source_bytes(dtype, (size_t)expert * rows * cols);
-    *out = (struct weight){ (const char *)t->data + skip, dtype,
-                            m->family->pairs && is_rotated(own) ? m->head_dim : 0 };
+    *out = (struct weight){ .data = (const char *)t->data + skip,
+                            .dtype = dtype,
+                            .pairs = m->family->pairs && is_rotated(own) ? m->head_dim : 0 };
     return true;
 }

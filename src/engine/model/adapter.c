@@ -162,12 +162,13 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     /* rank 0 starts from the base model's weights */
     for (size_t i = 0; status == TINKER_OK && !desc.rank && i < a->params.n; i++) {
         const struct param *p = &a->params.list[i];
-        struct weight source;
+        struct weight source = { 0 };
         if (engine_weight(e, p->name, p->vector ? 0 : p->rows, p->cols, &source, err))
             weight_to_float(&source, p->vector ? p->cols : p->rows, p->vector ? 1 : p->cols,
                             a->w + p->offset);
         else
             status = err ? err->status : TINKER_EINVAL;
+        free(source.owned);
     }
     if (status != TINKER_OK) {
         tinker_adapter_free(a);
@@ -252,7 +253,7 @@ static bool get_own_weight(void *state, const char *name, size_t rows, size_t co
             ;
     const struct param *p = &all->list[at];
     assert(strcmp(p->name, name) == 0);
-    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32, 0 };
+    *out = (struct weight){ own->a->w + p->offset, SOURCE_F32, 0, NULL };
     return true;
 }
 

@@ -402,7 +402,7 @@ static tinker_status copy_weights(struct loading *l, tinker_adapter *a)
         const struct param *p = &a->params.list[i];
         const struct st_tensor *t = safetensors_find(&l->weights, p->name);
         char peft_name[PARAM_NAME];
-        params_peft_name(l->names, p->name, peft_name);
+        params_peft_name(&l->e->model->config, p->name, peft_name);
         if (!t)
             t = safetensors_find(&l->weights, peft_name);
         bool found = t != NULL;

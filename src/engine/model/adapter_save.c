@@ -238,7 +238,7 @@ static bool add_saved_buffer(struct saving *s, const float *buffer, const char *
         const float *data = buffer + p->offset;
         char peft[PARAM_NAME];
         if (!s->peft || !p->stack) {
-            params_peft_name(names, p->name, peft);
+            params_peft_name(&s->a->engine->model->config, p->name, peft);
             char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft : p->name, suffix);
             ok = add_saved_tensor(s, p, name, p->stack > 0, data);
             continue;

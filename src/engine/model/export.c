@@ -53,6 +53,8 @@ struct change {
 static tinker_status add_change(struct exporting *x, const char *name, struct change change,
                                 tinker_error *err)
 {
+    char stored[ENGINE_NAME];
+    name = engine_file_name(x->a->engine, name, stored);
     change.next = map_get(&x->changes, name, strlen(name));
     struct change *copy = arena_memdup(&x->arena, &change, sizeof(change));
     if (!copy || !map_put(&x->changes, name, strlen(name), copy, NULL))
@@ -112,33 +114,70 @@ static bool ends_with(const char *s, const char *suffix)
 static bool is_expert_stack(const struct exporting *x, const struct st_tensor *t,
                             const char *module)
 {
+    const char *const experts[] = { x->modules->experts, x->modules->other_experts };
     char suffix[96];
-    if (!x->modules->experts)
-        return false;
-    snprintf(suffix, sizeof(suffix), ".%s.%s", x->modules->experts, module);
-    return t->ndim == 3 && ends_with(t->name, suffix);
+    for (size_t i = 0; t->ndim == 3 && i < 2 && experts[i]; i++) {
+        snprintf(suffix, sizeof(suffix), ".%s.%s", experts[i], module);
+        if (ends_with(t->name, suffix))
+            return true;
+    }
+    return false;
 }
 
-/* Merges every expert of a stack: gates and ups in turn with pairs, else downs. */
-static bool merge_stack(const struct exporting *x, const char *name, float *values,
-                        const size_t shape[3], bool pairs)
+/* The matrix of expert e in a stack, laid out as merge_weight() wants it: put it into `one`, or with
+ * back the other way.  A stack of columns has gates and ups in turn. */
+static void move_expert(const struct exporting *x, float *stack, const size_t shape[3], bool pairs,
+                        size_t e, size_t second, float *one, bool back)
 {
-    const char *last = strrchr(name, '.') + 1;
-    bool changed = false;
-    size_t rows = pairs ? shape[1] / 2 : shape[1], cols = shape[2];
-    enum linear_id first = pairs ? LINEAR_GATE : LINEAR_DOWN;
-    enum linear_id end = pairs ? LINEAR_DOWN : LINEARS;
-    for (size_t e = 0; e < shape[0]; e++) {
-        for (enum linear_id id = first; id < end; id++) {
-            char one[160];
-            snprintf(one, sizeof(one), "%.*s%zu.%s.weight", (int)(last - name), name, e,
-                     x->modules->expert[id - LINEAR_GATE]);
-            /* a matrix of its own takes precedence over the stack when the model is read */
-            if (!weight_files_find(x->a->engine->files, one, NULL))
-                changed |= merge_weight(x, one, values, rows, cols);
-            values += rows * cols;
+    bool columns = x->a->engine->arch->stack == STACK_COLUMNS;
+    size_t outs = shape[columns ? 2 : 1], in = shape[columns ? 1 : 2], per = pairs ? 2 : 1;
+    float *from = stack + e * outs * in;
+    for (size_t o = 0; o < outs / per; o++) {
+        for (size_t i = 0; i < in; i++) {
+            float *at = columns ? from + i * outs + o * per + second
+                                : from + (second * (outs / per) + o) * in + i;
+            if (back)
+                *at = one[o * in + i];
+            else
+                one[o * in + i] = *at;
         }
     }
+}
+
+/* Merges every expert of a stack: gates and ups with pairs, else downs.  False: nothing changed, or
+ * no memory, which *err says. */
+static bool merge_stack(struct exporting *x, const char *name, float *values, const size_t shape[3],
+                        bool pairs, tinker_error *err)
+{
+    bool changed = false, columns = x->a->engine->arch->stack == STACK_COLUMNS;
+    size_t outs = shape[columns ? 2 : 1] / (pairs ? 2 : 1), in = shape[columns ? 1 : 2];
+    enum linear_id first = pairs ? LINEAR_GATE : LINEAR_DOWN;
+    enum linear_id end = pairs ? LINEAR_DOWN : LINEAR_DOWN + 1;
+    const char *layer = strstr(name, x->modules->experts);
+    if (!layer && x->modules->other_experts)
+        layer = strstr(name, x->modules->other_experts);
+    float *one = malloc(outs * in * sizeof(*one));
+    if (!one || !layer) {
+        free(one);
+        err_nomem(err, name);
+        return false;
+    }
+    for (size_t e = 0; e < shape[0]; e++) {
+        for (enum linear_id id = first; id < end; id++) {
+            char expert[ENGINE_NAME];
+            snprintf(expert, sizeof(expert), "%.*s%s.%zu.%s.weight", (int)(layer - name), name,
+                     x->modules->experts, e, x->modules->expert[id - LINEAR_GATE]);
+            /* a matrix of its own takes precedence over the stack when the model is read */
+            if (weight_files_find(x->a->engine->files, expert, NULL))
+                continue;
+            move_expert(x, values, shape, pairs, e, id == LINEAR_UP, one, false);
+            if (merge_weight(x, expert, one, outs, in)) {
+                move_expert(x, values, shape, pairs, e, id == LINEAR_UP, one, true);
+                changed = true;
+            }
+        }
+    }
+    free(one);
     return changed;
 }
 
@@ -162,9 +201,9 @@ static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
     }
     st_to_float(t->data, t->dtype, 0, t->count, x->values);
     if (is_expert_stack(x, t, x->modules->stacked_gate_up))
-        changed = merge_stack(x, name, x->values, t->shape, true);
+        changed = merge_stack(x, name, x->values, t->shape, true, err);
     else if (is_expert_stack(x, t, x->modules->stacked_down))
-        changed = merge_stack(x, name, x->values, t->shape, false);
+        changed = merge_stack(x, name, x->values, t->shape, false, err);
     else if (t->ndim == 1 || t->ndim == 2)
         changed =
             merge_weight(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
@@ -320,6 +359,14 @@ static tinker_status write_export_index(struct exporting *x, tinker_error *err)
     return status;
 }
 
+/* The tensor of a module as the files call it. */
+static const char *file_name_in(struct exporting *x, const char *module)
+{
+    char ours[ENGINE_NAME], stored[ENGINE_NAME];
+    snprintf(ours, sizeof(ours), "%s.weight", module);
+    return arena_strdup(&x->arena, engine_file_name(x->a->engine, ours, stored));
+}
+
 tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, tinker_error *err)
 {
     struct exporting x = { .a = a, .dir = dir };
@@ -331,6 +378,10 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     if (stat(dir, &to) == 0 && stat(e->dir, &from) == 0 && to.st_dev == from.st_dev &&
         to.st_ino == from.st_ino)
         return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);
+    if (e->mxfp4)
+        return err_set(err, TINKER_EINVAL,
+                       "the MXFP4 experts of %s cannot be merged: export the adapter itself",
+                       e->dir);
     tinker_status status = os_make_dirs(dir, err);
     if (status != TINKER_OK)
         return status;
@@ -340,8 +391,8 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     x.untie =
         e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
     x.modules = e->names;
-    x.head_name = arena_printf(&x.arena, "%s.weight", x.modules->head);
-    x.embed_name = arena_printf(&x.arena, "%s.weight", x.modules->embed);
+    x.head_name = file_name_in(&x, x.modules->head);
+    x.embed_name = file_name_in(&x, x.modules->embed);
     const struct model_config *c = &e->model->config;
     status =
         x.head_name && x.embed_name ? model_tensors(c, note_change, &x, err) : err_nomem(err, dir);

@@ -1,7 +1,8 @@
 /* model.c - memory of a model and the packing of its weights.
  *
  * All packed matrices lie in one allocation in the order of model_tensors(), all
- * norms and biases in another.  Packing runs on all threads, matrix by matrix. */
+ * norms and biases in another.  Packing runs on all threads, matrix by matrix, so that of what a
+ * source lays out anew one matrix is in memory at a time. */
 #include "engine/model/model.h"
 
 #include <stdlib.h>
@@ -25,7 +26,6 @@ struct sizes {
     const struct weight_source *source;
     bool tied;
     size_t packed, vectors; /* bytes */
-    size_t matrices;        /* an upper bound */
 };
 
 static enum packed_dtype choose_format(const struct weight_source *source,
@@ -43,7 +43,6 @@ static tinker_status add_size(void *state, const struct tensor_place *at, tinker
         s->vectors += round_up(at->cols * sizeof(float));
     else if (at->kind != TENSOR_EMBED || s->tied)
         s->packed += round_up(packed_bytes(choose_format(s->source, at), at->rows, at->cols));
-    s->matrices += at->rows > 0;
     return TINKER_OK;
 }
 
@@ -133,24 +132,25 @@ void weight_to_float(const struct weight *w, size_t rows, size_t cols, float *ou
         st_to_float(w->data, w->dtype, packed_source_row(w->pairs, i) * cols, cols, out + i * cols);
 }
 
-/* One matrix to pack. */
-struct pack_job {
-    const struct packed **out;
-    enum packed_dtype format;
-    void *memory;
-    void *aligned; /* copy of a source that is not aligned to its elements */
-    struct weight source;
-    size_t rows, cols;
-};
-
-/* The walk of model_fill(): vectors are copied at once, matrices noted for the threads. */
+/* The walk of model_fill(), which packs what it visits. */
 struct filling {
     struct model *m;
+    struct threads *threads;
     const struct weight_source *source;
     char *packed, *vectors; /* next free byte */
-    struct pack_job *jobs;
-    size_t n;
 };
+
+/* One matrix being packed; slices are rows. */
+struct pack_job {
+    struct packed *packed;
+    struct packed_source source;
+};
+
+static void pack_slice(void *arg, size_t begin, size_t end)
+{
+    const struct pack_job *j = arg;
+    packed_fill(j->packed, &j->source, begin, end);
+}
 
 /* Where the model keeps a matrix; the embedding comes here only as a tied head. */
 static struct linear *place_linear(struct model *m, const struct tensor_place *at)
@@ -227,7 +227,7 @@ static bool is_offset_norm(const struct tensor_place *at)
 static bool get_weight(const struct weight_source *source, const struct tensor_place *at,
                        struct weight *out, tinker_error *err)
 {
-    size_t rows = at->rows && at->stored ? at->stored : at->rows;
+    size_t rows = tensor_stored_rows(at);
     size_t cols = !at->rows && at->stored ? at->stored : at->cols;
     if (!source->get(source->state, at->name, rows, cols, out, err))
         return false;
@@ -236,101 +236,82 @@ static bool get_weight(const struct weight_source *source, const struct tensor_p
     return true;
 }
 
-/* Gives a matrix its place in the packed memory and notes it for packing. */
-static tinker_status plan_matrix(struct filling *f, const struct tensor_place *at,
-                                 struct weight source, tinker_error *err)
+/* Packs a matrix into the next free bytes, on all threads. */
+static tinker_status pack_matrix(struct filling *f, const struct tensor_place *at,
+                                 const struct weight *source, tinker_error *err)
 {
     struct linear *linear = place_linear(f->m, at);
-    struct pack_job *job = &f->jobs[f->n++];
     enum packed_dtype format = choose_format(f->source, at);
-    size_t bytes = source_bytes(source.dtype, at->rows * at->cols);
-    *job = (struct pack_job){ .out = &linear->w,
-                              .format = format,
-                              .memory = f->packed,
-                              .source = source,
-                              .rows = at->rows,
-                              .cols = at->cols };
+    struct pack_job job = { .packed = packed_begin(f->packed, format, at->rows, at->cols),
+                            .source = { source->data, source->dtype, source->pairs } };
     if (at->kind == TENSOR_WEIGHT && at->layer == 0 && at->id == LINEAR_Q)
         f->m->dtype = format;
     f->m->quantized |= format >= PACKED_Q8_0;
+    linear->w = job.packed;
     linear->out = at->rows;
     linear->in = at->cols;
     f->packed += round_up(packed_bytes(format, at->rows, at->cols));
     /* A safetensors header of odd length leaves its data unaligned, which the fast way from
      * bfloat16 cannot read; all others copy bytes. */
-    if (source.dtype != SOURCE_BF16 || (uintptr_t)source.data % sizeof(uint16_t) == 0)
-        return TINKER_OK;
-    job->aligned = malloc(bytes);
-    if (!job->aligned)
-        return err_nomem(err, at->name);
-    memcpy(job->aligned, source.data, bytes);
-    job->source.data = job->aligned;
+    void *aligned = NULL;
+    if (source->dtype == SOURCE_BF16 && (uintptr_t)source->data % sizeof(uint16_t) != 0) {
+        size_t bytes = source_bytes(source->dtype, at->rows * at->cols);
+        aligned = malloc(bytes);
+        if (!aligned)
+            return err_nomem(err, at->name);
+        memcpy(aligned, source->data, bytes);
+        job.source.data = aligned;
+    }
+    threads_run(f->threads, at->rows, gemm_grain(), pack_slice, &job);
+    free(aligned);
     return TINKER_OK;
 }
 
+/* Converts a vector. */
+static void fill_vector(struct filling *f, const struct tensor_place *at,
+                        const struct weight *source)
+{
+    float *values = (float *)(void *)f->vectors;
+    weight_to_float(source, at->cols, 1, values);
+    for (size_t i = 0; f->m->config.plus_one && is_offset_norm(at) && i < at->cols; i++)
+        values[i] += 1;
+    *place_vector(f->m, at) = values;
+    f->vectors += round_up(at->cols * sizeof(float));
+}
+
 /* A visitor of model_tensors(). */
-static tinker_status plan_tensor(void *state, const struct tensor_place *at, tinker_error *err)
+static tinker_status fill_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct filling *f = state;
-    struct weight source;
+    struct weight source = { 0 };
+    tinker_status status = TINKER_OK;
     if (!get_weight(f->source, at, &source, err))
         return err ? err->status : TINKER_EINVAL;
     if (at->kind == TENSOR_EMBED) {
         /* read row by row from the source; also packed where it is the head */
         f->m->embed = source.data;
         f->m->embed_dtype = source.dtype;
-        return f->m->config.tied ? plan_matrix(f, at, source, err) : TINKER_OK;
     }
-    /* vectors are small: convert them now, without the threads */
-    if (at->rows)
-        return plan_matrix(f, at, source, err);
-    float *values = (float *)(void *)f->vectors;
-    weight_to_float(&source, at->cols, 1, values);
-    for (size_t i = 0; f->m->config.plus_one && is_offset_norm(at) && i < at->cols; i++)
-        values[i] += 1;
-    *place_vector(f->m, at) = values;
-    f->vectors += round_up(at->cols * sizeof(float));
-    return TINKER_OK;
-}
-
-/* One matrix being packed; slices are rows. */
-struct pack_rows {
-    struct packed *packed;
-    const struct pack_job *job;
-};
-
-static void pack_slice(void *arg, size_t begin, size_t end)
-{
-    const struct pack_rows *r = arg;
-    const struct weight *w = &r->job->source;
-    packed_fill(r->packed, &(struct packed_source){ w->data, w->dtype, w->pairs }, begin, end);
+    if (at->rows == 0)
+        fill_vector(f, at, &source);
+    else if (at->kind != TENSOR_EMBED || f->m->config.tied)
+        status = pack_matrix(f, at, &source, err);
+    free(source.owned);
+    return status;
 }
 
 tinker_status model_fill(struct model *m, struct threads *t, const struct weight_source *source,
                          tinker_error *err)
 {
-    struct filling f = {
-        .m = m, .source = source, .packed = m->packed_memory, .vectors = m->vector_memory
-    };
-    struct sizes sizes = model_sizes(&m->config, source);
-    f.jobs = calloc(sizes.matrices, sizeof(*f.jobs));
-    if (!f.jobs)
-        return err_nomem(err, "weights");
-    tinker_status status = model_tensors(&m->config, plan_tensor, &f, err);
-    for (size_t i = 0; status == TINKER_OK && i < f.n; i++) {
-        struct pack_job *job = &f.jobs[i];
-        struct pack_rows rows = { .packed =
-                                      packed_begin(job->memory, job->format, job->rows, job->cols),
-                                  .job = job };
-        threads_run(t, job->rows, gemm_grain(), pack_slice, &rows);
-        *job->out = rows.packed;
-    }
-    for (size_t i = 0; i < f.n; i++)
-        free(f.jobs[i].aligned);
-    free(f.jobs);
+    struct filling f = { .m = m,
+                         .threads = t,
+                         .source = source,
+                         .packed = m->packed_memory,
+                         .vectors = m->vector_memory };
+    tinker_status status = model_tensors(&m->config, fill_tensor, &f, err);
     /* a rank-0 adapter fills its model again after each step, in the same memory */
     if (status == TINKER_OK && !m->pages)
-        m->pages = huge_pages_start(m->packed_memory, sizes.packed);
+        m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, source).packed);
     return status;
 }
 

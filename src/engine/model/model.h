@@ -167,6 +167,7 @@ struct weight {
     const void *data;
     enum source_dtype dtype;
     size_t pairs;
+    void *owned; /* memory of data that whoever asked must free; NULL: it belongs to the source */
 };
 /* Its numbers, a vector or matrix of rows x cols, in the order of the model. */
 void weight_to_float(const struct weight *w, size_t rows, size_t cols, float *out);
@@ -229,6 +230,11 @@ struct tensor_place {
      * vector, elements. */
     size_t first, stored;
 };
+/* Rows of the matrix as it is stored. */
+static inline size_t tensor_stored_rows(const struct tensor_place *at)
+{
+    return at->rows && at->stored ? at->stored : at->rows;
+}
 typedef tinker_status tensor_visit(void *state, const struct tensor_place *at, tinker_error *err);
 tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, void *state,
                             tinker_error *err);
@@ -237,7 +243,8 @@ tinker_status model_tensors(const struct model_config *c, tensor_visit *visit, v
 
 struct tinker_engine {
     struct model *model;
-    const struct arch_names *names; /* of the model; known before it is loaded */
+    const struct arch *arch;        /* of the model; known before it is loaded */
+    const struct arch_names *names; /* of that */
     struct threads *threads;
     tinker_engine_options opts;
     tinker_engine_info info; /* info.context honors opts.max_context */
@@ -249,8 +256,14 @@ struct tinker_engine {
     char *dir;
     struct weight_files *files; /* the mapped safetensors; NULL: there is a GGUF file */
     struct gguf_model *gguf;    /* NULL: a directory */
+    char prefix[64];            /* what the files have before "layers"; "": as arch.c says */
+    char notice[128];           /* what of the files is not used; "": nothing */
+    bool mxfp4;                 /* its experts are MXFP4 blocks */
 };
 
+/* The name of a tensor in the files, where a multimodal model calls its text part differently. */
+enum { ENGINE_NAME = 192 };
+const char *engine_file_name(const tinker_engine *e, const char *name, char out[ENGINE_NAME]);
 /* Whether some matrices are quantized: then adapters need a rank. */
 bool engine_is_quantized(const tinker_engine *e);
 /* The stored weight of this name, as struct weight_source says. */

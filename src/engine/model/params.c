@@ -226,14 +226,16 @@ void params_clear(struct params *p)
     *p = (struct params){ 0 };
 }
 
-void params_peft_name(const struct arch_names *names, const char *name, char out[PARAM_NAME])
+void params_peft_name(const struct model_config *c, const char *name, char out[PARAM_NAME])
 {
-    static const char prefix[] = "base_model.model.";
-    size_t n = strlen(prefix), k = strlen(names->adapter_head);
-    bool head = strncmp(name, prefix, n) == 0 && strncmp(name + n, names->adapter_head, k) == 0 &&
-                name[n + k] == '.';
-    if (head)
+    static const char prefix[] = "base_model.model.", text[] = "model.";
+    const struct arch_names *names = c->arch->names;
+    size_t n = strlen(prefix), k = strlen(names->adapter_head), t = strlen(text);
+    bool ours = strncmp(name, prefix, n) == 0;
+    if (ours && strncmp(name + n, names->adapter_head, k) == 0 && name[n + k] == '.')
         snprintf(out, PARAM_NAME, "%s%s%s", prefix, names->head, name + n + k);
+    else if (ours && c->wrapped && strncmp(name + n, text, t) == 0)
+        snprintf(out, PARAM_NAME, "%s%slanguage_model.%s", prefix, text, name + n + t);
     else
         snprintf(out, PARAM_NAME, "%s", name);
 }

@@ -53,10 +53,11 @@ tinker_status params_init(struct params *p, const struct model_config *c, const 
                           tinker_error *err);
 void params_clear(struct params *p);
 
-/* Parameter names in files of PEFT, which calls the unembedding as the model does and has a
- * pair of factors for each expert instead of stacks.  `names`: of the model's architecture. */
+/* Parameter names in files of PEFT, which calls the unembedding and the text part of a multimodal
+ * model as the model does and has a pair of factors for each expert instead of stacks.  `names`: of
+ * the model's architecture. */
 enum { PARAM_NAME = 192 };
-void params_peft_name(const struct arch_names *names, const char *name, char out[PARAM_NAME]);
+void params_peft_name(const struct model_config *c, const char *name, char out[PARAM_NAME]);
 void params_peft_expert_name(const struct arch_names *names, const char *name, size_t expert,
                              char out[PARAM_NAME]);
 
