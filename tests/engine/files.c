@@ -503,6 +503,12 @@ static void test_models_that_lie(void)
     fresh(&o);
     unlink(tiny_path(weights));
     refused(tiny_path("hostile"), "no *.safetensors");
+    os_write_file(tiny_path("hostile/pytorch_model.bin"), "x", 1, NULL);
+    refused(tiny_path("hostile"), "only pytorch_model.bin");
+    os_write_file(tiny_path("hostile/tiny-Q8_0.gguf"), "x", 1, NULL);
+    refused(tiny_path("hostile"), "hostile/tiny-Q8_0.gguf");
+    unlink(tiny_path("hostile/pytorch_model.bin"));
+    unlink(tiny_path("hostile/tiny-Q8_0.gguf"));
     fresh(&o);
     unlink(tiny_path(config));
     refused(tiny_path("hostile"), "config.json");

@@ -1,6 +1,7 @@
 /* forward.c - a row's numbers depend on its own sequence alone: not on how the sequence
  * was cut into batches, not on its neighbors, their adapters, or the threads. */
 #include <tinker/engine.h>
+#include "engine/layers/delta.h"
 #include "engine/model/adapter.h"
 #include "engine/train/forward.h"
 #include "support/tap.h"
@@ -11,7 +12,7 @@ enum { T = 75, PAGES = (T + KV_BLOCK - 1) / KV_BLOCK };
 struct sequence {
     int32_t tokens[T];
     const struct lora *lora;
-    float *kv;
+    float *kv, *state;
     float *pages[PAGES];
     size_t done;
     float *logits; /* (T, vocab) */
@@ -35,6 +36,8 @@ static void sequence_init(struct sequence *s, const tinker_engine *e, const stru
     const struct model_config *c = &e->model->config;
     *s = (struct sequence){ .lora = lora };
     s->kv = malloc(PAGES * kv_page_floats(c) * sizeof(float));
+    s->state = malloc((delta_state_floats(c) + 1) * sizeof(float));
+    memset(s->state, 0xff, delta_state_floats(c) * sizeof(float)); /* nor this */
     s->logits = calloc(T * c->vocab, sizeof(float));
     /* what a page holds beyond the sequence must not matter */
     memset(s->kv, 0xff, PAGES * kv_page_floats(c) * sizeof(float));
@@ -47,6 +50,7 @@ static void sequence_init(struct sequence *s, const tinker_engine *e, const stru
 static void sequence_clear(struct sequence *s)
 {
     free(s->kv);
+    free(s->state);
     free(s->logits);
 }
 
@@ -60,9 +64,12 @@ static void advance(tinker_engine *e, struct forward_space *space, struct sequen
     const struct lora *lora[8 * T];
     size_t rows = 0;
     for (size_t i = 0; i < n; i++) {
-        segments[i] = (struct segment){
-            .row = rows, .n = take[i], .pos = s[i]->done, .lora = s[i]->lora, .pages = s[i]->pages
-        };
+        segments[i] = (struct segment){ .row = rows,
+                                        .n = take[i],
+                                        .pos = s[i]->done,
+                                        .lora = s[i]->lora,
+                                        .pages = s[i]->pages,
+                                        .state = s[i]->state };
         for (size_t k = 0; k < take[i]; k++, rows++) {
             tokens[rows] = s[i]->tokens[s[i]->done + k];
             lora[rows] = s[i]->lora;
@@ -159,6 +166,15 @@ static void test_qwen3_moe(void)
     check_arch("qwen3_moe", 3, TINKER_WEIGHTS_F32);
 }
 
+/* Windows that end inside a page, caps, sinks, norms over whole rows, states across chunks. */
+static void test_families(void)
+{
+    static const char *const names[] = { "mistral", "gemma2",  "gemma3_text",  "phi3",
+                                         "olmo3",   "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        check_arch(names[i], 1 + (int)i % 3, TINKER_WEIGHTS_F32);
+}
+
 static void test_bf16_weights(void)
 {
     check_arch("qwen3", 2, TINKER_WEIGHTS_BF16);
@@ -166,11 +182,11 @@ static void test_bf16_weights(void)
 }
 
 /* The pass gives the logprobs that the logits of forward_rows() say, bit for bit. */
-static void test_pass_equals_forward(void)
+static void check_pass(const char *arch)
 {
     struct init_model o;
     tinker_error err = { 0 };
-    options(&o, "qwen3");
+    options(&o, arch);
     tinker_engine *e = tiny_open(&o, NULL);
     tinker_adapter *a = random_adapter(e, 4, 1);
     struct forward_space *space = forward_space_new(&e->model->config, T, 4, &err);
@@ -197,6 +213,13 @@ static void test_pass_equals_forward(void)
     forward_space_free(space);
     tinker_adapter_free(a);
     tinker_engine_close(e);
+}
+
+static void test_pass_equals_forward(void)
+{
+    check_pass("qwen3");
+    check_pass("gemma2");
+    check_pass("qwen3_5_text");
 }
 
 /* A token that is almost certain: its logprob is tiny and keeps its digits, wherever the
@@ -231,6 +254,7 @@ int main(void)
     RUN(test_qwen3);
     RUN(test_qwen2_and_llama);
     RUN(test_qwen3_moe);
+    RUN(test_families);
     RUN(test_bf16_weights);
     RUN(test_pass_equals_forward);
     tiny_done();

@@ -41,6 +41,60 @@ static void test_chunks_of_the_head(void)
     }
 }
 
+/* A model of the shape of Qwen3-0.6B: 1.2 GB of bf16 weights and what training on a text takes.
+ * docs/models.md states these numbers. */
+static void test_long_texts_of_a_small_model(void)
+{
+    struct init_model o;
+    init_model_defaults(&o);
+    struct model_config *c = &o.config;
+    c->vocab = 151936;
+    c->hidden = 1024;
+    c->layers = 28;
+    c->heads = 16;
+    c->kv_heads = 8;
+    c->head_dim = c->rotary = 128;
+    c->intermediate = 3072;
+    double weights = 2 * (double)model_parameters(c);
+    printf("# tokens    kept     recomputed, GB beside %.2f GB of weights\n", weights / 1e9);
+    for (size_t tokens = 512; tokens <= 32768; tokens *= 2)
+        printf("# %6zu %7.2f %7.2f\n", tokens, (double)pass_text_bytes(c, tokens, 32, false) / 1e9,
+               (double)pass_text_bytes(c, tokens, 32, true) / 1e9);
+    CHECK(weights + (double)pass_text_bytes(c, 4096, 32, true) < 4e9);
+    CHECK(weights + (double)pass_text_bytes(c, 32768, 32, true) < 11e9);
+    CHECK(pass_text_bytes(c, 4096, 32, false) > 4 * pass_text_bytes(c, 4096, 32, true));
+}
+
+/* What the plan says is what a pass of one text takes, beside lists and the gradient. */
+static void test_the_plan_is_what_a_pass_takes(void)
+{
+    static const char *const names[] = { "qwen3", "gemma3_text", "qwen3_5_moe_text" };
+    const size_t length = 300;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct init_model o;
+        tinker_error err = { 0 };
+        tiny_longer_options(&o, names[i]);
+        tinker_engine *e = tiny_open(&o, NULL);
+        tinker_adapter *a = tiny_adapter(e, 4, 1);
+        struct tiny_data *d = tiny_data(&length, 1, o.config.vocab, "cross_entropy", 3);
+        const struct model_config *c = &e->model->config;
+        for (int recompute = 0; recompute < 2; recompute++) {
+            uint64_t work = pass_text_bytes(c, length, 4, recompute);
+            e->memory_limit = recompute ? pass_text_bytes(c, length, 4, false) : UINT64_MAX;
+            tinker_pass *p = tinker_pass_new(e, a, d->data, 1, &cross_entropy, 0, &err);
+            REQUIRE(p);
+            CHECK_INT(p->recompute, recompute);
+            uint64_t rest = p->arena.used + a->params.total * sizeof(float);
+            CHECK(p->bytes >= work &&
+                  p->bytes <= work + rest + (64 << 10) + p->memory_bytes - work);
+            tinker_pass_free(p);
+        }
+        free(d);
+        tinker_adapter_free(a);
+        tinker_engine_close(e);
+    }
+}
+
 /* The server gives this where the system does not tell its memory. */
 static void test_no_known_limit_refuses_nothing(void)
 {
@@ -335,6 +389,8 @@ int main(void)
 {
     RUN(test_memory_is_refused_with_numbers);
     RUN(test_chunks_of_the_head);
+    RUN(test_long_texts_of_a_small_model);
+    RUN(test_the_plan_is_what_a_pass_takes);
     RUN(test_no_known_limit_refuses_nothing);
     RUN(test_sparse_targets_cannot_exhaust_memory);
     RUN(test_live_passes_share_the_limit);

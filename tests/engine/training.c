@@ -346,6 +346,19 @@ static void test_experts_train_and_resume_alike(void)
     arch = "qwen3";
 }
 
+/* Windows, post norms, fused modules, sinks and states: any threads, any memory. */
+static void test_families_train_alike(void)
+{
+    static const char *const names[] = { "gemma3_text", "phi3", "gpt_oss", "qwen3_5_moe_text" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        arch = names[i];
+        check_same(3);
+        check_same(0);
+        check_resume(3);
+    }
+    arch = "qwen3";
+}
+
 static void test_gradients_add_up_and_forward_adds_nothing(void)
 {
     struct init_model o;
@@ -886,6 +899,7 @@ int main(void)
     RUN(test_resume_equals_uninterrupted);
     RUN(test_resume_of_all_weights);
     RUN(test_experts_train_and_resume_alike);
+    RUN(test_families_train_alike);
     RUN(test_metrics_of_ratios);
     RUN(test_metrics_of_experts);
     RUN(test_gradients_add_up_and_forward_adds_nothing);

@@ -5,6 +5,7 @@
 #include "engine/model/weight_files.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,13 +99,30 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
         return err_errno(err, "open", dir);
     tinker_status status = TINKER_OK;
     struct dirent *entry;
-    while (status == TINKER_OK && (entry = readdir(d)) != NULL)
-        if (is_plain_name(entry->d_name, strlen(entry->d_name)))
-            status = add_name(names, entry->d_name, strlen(entry->d_name), err);
+    char pickled[256] = "", gguf[256] = ""; /* what could be there instead */
+    while (status == TINKER_OK && (entry = readdir(d)) != NULL) {
+        const char *name = entry->d_name, *dot = strrchr(name, '.');
+        if (is_plain_name(name, strlen(name)))
+            status = add_name(names, name, strlen(name), err);
+        else if (strncmp(name, "pytorch_model", 13) == 0 && dot && strcmp(dot, ".bin") == 0)
+            snprintf(pickled, sizeof(pickled), "%s", name);
+        else if (dot && strcmp(dot, ".gguf") == 0)
+            snprintf(gguf, sizeof(gguf), "%s", name);
+    }
     closedir(d);
-    if (status == TINKER_OK && names->n == 0)
-        status = err_set(err, TINKER_EINVAL, "%s: no *.safetensors file", dir);
-    return status;
+    if (status != TINKER_OK || names->n)
+        return status;
+    if (gguf[0])
+        return err_set(err, TINKER_EINVAL,
+                       "%s: no *.safetensors file, but a GGUF one: give that itself, %s/%s", dir,
+                       dir, gguf);
+    if (pickled[0])
+        return err_set(err, TINKER_EINVAL,
+                       "%s: only %s, which is not read, because opening it can run programs: get a "
+                       "revision with *.safetensors, or save it again with save_pretrained() of "
+                       "transformers",
+                       dir, pickled);
+    return err_set(err, TINKER_EINVAL, "%s: no *.safetensors file", dir);
 }
 
 /* Sorted, so that the fingerprint does not depend on the order of the directory. */

@@ -71,6 +71,9 @@ void pass_metrics(tinker_pass *p);
 /* pass_memory.c: choose recompute, refuse what does not fit beside the other passes,
  * allocate. */
 tinker_status pass_allocate(tinker_pass *p, tinker_error *err);
+/* pass_memory.c: the work memory of training on one text, with all activations kept or with each
+ * layer computed again. */
+uint64_t pass_text_bytes(const struct model_config *c, size_t tokens, size_t rank, bool recompute);
 /* pass_memory.c: give back all but the result, once it is complete or never will be. */
 void pass_release(tinker_pass *p);
 

@@ -25,35 +25,58 @@ static size_t get_rank(const tinker_pass *p)
 }
 
 struct plan {
-    size_t acts, layers_kept, inputs; /* floats of all that are kept, how many, x buffers */
-    size_t x, kv, cs, head, back;     /* floats */
+    size_t acts, layers_kept, inputs;   /* floats of all that are kept, how many, x buffers */
+    size_t x, kv, cs, rstd, head, back; /* floats */
 };
 
-/* Floats that the largest micro-batch needs, with or without all activations kept. */
-static struct plan make_plan(const tinker_pass *p, bool recompute)
+/* What a plan depends on beside the model: the largest micro-batch. */
+struct batch_size {
+    size_t rows, pages, chunks, rank;
+    bool backward;
+};
+
+static struct batch_size largest_batch(const tinker_pass *p)
 {
-    const struct model_config *c = &p->engine->model->config;
-    size_t rows = p->rows_max, rank = get_rank(p);
-    struct acts_size size = { .rows = rows, .rank = rank, .chunks = p->chunks_max };
-    struct plan plan = { .layers_kept = p->backward && !recompute ? c->layers : 1 };
+    return (struct batch_size){ p->rows_max, p->pages_max, p->chunks_max, get_rank(p),
+                                p->backward };
+}
+
+/* Floats that a micro-batch needs, with or without all activations kept. */
+static struct plan make_plan(const struct model_config *c, const struct batch_size *b,
+                             bool recompute)
+{
+    struct acts_size size = { .rows = b->rows, .rank = b->rank, .chunks = b->chunks };
+    struct plan plan = { .layers_kept = b->backward && !recompute ? c->layers : 1 };
     if (plan.layers_kept == 1)
         plan.acts = pad_plan_floats(acts_floats_most(c, &size));
     for (size_t i = 0; plan.layers_kept > 1 && i < c->layers; i++)
         plan.acts += pad_plan_floats(acts_floats(c, i, &size));
-    plan.inputs = p->backward ? c->layers + 1 : 2;
-    plan.x = pad_plan_floats(rows * c->hidden);
-    plan.kv = p->pages_max * (plan.layers_kept > 1 ? kv_page_floats(c) : 2 * kv_half(c));
-    plan.cs = pad_plan_floats(rope_count(c) * rows * c->rotary);
-    plan.head = lm_head_floats(c, rank);
-    plan.back = p->backward ? pad_plan_floats(back_floats(c, rows, rank)) : 0;
+    plan.inputs = b->backward ? c->layers + 1 : 2;
+    plan.x = pad_plan_floats(b->rows * c->hidden);
+    plan.kv = b->pages * (plan.layers_kept > 1 ? kv_page_floats(c) : 2 * kv_half(c));
+    plan.cs = pad_plan_floats(rope_count(c) * b->rows * c->rotary);
+    plan.rstd = pad_plan_floats(b->rows);
+    plan.head = lm_head_floats(c, b->rank);
+    plan.back = b->backward ? pad_plan_floats(back_floats(c, b->rows, b->rank)) : 0;
     return plan;
 }
 
-static uint64_t plan_floats(const struct plan *l, const tinker_pass *p)
+static uint64_t plan_floats(const struct plan *l)
 {
     /* h, dx and dh beside the layer inputs */
-    return (uint64_t)l->acts + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs +
-           pad_plan_floats(p->rows_max) + l->head + l->back;
+    return (uint64_t)l->acts + (uint64_t)l->x * (l->inputs + 3) + l->kv + l->cs + l->rstd +
+           l->head + l->back;
+}
+
+uint64_t pass_text_bytes(const struct model_config *c, size_t tokens, size_t rank, bool recompute)
+{
+    struct batch_size b = { .rows = tokens,
+                            .pages = (tokens + KV_BLOCK - 1) / KV_BLOCK,
+                            .chunks = delta_chunks(tokens),
+                            .rank = rank,
+                            .backward = true };
+    struct plan plan = make_plan(c, &b, recompute);
+    return plan_floats(&plan) * sizeof(float);
 }
 
 /* All that the pass holds: work memory, arena with the lists still to come, gradient. */
@@ -62,7 +85,7 @@ static uint64_t plan_bytes(const struct plan *l, const tinker_pass *p)
     size_t per_row = sizeof(*p->segment_of) + sizeof(*p->row_tokens) + sizeof(*p->rows);
     uint64_t lists = (uint64_t)p->rows_max * per_row + p->pages_max * sizeof(*p->pages) +
                      p->n * sizeof(*p->segments) + l->layers_kept * sizeof(*p->acts);
-    uint64_t bytes = plan_floats(l, p) * sizeof(float) + p->arena.used + lists;
+    uint64_t bytes = plan_floats(l) * sizeof(float) + p->arena.used + lists;
     if (p->backward)
         bytes += (uint64_t)p->adapter->params.total * sizeof(float);
     return bytes;
@@ -99,10 +122,11 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     tinker_engine *e = p->engine;
     /* keep all activations where the limit allows it, else compute layers twice */
     uint64_t room = e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0;
-    struct plan plan = make_plan(p, false);
+    struct batch_size largest = largest_batch(p);
+    struct plan plan = make_plan(&e->model->config, &largest, false);
     if (p->backward && plan_bytes(&plan, p) > room) {
         p->recompute = true;
-        plan = make_plan(p, true);
+        plan = make_plan(&e->model->config, &largest, true);
     }
     uint64_t need = plan_bytes(&plan, p);
     if (need > room) {
@@ -121,7 +145,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
         return TINKER_ENOMEM;
     }
     /* count it before allocating, spare memory that is larger than needed included */
-    size_t work = plan_floats(&plan, p) * sizeof(float);
+    size_t work = plan_floats(&plan) * sizeof(float);
     take_memory(p, work, room - need);
     p->bytes = need + (p->memory_bytes - work);
     e->pass_bytes += p->bytes;
@@ -157,7 +181,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     p->dh = take_work(&mem, plan.x);
     p->kv = take_work(&mem, plan.kv);
     p->cs = take_work(&mem, plan.cs);
-    p->rstd = take_work(&mem, pad_plan_floats(p->rows_max));
+    p->rstd = take_work(&mem, plan.rstd);
     lm_head_init(&p->head, c, rank, take_work(&mem, plan.head));
     if (p->backward)
         back_init(&p->back, c, p->rows_max, rank, take_work(&mem, plan.back));
