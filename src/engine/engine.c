@@ -193,6 +193,7 @@ static void describe_engine(tinker_engine *e)
         .parameters = model_parameters(c),
         .eos = c->eos,
         .n_eos = c->n_eos,
+        .notice = e->notice[0] ? e->notice : NULL,
     };
 }
 

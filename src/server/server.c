@@ -204,6 +204,9 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
         b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
         if (!b->engine)
             return err ? err->status : TINKER_EINVAL;
+        const char *notice = tinker_engine_describe(b->engine)->notice;
+        if (notice)
+            log_line(s->log, LOG_INFO, "%s: %s", m->name, notice);
         /* Without a tokenizer it can still be trained and sampled by token ids. */
         b->tokenizer = tinker_tokenizer_load(m->dir, NULL, &no_tokenizer);
         b->has_tokenizer = b->tokenizer || has_tokenizer_files(m->dir);
