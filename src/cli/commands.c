@@ -129,6 +129,7 @@ const struct command commands[] = {
       .run = cmd_session_sampler,
       .rows = true },
     { .name = "tokenize", .summary = "Turn text into token ids", .run = cmd_tokenize },
+    { .name = "train sft", .summary = "Fine-tune a model on examples", .run = cmd_train_sft },
     { .name = "version", .summary = "Show version information", .run = cmd_version },
     { .name = "weights export",
       .summary = "Write an adapter for use elsewhere",

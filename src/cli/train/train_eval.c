@@ -1,0 +1,231 @@
+/* train_eval.c - see train_eval.h. */
+#include "cli/train/train_eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/command.h"
+#include "cli/output/out.h"
+
+enum { PATIENCE_MS = 600000 };
+
+int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows)
+{
+    tinker_rows_options o;
+    int status = trainer_rows_options(t, &o);
+    *e = (struct train_eval){ 0 };
+    if (status == EXIT_OK && t->o.test_data) {
+        o.shuffle_seed = TINKER_SHUFFLE_NONE;
+        o.test_size = 0;
+        o.batch_size = SIZE_MAX / 4;
+        status = trainer_load(t, t->o.test_data, &o, &e->rows);
+        if (status == EXIT_OK)
+            e->data = tinker_rows_batch(e->rows, 0, 0, &e->n);
+    } else if (rows) {
+        e->data = tinker_rows_test(rows, &e->n);
+    }
+    if (status == EXIT_OK && t->o.eval_data) {
+        tinker_rows_options q = TINKER_ROWS_OPTIONS_INIT;
+        q.prompts_only = 1;
+        q.shuffle_seed = TINKER_SHUFFLE_NONE;
+        if (!t->o.graders.n && !t->o.reward_cmd)
+            return out_fail(EXIT_USAGE, NULL, "--eval-data needs --grader.");
+        status = trainer_load(t, t->o.eval_data, &q, &e->questions);
+    }
+    return status;
+}
+
+void train_eval_close(struct train_eval *e)
+{
+    tinker_rows_free(e->rows);
+    tinker_rows_free(e->questions);
+}
+
+bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step)
+{
+    return (e->n > 0 || e->questions) && t->o.eval_every > 0 && step % (size_t)t->o.eval_every == 0;
+}
+
+/* ---- grading ---- */
+
+int train_eval_grade(struct trainer *t, tinker_grade *items, size_t n, double *scores,
+                     double *by_grader)
+{
+    tinker_error err;
+    for (size_t i = 0; i < n; i++)
+        scores[i] = 0;
+    for (size_t g = 0; g < t->n_graders; g++) {
+        if (tinker_grader_run(t->graders[g], items, n, &err) != TINKER_OK) {
+            train_view_clear(&t->view);
+            return out_fail(EXIT_FAILED, NULL, "%s", err.message);
+        }
+        double sum = 0, count = 0;
+        for (size_t i = 0; i < n; i++) {
+            scores[i] += tinker_grader_weight(t->graders[g]) * items[i].score;
+            if (!isnan(items[i].score)) {
+                sum += items[i].score;
+                count++;
+            }
+        }
+        if (by_grader)
+            by_grader[g] = count ? sum / count : NAN;
+    }
+    return EXIT_OK;
+}
+
+/* ---- answers ---- */
+
+static const char *name_of_stop(const tinker_sequence *s)
+{
+    return s->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
+}
+
+/* Scores of the answers of one item into *share (of those above 0) and *mean; failed ones are
+ * wrong. */
+static void score_item(const double *scores, size_t n, double *share, double *mean, size_t *errors)
+{
+    double right = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        *errors += isnan(scores[i]);
+        right += scores[i] > 0;
+        sum += isnan(scores[i]) ? 0 : scores[i];
+    }
+    *share = right / (double)n;
+    *mean = sum / (double)n;
+}
+
+static void summarize(const double *scores, size_t items, size_t n, struct eval_score *out)
+{
+    double sum = 0, square = 0, reward = 0;
+    for (size_t i = 0; i < items; i++) {
+        double share, mean;
+        score_item(scores + i * n, n, &share, &mean, &out->errors);
+        sum += share;
+        square += share * share;
+        reward += mean;
+    }
+    double m = (double)items;
+    out->items = items;
+    out->accuracy = sum / m;
+    out->reward = reward / m;
+    out->stderr_ = items > 1 ? sqrt(fmax(0, square - sum * sum / m) / (m * (m - 1))) : NAN;
+}
+
+static int grade_rollouts(struct trainer *t, const tinker_rows *questions, tinker_rollouts *x,
+                          size_t step, struct eval_score *out)
+{
+    size_t total = x->n_groups * x->group_size;
+    tinker_grade *items = calloc(total + 1, sizeof(*items));
+    double *scores = calloc(total + 1, sizeof(*scores));
+    char **rows = calloc(x->n_groups + 1, sizeof(*rows));
+    int status = items && scores && rows ? EXIT_OK : out_fail(EXIT_FAILED, NULL, "out of memory");
+    for (size_t i = 0; status == EXIT_OK && i < total; i++) {
+        tinker_row row;
+        size_t g = i / x->group_size;
+        tinker_rows_prompt(questions, g, &row, NULL);
+        if (!rows[g])
+            rows[g] = strndup(row.json, row.n_json);
+        items[i] = (tinker_grade){ .text = x->at[i].text,
+                                   .expected = row.expected,
+                                   .row = rows[g],
+                                   .stop_reason = name_of_stop(x->at[i].sequence),
+                                   .split = "test",
+                                   .tokens = x->at[i].sequence->n,
+                                   .step = (int64_t)step,
+                                   .group = (int64_t)g,
+                                   .sample = (int64_t)(i % x->group_size) };
+        out->sampled += x->at[i].sequence->n;
+    }
+    if (status == EXIT_OK)
+        status = train_eval_grade(t, items, total, scores, NULL);
+    if (status == EXIT_OK)
+        summarize(scores, x->n_groups, x->group_size, out);
+    for (size_t i = 0; rows && i < x->n_groups; i++)
+        free(rows[i]);
+    free(rows);
+    free(items);
+    free(scores);
+    return status;
+}
+
+int train_eval_sample(struct trainer *t, tinker_sampler *s, const tinker_rows *questions, size_t n,
+                      double temperature, size_t max_tokens, size_t step, struct eval_score *out)
+{
+    tinker_rollout_options o = TINKER_ROLLOUT_OPTIONS_INIT;
+    size_t rows = tinker_rows_count(questions).rows;
+    const tinker_conversation **prompts = calloc(rows + 1, sizeof(*prompts));
+    tinker_error err;
+    *out = (struct eval_score){ 0 };
+    if (!prompts)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    for (size_t i = 0; i < rows; i++) {
+        tinker_row row;
+        if (tinker_rows_prompt(questions, i, &row, &err) != TINKER_OK) {
+            free(prompts);
+            return out_fail(EXIT_DATA, NULL, "%s", err.message);
+        }
+        prompts[i] = row.prompt;
+    }
+    o.group_size = n;
+    o.sampler = s;
+    o.params.temperature = temperature;
+    o.params.max_tokens = (int64_t)max_tokens;
+    o.params.has_seed = 1;
+    tinker_rollouts *x = tinker_recipe_rollouts(t->recipe, prompts, rows, &o, &err);
+    int status = x ? grade_rollouts(t, questions, x, step, out) : trainer_fail(t, &err);
+    tinker_rollouts_free(x);
+    free(prompts);
+    return status;
+}
+
+/* ---- while training ---- */
+
+static int run_test_rows(struct train_eval *e, struct trainer *t, tinker_sampler *s, char *shown,
+                         size_t size)
+{
+    tinker_error err;
+    double nll, bpb;
+    float **logprobs = tinker_reference_logprobs(s, e->data, e->n, PATIENCE_MS, &err);
+    if (!logprobs)
+        return trainer_fail(t, &err);
+    tinker_score_logprobs(logprobs, e->data, e->n, t->tokenizer, &nll, &bpb);
+    free(logprobs);
+    trainer_metric(t, "test/nll", nll);
+    trainer_metric(t, "test/bpb", bpb);
+    t->last_test = nll;
+    snprintf(shown, size, "  nll %.3f  bpb %.3f", nll, bpb);
+    return EXIT_OK;
+}
+
+static int run_questions(struct train_eval *e, struct trainer *t, tinker_sampler *s, size_t step,
+                         char *shown, size_t size)
+{
+    struct eval_score score;
+    int status = train_eval_sample(t, s, e->questions, (size_t)t->o.eval_n, t->o.eval_temperature,
+                                   (size_t)t->o.eval_max_tokens, step, &score);
+    if (status != EXIT_OK)
+        return status;
+    trainer_metric(t, t->kind == TRAIN_RL ? "test/env/all/reward/total" : "test/accuracy",
+                   t->kind == TRAIN_RL ? score.reward : score.accuracy);
+    trainer_metric(t, t->kind == TRAIN_RL ? "test/env/all/correct" : "test/accuracy_stderr",
+                   t->kind == TRAIN_RL ? score.accuracy : score.stderr_);
+    snprintf(shown, size, "  accuracy %.3f ± %.3f", score.accuracy, score.stderr_);
+    return EXIT_OK;
+}
+
+int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
+{
+    tinker_error err;
+    char nll[80] = "", accuracy[80] = "";
+    tinker_sampler *s = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+    if (!s)
+        return trainer_fail(t, &err);
+    int status = e->n ? run_test_rows(e, t, s, nll, sizeof(nll)) : EXIT_OK;
+    if (status == EXIT_OK && e->questions)
+        status = run_questions(e, t, s, step, accuracy, sizeof(accuracy));
+    tinker_sampler_free(s);
+    if (status == EXIT_OK)
+        train_view_say(&t->view, "eval", "step %zu%s%s", step, nll, accuracy);
+    return status;
+}

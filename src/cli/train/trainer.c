@@ -1,0 +1,294 @@
+/* trainer.c - see trainer.h. */
+#include "cli/train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/array.h"
+#include "base/number.h"
+#include "cli/command.h"
+#include "cli/output/out.h"
+#include "cli/text/text_model.h"
+#include "cli/train/train_rate.h"
+
+enum { SHOWN_PROBLEMS = 20 };
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stop_signal, can_save;
+
+/* Before there is anything to save, and the second time, a signal ends the program at once. */
+static void on_stop(int number)
+{
+    if (!can_save || stop_signal)
+        _exit(128 + number);
+    stop_signal = number;
+}
+
+static void watch_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    struct sigaction action = { .sa_handler = on_stop, .sa_flags = SA_RESTART }, old;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        sigaction(numbers[i], NULL, &old);
+        if (old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+bool trainer_stopping(void)
+{
+    return stop_signal != 0;
+}
+
+int trainer_signal(void)
+{
+    return stop_signal;
+}
+
+void trainer_allow_saving(void)
+{
+    can_save = 1;
+}
+
+/* ---- opening ---- */
+
+int trainer_fail(struct trainer *t, const tinker_error *err)
+{
+    if (t->view.line_open)
+        fputc('\n', stderr);
+    t->view.line_open = false;
+    if (t->run)
+        tinker_run_note(t->run, "ERROR", err->message);
+    return api_fail(err, NULL);
+}
+
+static int open_text(struct trainer *t)
+{
+    tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
+    tinker_error err;
+    const char *from = t->o.tokenizer ? t->o.tokenizer : t->api.model;
+    t->tokenizer = text_model_find(from, &err);
+    if (!t->tokenizer)
+        return text_model_fail(&err, "Give its directory with --tokenizer DIR.");
+    const char *name =
+        t->o.renderer ? t->o.renderer : tinker_renderer_for(t->api.model, t->tokenizer);
+    tinker_text warning = TINKER_TEXT_INIT;
+    if (t->o.renderer && !tinker_renderer_suits(t->api.model, name, &warning))
+        out_say("warning: %s", warning.s ? warning.s : "the renderer does not suit the model");
+    tinker_text_clear(&warning);
+    o.warn = text_model_warn;
+    t->renderer = tinker_renderer_new(name, t->tokenizer, &o, &err);
+    return t->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
+}
+
+int trainer_open(struct trainer *t, enum train_kind kind, int argc, char **argv)
+{
+    int status = EXIT_OK;
+    *t = (struct trainer){ .kind = kind, .argc = argc, .argv = argv };
+    t->last_loss = t->first_loss = t->last_test = NAN;
+    arena_init(&t->names, SIZE_MAX);
+    if (!train_options_parse(&t->o, kind, argc, argv, &status))
+        return status;
+    if (access(t->o.data, R_OK) != 0 && strcmp(t->o.data, "-") != 0)
+        return out_fail(EXIT_DATA, NULL, "%s: %s", t->o.data, strerror(errno));
+    watch_signals();
+    if (!api_open_model(&t->api, t->o.model, NULL, &status))
+        return status;
+    train_view_init(&t->view);
+    return open_text(t);
+}
+
+void trainer_close(struct trainer *t)
+{
+    train_view_clear(&t->view);
+    for (size_t i = 0; i < t->n_graders; i++)
+        tinker_grader_free(t->graders[i]);
+    tinker_future_free(t->saving_state);
+    tinker_future_free(t->saving_sampler);
+    tinker_recipe_close(t->recipe);
+    tinker_run_close(t->run);
+    tinker_renderer_free(t->renderer);
+    tinker_tokenizer_free(t->tokenizer);
+    if (t->api.service)
+        api_close(&t->api);
+    arena_clear(&t->names);
+    free(t->rolling_path);
+    free(t->out);
+}
+
+/* ---- data ---- */
+
+int trainer_rows_options(const struct trainer *t, tinker_rows_options *out)
+{
+    const struct train_options *o = &t->o;
+    const tinker_rows_options defaults = TINKER_ROWS_OPTIONS_INIT;
+    tinker_error err;
+    char *end;
+    *out = defaults;
+    if (tinker_row_form_parse(o->form, &out->form, &err) != TINKER_OK ||
+        tinker_train_on_parse(o->train_on, &out->train_on, &err) != TINKER_OK)
+        return out_fail(EXIT_USAGE, NULL, "%s", err.message);
+    out->reduction =
+        strcmp(o->reduction, "none") == 0 ? TINKER_REDUCTION_NONE : TINKER_REDUCTION_MEAN;
+    out->on_truncate = strcmp(o->on_truncate, "cut") == 0    ? TINKER_TRUNCATE_CUT
+                       : strcmp(o->on_truncate, "fail") == 0 ? TINKER_TRUNCATE_FAIL
+                                                             : TINKER_TRUNCATE_DROP;
+    out->max_length = (size_t)o->max_length;
+    out->test_size = (size_t)o->test_size;
+    out->batch_size = (size_t)o->batch_size;
+    out->keep_last = strcmp(o->last_batch, "keep") == 0;
+    out->shuffle_seed = strcmp(o->shuffle_seed, "none") == 0
+                            ? TINKER_SHUFFLE_NONE
+                            : (int64_t)strtoll(o->shuffle_seed, &end, 10);
+    if (out->shuffle_seed >= 0 && (*end || end == o->shuffle_seed))
+        return out_fail(EXIT_USAGE, NULL, "Invalid value for '--shuffle-seed': '%s'",
+                        o->shuffle_seed);
+    return EXIT_OK;
+}
+
+struct problem_list {
+    const char *path;
+    size_t n;
+};
+
+static void print_problem(void *state, size_t line, size_t column, const char *reason)
+{
+    struct problem_list *list = state;
+    if (list->n++ < SHOWN_PROBLEMS)
+        fprintf(stderr, "%s:%zu:%zu: %s\n", list->path, line, column, reason);
+}
+
+int trainer_load(struct trainer *t, const char *path, tinker_rows_options *opts, tinker_rows **out)
+{
+    struct problem_list list = { path, 0 };
+    tinker_error err;
+    opts->problem = print_problem;
+    opts->problem_state = &list;
+    *out = tinker_rows_load(path, t->renderer, t->tokenizer, opts, &err);
+    if (*out)
+        return EXIT_OK;
+    if (list.n > SHOWN_PROBLEMS)
+        fprintf(stderr, "... and %zu more\n", list.n - SHOWN_PROBLEMS);
+    if (list.n > 0)
+        return out_fail(EXIT_DATA, "Nothing was sent.", "%s: %zu row%s cannot be used", path,
+                        list.n, list.n == 1 ? "" : "s");
+    bool usage = strstr(err.message, "test rows") != NULL;
+    return out_fail(usage ? EXIT_USAGE : EXIT_DATA, NULL, "%s", err.message);
+}
+
+int trainer_make_graders(struct trainer *t)
+{
+    tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
+    tinker_error err;
+    char command[4096];
+    o.ignore_case = t->o.ignore_case;
+    o.normalize = t->o.normalize;
+    o.timeout_ms = t->o.grader_timeout * 1000;
+    o.run_dir = t->out;
+    o.log_fd = t->run ? tinker_run_log_fd(t->run) : -1;
+    for (size_t i = 0; i < t->o.graders.n + (t->o.reward_cmd != NULL); i++) {
+        const char *spec = i < t->o.graders.n ? t->o.graders.items[i] : command;
+        snprintf(command, sizeof(command), "cmd:%s", t->o.reward_cmd ? t->o.reward_cmd : "");
+        if (t->n_graders == TRAINER_GRADERS)
+            return out_fail(EXIT_USAGE, NULL, "At most %d graders.", TRAINER_GRADERS);
+        tinker_grader *g = tinker_grader_new(spec, &o, &err);
+        if (!g)
+            return out_fail(EXIT_USAGE, NULL, "%s", err.message);
+        t->graders[t->n_graders++] = g;
+    }
+    return EXIT_OK;
+}
+
+/* ---- the plan ---- */
+
+static int settle_rate(struct trainer *t, const char **rule)
+{
+    *rule = NULL;
+    if (strcmp(t->o.lr, "auto") == 0)
+        t->lr = train_rate_auto(t->api.model, t->kind, strcmp(t->o.mode, "on-policy") == 0, rule);
+    else if (!number_read(t->o.lr, &t->lr) || !(t->lr >= 0))
+        return out_fail(EXIT_USAGE, NULL, "Invalid value for '--lr': '%s'", t->o.lr);
+    tinker_error err;
+    if (tinker_lr_parse(t->o.schedule, &t->schedule, &err) != TINKER_OK)
+        return out_fail(EXIT_USAGE, NULL, "%s", err.message);
+    tinker_adam adam = TINKER_ADAM_RECIPE;
+    adam.beta1 = t->o.beta1;
+    adam.beta2 = t->o.beta2;
+    adam.eps = t->o.eps;
+    adam.weight_decay = t->o.weight_decay;
+    adam.grad_clip_norm = t->o.grad_clip;
+    t->adam = adam;
+    return EXIT_OK;
+}
+
+int trainer_plan(struct trainer *t, const char *what)
+{
+    const char *rule;
+    int status = settle_rate(t, &rule);
+    if (status != EXIT_OK)
+        return status;
+    train_view_say(&t->view, "model", "%s  %s  rank %lld", t->api.model,
+                   tinker_renderer_name(t->renderer), (long long)t->o.rank);
+    train_view_say(&t->view, "plan", "%s  lr %.1e %s%s%s%s", what, t->lr, t->o.schedule,
+                   rule ? " (" : "", rule ? rule : "", rule ? ")" : "");
+    return EXIT_OK;
+}
+
+double trainer_rate(const struct trainer *t, size_t step)
+{
+    double rate = t->lr * tinker_lr_multiplier(t->schedule, step, t->total, (size_t)t->o.warmup);
+    return rate > t->o.min_lr ? rate : t->o.min_lr;
+}
+
+/* ---- metrics ---- */
+
+void trainer_metric(struct trainer *t, const char *name, double value)
+{
+    if (t->n_metrics == TRAINER_METRICS)
+        return;
+    t->metrics[t->n_metrics].name = arena_strdup(&t->names, name);
+    t->metrics[t->n_metrics++].value = value;
+}
+
+void trainer_metrics_all(struct trainer *t, const char *prefix, const tinker_named_number *m,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char name[160];
+        snprintf(name, sizeof(name), "%s%.120s", prefix, m[i].name);
+        trainer_metric(t, name, m[i].value);
+    }
+}
+
+int trainer_log(struct trainer *t, size_t step)
+{
+    tinker_error err;
+    tinker_status status = tinker_run_log(t->run, step, t->metrics, t->n_metrics, &err);
+    t->n_metrics = 0;
+    arena_clear(&t->names);
+    arena_init(&t->names, SIZE_MAX);
+    return status == TINKER_OK ? EXIT_OK : out_fail(EXIT_IO, NULL, "%s", err.message);
+}
+
+int trainer_check_loss(struct trainer *t, size_t step, double loss)
+{
+    if (isfinite(loss)) {
+        if (isnan(t->first_loss))
+            t->first_loss = loss;
+        t->last_loss = loss;
+        return EXIT_OK;
+    }
+    const tinker_checkpoint_record *last = tinker_run_last(t->run);
+    char hint[640];
+    snprintf(hint, sizeof(hint), "Try a lower --lr.%s%s", last ? " The last good checkpoint: " : "",
+             last ? last->state_path : "");
+    train_view_clear(&t->view);
+    return out_fail(EXIT_FAILED, hint, "step %zu: the loss is not finite", step);
+}
