@@ -356,6 +356,13 @@ TINKER_API tinker_rollouts *tinker_recipe_rollouts(tinker_recipe *r,
                                                    const tinker_conversation *const *prompts,
                                                    size_t n, const tinker_rollout_options *opts,
                                                    tinker_error *err);
+/* The same without a model in training: answers of any sampler. */
+TINKER_API tinker_rollouts *tinker_sampler_rollouts(tinker_sampler *s,
+                                                    const tinker_renderer *renderer,
+                                                    const tinker_tokenizer *tokenizer,
+                                                    const tinker_conversation *const *prompts,
+                                                    size_t n, const tinker_rollout_options *opts,
+                                                    tinker_error *err);
 TINKER_API void tinker_rollouts_free(tinker_rollouts *x);
 /* Advantages from the rewards, group by group.  drop_constant: answers of groups whose rewards are
  * all equal are dropped, but those of the first group when all groups are such.  Returns the mean

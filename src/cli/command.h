@@ -114,6 +114,7 @@ int cmd_session_list(int argc, char **argv);
 int cmd_session_move(int argc, char **argv);
 int cmd_session_sampler(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
+int cmd_train_dpo(int argc, char **argv);
 int cmd_train_sft(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_weights_export(int argc, char **argv);

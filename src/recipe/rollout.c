@@ -13,9 +13,11 @@ struct rollouts_box {
     struct arena arena;
     tinker_future **futures;
     size_t n_futures;
-    tinker_tokens *prompts; /* one per group */
-    tinker_parsed **parsed; /* one per answer */
-    struct arena data;      /* of tinker_rollouts_data() */
+    tinker_tokens *prompts;          /* one per group */
+    tinker_parsed **parsed;          /* one per answer */
+    struct arena data;               /* of tinker_rollouts_data() */
+    const tinker_renderer *renderer; /* while the answers are read */
+    const tinker_tokenizer *tokenizer;
 };
 
 void tinker_rollouts_free(tinker_rollouts *x)
@@ -57,11 +59,10 @@ static struct rollouts_box *new_box(size_t n, size_t group_size)
 /* ---- asking ---- */
 
 /* The tokens of the prompt, kept for the datums.  Pictures cannot be trained on this way. */
-static tinker_status render_prompt(const tinker_recipe *r, const tinker_conversation *c,
+static tinker_status render_prompt(const tinker_renderer *r, const tinker_conversation *c,
                                    tinker_tokens *out, tinker_error *err)
 {
-    tinker_rendered *x =
-        tinker_renderer_prompt(r->renderer, c->messages, c->n_messages, NULL, NULL, err);
+    tinker_rendered *x = tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, NULL, err);
     tinker_status status = x ? TINKER_OK : TINKER_EINVAL;
     for (size_t i = 0; x && status == TINKER_OK && i < x->examples[0].input.n_chunks; i++) {
         const tinker_chunk *chunk = &x->examples[0].input.chunks[i];
@@ -97,12 +98,12 @@ static tinker_status ask_prompt(struct rollouts_box *box, tinker_sampler *s,
 /* ---- reading ---- */
 
 /* What the model wrote is never an error: text that is no message is taken as it is. */
-static bool read_answer(struct rollouts_box *box, const tinker_recipe *r, size_t at,
-                        const tinker_sequence *s, size_t n_prompt)
+static bool read_answer(struct rollouts_box *box, size_t at, const tinker_sequence *s,
+                        size_t n_prompt)
 {
     tinker_rollout *x = &box->pub.at[at];
     tinker_text text = TINKER_TEXT_INIT;
-    tinker_parsed *p = tinker_renderer_parse(r->renderer, s->tokens, s->n, NULL);
+    tinker_parsed *p = tinker_renderer_parse(box->renderer, s->tokens, s->n, NULL);
     *x = (tinker_rollout){ .sequence = s,
                            .n_prompt = n_prompt,
                            .termination = TINKER_TERMINATION_MALFORMED };
@@ -113,15 +114,16 @@ static bool read_answer(struct rollouts_box *box, const tinker_recipe *r, size_t
         x->termination = p->termination;
         ok = tinker_message_text(p->message, &text, NULL) == TINKER_OK;
     } else {
-        ok = tinker_tokenizer_decode(r->tokenizer, s->tokens, s->n, NULL, &text, NULL) == TINKER_OK;
+        ok = tinker_tokenizer_decode(box->tokenizer, s->tokens, s->n, NULL, &text, NULL) ==
+             TINKER_OK;
     }
     x->text = ok ? arena_strndup(&box->arena, text.s ? text.s : "", text.n) : NULL;
     tinker_text_clear(&text);
     return x->text != NULL;
 }
 
-static tinker_status read_answers(struct rollouts_box *box, const tinker_recipe *r,
-                                  const tinker_rollout_options *o, tinker_error *err)
+static tinker_status read_answers(struct rollouts_box *box, const tinker_rollout_options *o,
+                                  tinker_error *err)
 {
     size_t at = 0, per = o->one_request_each ? 1 : box->pub.group_size;
     for (size_t i = 0; i < box->n_futures; i++) {
@@ -133,43 +135,58 @@ static tinker_status read_answers(struct rollouts_box *box, const tinker_recipe 
             return err_set(err, TINKER_EPROTOCOL, "asked for %zu answers with logprobs, got %zu",
                            per, s->n_sequences);
         for (size_t k = 0; k < per; k++, at++)
-            if (!read_answer(box, r, at, &s->sequences[k],
-                             box->prompts[at / box->pub.group_size].n))
+            if (!read_answer(box, at, &s->sequences[k], box->prompts[at / box->pub.group_size].n))
                 return err_nomem(err, "answers");
     }
     return TINKER_OK;
+}
+
+tinker_rollouts *tinker_sampler_rollouts(tinker_sampler *s, const tinker_renderer *renderer,
+                                         const tinker_tokenizer *tokenizer,
+                                         const tinker_conversation *const *prompts, size_t n,
+                                         const tinker_rollout_options *opts, tinker_error *err)
+{
+    tinker_rollout_options o = TINKER_ROLLOUT_OPTIONS_INIT;
+    if (opts && opts_copy(&o, sizeof(o), opts, "tinker_rollout_options", err) != TINKER_OK)
+        return NULL;
+    if (!o.params.stop_tokens && !o.params.stop_strings)
+        tinker_renderer_set_stop(renderer, &o.params);
+    struct rollouts_box *box = new_box(n, o.group_size);
+    if (!box) {
+        err_nomem(err, "answers");
+        return NULL;
+    }
+    box->renderer = renderer;
+    box->tokenizer = tokenizer;
+    tinker_status status = TINKER_OK;
+    for (size_t p = 0; p < n && status == TINKER_OK; p++) {
+        status = render_prompt(renderer, prompts[p], &box->prompts[p], err);
+        if (status == TINKER_OK)
+            status = ask_prompt(box, s, &o, p, err);
+    }
+    if (status == TINKER_OK)
+        status = read_answers(box, &o, err);
+    if (status == TINKER_OK)
+        return &box->pub;
+    tinker_rollouts_free(&box->pub);
+    return NULL;
 }
 
 tinker_rollouts *tinker_recipe_rollouts(tinker_recipe *r, const tinker_conversation *const *prompts,
                                         size_t n, const tinker_rollout_options *opts,
                                         tinker_error *err)
 {
-    tinker_rollout_options o = TINKER_ROLLOUT_OPTIONS_INIT;
-    if (opts && opts_copy(&o, sizeof(o), opts, "tinker_rollout_options", err) != TINKER_OK)
-        return NULL;
-    if (!o.params.stop_tokens && !o.params.stop_strings)
-        tinker_renderer_set_stop(r->renderer, &o.params);
-    struct rollouts_box *box = new_box(n, o.group_size);
-    if (!box) {
-        err_nomem(err, "answers");
-        return NULL;
-    }
-    tinker_sampler *own =
-        o.sampler ? NULL : tinker_training_create_sampler(r->training, o.timeout_ms, err);
-    tinker_sampler *s = o.sampler ? o.sampler : own;
-    tinker_status status = s ? TINKER_OK : TINKER_ESTATE;
-    for (size_t p = 0; p < n && status == TINKER_OK; p++) {
-        status = render_prompt(r, prompts[p], &box->prompts[p], err);
-        if (status == TINKER_OK)
-            status = ask_prompt(box, s, &o, p, err);
-    }
-    if (status == TINKER_OK)
-        status = read_answers(box, r, &o, err);
+    enum { PATIENCE_MS = 600000 };
+    tinker_sampler *given = opts ? opts->sampler : NULL;
+    tinker_sampler *own = given ? NULL
+                                : tinker_training_create_sampler(
+                                      r->training, opts ? opts->timeout_ms : PATIENCE_MS, err);
+    tinker_rollouts *x = NULL;
+    if (given || own)
+        x = tinker_sampler_rollouts(given ? given : own, r->renderer, r->tokenizer, prompts, n,
+                                    opts, err);
     tinker_sampler_free(own);
-    if (status == TINKER_OK)
-        return &box->pub;
-    tinker_rollouts_free(&box->pub);
-    return NULL;
+    return x;
 }
 
 /* ---- advantages ---- */

@@ -44,8 +44,8 @@ void rows_problem(tinker_rows *x, const struct row *row, const struct row_proble
 {
     size_t column = p->column + row->column - 1;
     if (x->problems++ == 0)
-        snprintf(x->first_problem, sizeof(x->first_problem), "%.100s:%zu:%zu: %.240s", x->path, row->line,
-                 column, p->reason);
+        snprintf(x->first_problem, sizeof(x->first_problem), "%.100s:%zu:%zu: %.240s", x->path,
+                 row->line, column, p->reason);
     if (x->opts.problem)
         x->opts.problem(x->opts.problem_state, row->line, column, p->reason);
 }

@@ -168,11 +168,11 @@ int train_eval_sample(struct trainer *t, tinker_sampler *s, const tinker_rows *q
         prompts[i] = row.prompt;
     }
     o.group_size = n;
-    o.sampler = s;
     o.params.temperature = temperature;
     o.params.max_tokens = (int64_t)max_tokens;
     o.params.has_seed = 1;
-    tinker_rollouts *x = tinker_recipe_rollouts(t->recipe, prompts, rows, &o, &err);
+    tinker_rollouts *x =
+        tinker_sampler_rollouts(s, t->renderer, t->tokenizer, prompts, rows, &o, &err);
     int status = x ? grade_rollouts(t, questions, x, step, out) : trainer_fail(t, &err);
     tinker_rollouts_free(x);
     free(prompts);
