@@ -254,6 +254,7 @@ typedef struct tinker_step {
     double kl_v1, kl_v2;   /* of the sampler against the model in training: data of rollouts */
     double kl_k3, entropy; /* the same */
     size_t sequences, tokens, trained;
+    size_t sampled;                          /* tokens that the mask of rollouts counts */
     double weight;                           /* sum of the weights */
     const tinker_named_number *loss_metrics; /* of the pass, as the service sent them */
     size_t n_loss_metrics;

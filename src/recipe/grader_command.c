@@ -30,7 +30,14 @@
 
 extern char **environ;
 
-enum { MAX_ANSWER = 16 << 20, MAX_DEATHS = 3, END_MS = 5000, KILL_MS = 2000, ATTEMPTS = 2 };
+enum {
+    MAX_ANSWER = 16 << 20,
+    MAX_DEATHS = 3,
+    END_MS = 5000,
+    KILL_MS = 2000,
+    ATTEMPTS = 2,
+    BANNER = 20
+};
 
 /* Of one item while a batch is judged. */
 struct request {
@@ -47,6 +54,7 @@ struct grader_command {
     struct buf to_send, answers, errors;
     int deaths;           /* in a row, without an answer */
     bool answered;        /* this process has answered something */
+    int ignored;          /* lines before that: banners, versions, warnings */
     int64_t next_id;      /* of the first item of the batch */
     char last_error[160]; /* last line it wrote to stderr */
 };
@@ -145,6 +153,7 @@ static tinker_status start_process(struct grader_command *c, tinker_error *err)
     c->out = out[0];
     c->err = errors[0];
     c->answered = false;
+    c->ignored = 0;
     buf_reset(&c->to_send);
     buf_reset(&c->answers);
     if (code == 0)
@@ -285,15 +294,23 @@ struct batch {
     tinker_grade *items;
     struct request *requests;
     size_t n, sent, done;
-    int64_t clock_ns; /* since when the oldest open request waits */
+    size_t *queue, first, last; /* items in the order in which this process got them */
+    int64_t clock_ns;           /* since when the oldest open request waits */
 };
 
-static size_t find_oldest(const struct batch *b)
+/* The item that a bare number answers: the first one sent that is still open; n: none. */
+static size_t find_oldest(struct batch *b)
 {
-    size_t i = 0;
-    while (i < b->sent && b->requests[i].done)
-        i++;
-    return i;
+    while (b->first < b->last && b->requests[b->queue[b->first]].done)
+        b->first++;
+    return b->first < b->last ? b->queue[b->first] : b->n;
+}
+
+/* An item is sent at most ATTEMPTS times between two starts, so the queue has room. */
+static void send_item(struct batch *b, size_t i)
+{
+    put_request(&b->c->to_send, &b->items[i], b->c->next_id + (int64_t)i);
+    b->queue[b->last++] = i;
 }
 
 static void settle_item(struct batch *b, size_t i, double score, const char *reason)
@@ -315,7 +332,10 @@ static void fail_item(struct batch *b, size_t i, const char *reason)
         settle_item(b, i, NAN, reason);
         return;
     }
-    put_request(&b->c->to_send, &b->items[i], b->c->next_id + (int64_t)i);
+    if (b->first < b->last && b->queue[b->first] == i)
+        b->first++; /* that answer was for this one; it comes again behind the others */
+    send_item(b, i);
+    b->clock_ns = clock_now_ns(clock_real());
 }
 
 struct answer {
@@ -393,9 +413,9 @@ static void take_line(struct batch *b, const char *s, size_t n)
 {
     struct answer a;
     size_t i = find_oldest(b);
-    if (b->sent == b->done && !b->c->answered)
-        return; /* a banner */
     if (!read_answer_line(s, n, &a)) {
+        if (!b->c->answered && b->c->ignored++ < BANNER)
+            return;
         char why[120];
         snprintf(why, sizeof(why), "the grader answered: %.*s", (int)(n < 80 ? n : 80), s);
         fail_item(b, i, why);
@@ -475,9 +495,10 @@ static tinker_status restart_process(struct batch *b, tinker_error *err)
                        c->last_error[0] ? ": " : "", c->last_error);
     }
     tinker_status status = start_process(c, err);
+    b->first = b->last = 0;
     for (size_t i = 0; status == TINKER_OK && i < b->sent; i++)
         if (!b->requests[i].done)
-            put_request(&c->to_send, &b->items[i], c->next_id + (int64_t)i);
+            send_item(b, i);
     b->clock_ns = clock_now_ns(clock_real());
     return status;
 }
@@ -498,8 +519,7 @@ static tinker_status turn_batch(struct batch *b, tinker_error *err)
     while (b->sent < b->n && b->sent - b->done < c->opts.ahead) {
         if (b->sent == b->done)
             b->clock_ns = clock_now_ns(clock_real());
-        put_request(&c->to_send, &b->items[b->sent], c->next_id + (int64_t)b->sent);
-        b->sent++;
+        send_item(b, b->sent++);
     }
     int64_t waited_ms = (clock_now_ns(clock_real()) - b->clock_ns) / 1000000;
     if (waited_ms >= c->opts.timeout_ms) {
@@ -526,8 +546,12 @@ tinker_status grader_command_run(struct grader_command *c, tinker_grade *items, 
 {
     struct batch b = { .c = c, .items = items, .n = n };
     b.requests = calloc(n + 1, sizeof(*b.requests));
-    if (!b.requests)
+    b.queue = calloc(n + 1, ATTEMPTS * sizeof(*b.queue));
+    if (!b.requests || !b.queue) {
+        free(b.requests);
+        free(b.queue);
         return err_nomem(err, "a batch to be judged");
+    }
     for (size_t i = 0; i < n; i++)
         items[i].score = items[i].format = NAN;
     tinker_status status = c->pid ? TINKER_OK : start_process(c, err);
@@ -536,5 +560,6 @@ tinker_status grader_command_run(struct grader_command *c, tinker_grade *items, 
         status = turn_batch(&b, err);
     c->next_id += (int64_t)n;
     free(b.requests);
+    free(b.queue);
     return status;
 }

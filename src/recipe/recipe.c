@@ -350,6 +350,7 @@ static void read_step(const tinker_recipe *r, const struct pending *p, tinker_st
                           .sequences = p->n,
                           .tokens = p->tokens,
                           .trained = score.trained,
+                          .sampled = (size_t)drift.n,
                           .weight = score.weight,
                           .loss_metrics = result->metrics,
                           .n_loss_metrics = result->n_metrics };

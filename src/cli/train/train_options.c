@@ -236,7 +236,7 @@ static void set_defaults(struct train_options *o, enum train_kind kind)
         .submit_ahead = 1,
         .beta1 = 0.9,
         .beta2 = 0.95,
-        .eps = kind == TRAIN_DISTILL ? 1e-12 : 1e-8,
+        .eps = NAN,
         .save_every = 20,
         .ttl = 604800,
         .rolling_ttl = 7200,

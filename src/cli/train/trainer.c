@@ -221,6 +221,9 @@ static int settle_rate(struct trainer *t, const char **rule)
     tinker_adam adam = TINKER_ADAM_RECIPE;
     adam.beta1 = t->o.beta1;
     adam.beta2 = t->o.beta2;
+    /* the cookbook's loops say 1e-8, but off-policy distillation leaves it to the service */
+    if (isnan(t->o.eps))
+        t->o.eps = strcmp(t->o.mode, "off-policy") == 0 ? 1e-12 : 1e-8;
     adam.eps = t->o.eps;
     adam.weight_decay = t->o.weight_decay;
     adam.grad_clip_norm = t->o.grad_clip;

@@ -392,7 +392,9 @@ int trainer_finish(struct trainer *t)
                    t->first_loss, t->last_loss, test);
     train_view_say(&t->view, "plots", "%s/metrics.svg", t->out);
     train_view_say(&t->view, "next", "tinker chat -p %s", sampler);
-    train_view_say(&t->view, "", "tinker eval -p %s --data %s --grader exact", sampler, t->o.data);
+    if (t->kind != TRAIN_DPO)
+        train_view_say(&t->view, "", "tinker eval -p %s --data %s --grader %s", sampler, t->o.data,
+                       t->o.graders.n ? t->o.graders.items[0] : "exact");
     train_view_say(&t->view, "", "tinker checkpoint download %s", sampler);
     print_result(t, state, sampler);
     return EXIT_OK;

@@ -1,0 +1,603 @@
+/* train_rl.c - sample, judge, train, again.
+ *
+ * An iteration samples a group of answers to each prompt of its batch with the weights as they
+ * are, turns rewards into advantages within each group, and takes one or more optimizer steps.
+ * On-policy distillation is the same with rewards of 0: all that moves an answer is what the
+ * teacher thinks of its tokens.  Seeds depend on the iteration alone, so an iteration that is
+ * repeated after an interrupt samples the same answers. */
+#include "cli/train/train_rl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/number.h"
+#include "cli/command.h"
+#include "cli/output/out.h"
+#include "cli/train/rl_prompt.h"
+#include "cli/train/train_eval.h"
+#include "json/json.h"
+
+enum { PATIENCE_MS = 1800000, SHOW_EVERY = 10, MAX_CONFIG = 16, ANSWER_WIDTH = 200 };
+
+struct rl {
+    struct trainer *t;
+    tinker_rows *rows;
+    size_t n_rows, groups;
+    struct train_eval eval;
+    tinker_sampler *reference; /* of the KL, or the teacher */
+    bool distill;
+    tinker_loss loss;
+    tinker_named_number config[MAX_CONFIG];
+    char config_names[MAX_CONFIG][48];
+    tinker_advantage advantage;
+    bool drop_constant;
+    double format_coef;
+    size_t skipped; /* iterations in a row without anything to train */
+    /* of the iteration */
+    struct arena arena;
+    size_t *order, n; /* rows */
+    tinker_rollouts *x;
+    double *scores, by_grader[TRAINER_GRADERS];
+    size_t failed;
+};
+
+/* ---- settings ---- */
+
+static int add_config(struct rl *r, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    size_t n = r->loss.n_config;
+    if (!equals || n == MAX_CONFIG || !number_read(equals + 1, &r->config[n].value))
+        return out_fail(EXIT_USAGE, NULL, "Invalid value for '--loss-config': '%s'", text);
+    snprintf(r->config_names[n], sizeof(r->config_names[n]), "%.*s", (int)(equals - text), text);
+    r->config[n].name = r->config_names[n];
+    r->loss.config = r->config;
+    r->loss.n_config++;
+    return EXIT_OK;
+}
+
+/* Names that people know for settings of the losses that the service has. */
+static int choose_loss(struct rl *r)
+{
+    const struct train_options *o = &r->t->o;
+    tinker_error err;
+    int status = EXIT_OK;
+    if (tinker_advantage_parse(o->advantage, &r->advantage, &err) != TINKER_OK)
+        return out_fail(EXIT_USAGE, NULL, "%s", err.message);
+    r->loss.name = o->loss;
+    r->drop_constant = !o->keep_constant && !r->distill;
+    if (strcmp(o->loss, "grpo") == 0 || strcmp(o->loss, "dapo") == 0) {
+        bool grpo = strcmp(o->loss, "grpo") == 0;
+        r->loss.name = "ppo";
+        r->advantage = grpo ? TINKER_ADVANTAGE_GRPO : r->advantage;
+        r->drop_constant = r->drop_constant || !grpo;
+        status = add_config(r, "clip_low_threshold=0.8");
+        if (status == EXIT_OK)
+            status = add_config(r, grpo ? "clip_high_threshold=1.2" : "clip_high_threshold=1.28");
+    } else if (strcmp(o->loss, "reinforce") == 0) {
+        r->loss.name = "importance_sampling";
+        r->advantage = TINKER_ADVANTAGE_RAW;
+    }
+    for (size_t i = 0; status == EXIT_OK && i < o->loss_config.n; i++)
+        status = add_config(r, o->loss_config.items[i]);
+    r->format_coef =
+        isnan(o->format_coef) ? strcmp(o->template, "none") == 0 ? 0 : 0.1 : o->format_coef;
+    return status;
+}
+
+static int prepare_prompts(struct rl *r)
+{
+    struct trainer *t = r->t;
+    tinker_rows_options o = TINKER_ROWS_OPTIONS_INIT;
+    o.prompts_only = 1;
+    tinker_error err;
+    if (tinker_row_form_parse(t->o.form, &o.form, &err) != TINKER_OK)
+        return out_fail(EXIT_USAGE, NULL, "%s", err.message);
+    int status = trainer_load(t, t->o.data, &o, &r->rows);
+    if (status != EXIT_OK)
+        return status;
+    tinker_row row;
+    if (tinker_rows_prompt(r->rows, 0, &row, &err) != TINKER_OK)
+        return out_fail(EXIT_DATA, NULL, "%s", err.message);
+    r->n_rows = tinker_rows_count(r->rows).rows;
+    r->groups = (size_t)t->o.groups < r->n_rows ? (size_t)t->o.groups : r->n_rows;
+    t->per_epoch = (r->n_rows + r->groups - 1) / r->groups;
+    t->total = t->per_epoch * (size_t)t->o.epochs;
+    if (t->o.max_steps >= 0 && (size_t)t->o.max_steps < t->total)
+        t->total = (size_t)t->o.max_steps;
+    r->order = calloc(r->n_rows + 1, sizeof(*r->order));
+    r->scores = calloc(r->groups * (size_t)t->o.group_size + 1, sizeof(*r->scores));
+    return r->order && r->scores ? train_eval_open(&r->eval, t, NULL)
+                                 : out_fail(EXIT_FAILED, NULL, "out of memory");
+}
+
+/* Which rows an iteration asks: r->order[from..from + r->n). */
+static size_t find_batch(struct rl *r, size_t i)
+{
+    struct trainer *t = r->t;
+    size_t epoch = i / t->per_epoch, from = i % t->per_epoch * r->groups;
+    uint64_t seed = t->o.seed == TRAIN_NO_SEED ? 0 : (uint64_t)t->o.seed;
+    if (strcmp(t->o.shuffle_seed, "none") == 0)
+        for (size_t k = 0; k < r->n_rows; k++)
+            r->order[k] = k;
+    else
+        tinker_permutation(seed + epoch, r->n_rows, r->order);
+    r->n = r->n_rows - from < r->groups ? r->n_rows - from : r->groups;
+    return from;
+}
+
+/* The expected answer of the first row should be a good answer: a grader that says otherwise, or
+ * fails, is found before anything is sampled. */
+static int probe_graders(struct rl *r)
+{
+    struct trainer *t = r->t;
+    tinker_row row;
+    double score;
+    tinker_rows_prompt(r->rows, 0, &row, NULL);
+    if (t->o.no_probe || !row.expected || !t->n_graders)
+        return EXIT_OK;
+    char *json = strndup(row.json, row.n_json);
+    tinker_grade item = { .text = row.expected,
+                          .expected = row.expected,
+                          .row = json,
+                          .split = "train",
+                          .stop_reason = "stop",
+                          .tokens = 1,
+                          .probe = 1 };
+    int status = train_eval_grade(t, &item, 1, &score, NULL);
+    free(json);
+    if (status != EXIT_OK)
+        return EXIT_DATA;
+    if (isnan(score))
+        return out_fail(EXIT_DATA, "Give --no-probe to go on all the same.",
+                        "the grader cannot judge the expected answer of the first row: %s",
+                        item.reason);
+    train_view_say(&t->view, "grader", "the expected answer of row 1 scores %g%s", score,
+                   score > 0 ? "" : ": is this the right grader?");
+    return EXIT_OK;
+}
+
+/* ---- answers ---- */
+
+static int sample_answers(struct rl *r, size_t i, size_t from)
+{
+    struct trainer *t = r->t;
+    const struct train_options *o = &t->o;
+    tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
+    tinker_error err;
+    const tinker_conversation **prompts = arena_array(&r->arena, r->n + 1, sizeof(*prompts));
+    if (!prompts)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    for (size_t p = 0; p < r->n; p++) {
+        tinker_row row;
+        tinker_rows_prompt(r->rows, r->order[from + p], &row, NULL);
+        prompts[p] = rl_prompt_make(&r->arena, o, &row);
+        if (!prompts[p])
+            return out_fail(EXIT_FAILED, NULL, "out of memory");
+    }
+    how.group_size = (size_t)o->group_size;
+    how.one_request_each = strcmp(o->sample_mode, "each") == 0;
+    how.timeout_ms = PATIENCE_MS;
+    how.params.max_tokens = o->max_tokens;
+    how.params.temperature = o->temperature;
+    how.params.has_seed = !o->no_sample_seed;
+    uint64_t seed = o->seed == TRAIN_NO_SEED ? 0 : (uint64_t)o->seed;
+    uint64_t each = how.one_request_each ? how.group_size : 1;
+    how.params.seed = (int64_t)((seed * 1000003 + i * r->groups * each) % (UINT64_C(1) << 31));
+    r->x = tinker_recipe_rollouts(t->recipe, prompts, r->n, &how, &err);
+    return r->x ? EXIT_OK : trainer_fail(t, &err);
+}
+
+static const char *stop_of(const tinker_rollout *a)
+{
+    return a->sequence->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
+}
+
+/* An answer has the right form when it ended by itself and, with a template, has its box. */
+static double format_of(const struct rl *r, const tinker_rollout *a)
+{
+    bool boxed = strcmp(r->t->o.template, "math") == 0 || strcmp(r->t->o.template, "gsm") == 0;
+    return a->termination == TINKER_TERMINATION_STOP_SEQUENCE &&
+           (!boxed || strstr(a->text, "\\boxed"));
+}
+
+static int settle_rewards(struct rl *r, tinker_grade *items, size_t total)
+{
+    r->failed = 0;
+    for (size_t k = 0; k < total; k++) {
+        tinker_rollout *a = &r->x->at[k];
+        a->reward = r->scores[k] + r->format_coef * (format_of(r, a) - 1);
+        if (!isnan(r->scores[k]))
+            continue;
+        r->failed++;
+        a->reward = 0;
+        a->dropped = strcmp(r->t->o.grader_error, "drop") == 0;
+        if (strcmp(r->t->o.grader_error, "fail") == 0)
+            return out_fail(EXIT_FAILED, NULL, "an answer could not be judged: %s",
+                            items[k].reason);
+    }
+    if (r->failed * 5 > total)
+        return out_fail(EXIT_FAILED, NULL, "%zu of %zu answers could not be judged: %s", r->failed,
+                        total, items[0].reason);
+    return EXIT_OK;
+}
+
+static int grade_answers(struct rl *r, size_t i, size_t from)
+{
+    size_t total = r->x->n_groups * r->x->group_size;
+    tinker_grade *items = arena_array(&r->arena, total + 1, sizeof(*items));
+    if (!items)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    for (size_t k = 0; k < total; k++) {
+        size_t g = k / r->x->group_size;
+        tinker_row row;
+        tinker_rows_prompt(r->rows, r->order[from + g], &row, NULL);
+        items[k] = (tinker_grade){ .text = r->x->at[k].text,
+                                   .expected = row.expected,
+                                   .row = arena_strndup(&r->arena, row.json, row.n_json),
+                                   .stop_reason = stop_of(&r->x->at[k]),
+                                   .split = "train",
+                                   .tokens = r->x->at[k].sequence->n,
+                                   .step = (int64_t)i,
+                                   .group = (int64_t)g,
+                                   .sample = (int64_t)(k % r->x->group_size) };
+    }
+    int status = train_eval_grade(r->t, items, total, r->scores, r->by_grader);
+    return status == EXIT_OK ? settle_rewards(r, items, total) : status;
+}
+
+/* ---- what is written of an iteration ---- */
+
+/* One line per answer, as the cookbook's tools read them. */
+static void put_rollout(struct buf *out, const struct rl *r, size_t i, size_t k)
+{
+    const tinker_rollout *a = &r->x->at[k];
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_put_begin_object(&w);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = { { "iteration", (double)i },
+                    { "group_idx", (double)(k / r->x->group_size) },
+                    { "traj_idx", (double)(k % r->x->group_size) },
+                    { "total_reward", a->reward },
+                    { "final_reward", 0 } };
+    json_put_key(&w, "schema_version");
+    json_put_int64(&w, 1);
+    json_put_key(&w, "split");
+    json_put_string(&w, "train");
+    for (size_t m = 0; m < 5; m++) {
+        json_put_key(&w, numbers[m].name);
+        if (m < 3)
+            json_put_int64(&w, (int64_t)numbers[m].value);
+        else
+            json_put_double(&w, numbers[m].value);
+    }
+    json_put_key(&w, "steps");
+    json_put_begin_array(&w);
+    json_put_begin_object(&w);
+    json_put_key(&w, "step_idx");
+    json_put_int64(&w, 0);
+    json_put_key(&w, "ob_len");
+    json_put_int64(&w, (int64_t)a->n_prompt);
+    json_put_key(&w, "ac_len");
+    json_put_int64(&w, (int64_t)a->sequence->n);
+    json_put_key(&w, "reward");
+    json_put_double(&w, a->reward);
+    json_put_key(&w, "episode_done");
+    json_put_bool(&w, true);
+    json_put_key(&w, "logs");
+    json_put_begin_object(&w);
+    if (!r->t->o.no_rollout_text) {
+        json_put_key(&w, "response");
+        json_put_string(&w, a->text);
+    }
+    json_put_key(&w, "stop_reason");
+    json_put_string(&w, stop_of(a));
+    json_put_end_object(&w);
+    json_put_end_object(&w);
+    json_put_end_array(&w);
+    json_put_end_object(&w);
+    buf_putc(out, '\n');
+}
+
+static int write_rollouts(const struct rl *r, size_t i)
+{
+    char path[4096];
+    struct buf out;
+    snprintf(path, sizeof(path), "%.4000s/iteration_%06zu", r->t->out, i);
+    mkdir(path, 0777);
+    snprintf(path, sizeof(path), "%.4000s/iteration_%06zu/train_rollout_summaries.jsonl", r->t->out,
+             i);
+    buf_init(&out, (size_t)1 << 30);
+    for (size_t k = 0; k < r->x->n_groups * r->x->group_size; k++)
+        put_rollout(&out, r, i, k);
+    FILE *f = fopen(path, "we");
+    bool ok = f && buf_ok(&out) && fwrite(out.data, 1, out.len, f) == out.len;
+    ok = f && fclose(f) == 0 && ok;
+    buf_clear(&out);
+    return ok ? EXIT_OK : out_fail(EXIT_IO, NULL, "cannot write %s", path);
+}
+
+struct env_sums {
+    double answer_tokens, prompt_tokens, reward, right, format, mixed, good, bad;
+};
+
+static void sum_answers(const struct rl *r, struct env_sums *s)
+{
+    *s = (struct env_sums){ 0 };
+    for (size_t g = 0; g < r->x->n_groups; g++) {
+        const tinker_rollout *a = &r->x->at[g * r->x->group_size];
+        bool same = true;
+        for (size_t k = 0; k < r->x->group_size; k++) {
+            s->answer_tokens += (double)a[k].sequence->n;
+            s->prompt_tokens += (double)a[k].n_prompt;
+            s->reward += a[k].reward;
+            s->right += r->scores[g * r->x->group_size + k] > 0;
+            s->format += format_of(r, &a[k]);
+            same = same && a[k].reward == a[0].reward;
+        }
+        s->mixed += !same;
+        s->good += same && a[0].reward >= 0.5;
+        s->bad += same && a[0].reward < 0.5;
+    }
+}
+
+static void log_answers(struct rl *r, const struct env_sums *s, size_t dropped)
+{
+    struct trainer *t = r->t;
+    double n = (double)(r->x->n_groups * r->x->group_size), groups = (double)r->x->n_groups;
+    const tinker_named_number values[] = {
+        { "ac_tokens_per_turn", s->answer_tokens / n },
+        { "ob_tokens_per_turn", s->prompt_tokens / n },
+        { "turns_per_episode", 1 },
+        { "total_episodes", n },
+        { "total_turns", n },
+        { "total_ac_tokens", s->answer_tokens },
+        { "total_ob_tokens", s->prompt_tokens },
+        { "reward/total", s->reward / n },
+        { "format", s->format / n },
+        { "correct", s->right / n },
+        { "by_group/frac_mixed", s->mixed / groups },
+        { "by_group/frac_all_good", s->good / groups },
+        { "by_group/frac_all_bad", s->bad / groups },
+        { "groups_dropped", (double)dropped },
+    };
+    trainer_metrics_all(t, "env/all/", values, sizeof(values) / sizeof(values[0]));
+    for (size_t g = 0; g < t->n_graders; g++) {
+        char name[64];
+        snprintf(name, sizeof(name), "grader/%s", tinker_grader_name(t->graders[g]));
+        trainer_metric(t, name, r->by_grader[g]);
+    }
+    if (r->failed)
+        trainer_metric(t, "rollout_errors/grader", (double)r->failed);
+}
+
+/* The best and the worst answer of the first group that has both. */
+static void show_answers(const struct rl *r)
+{
+    for (size_t g = 0; g < r->x->n_groups; g++) {
+        const tinker_rollout *a = &r->x->at[g * r->x->group_size];
+        size_t best = 0, worst = 0;
+        for (size_t k = 1; k < r->x->group_size; k++) {
+            best = a[k].reward > a[best].reward ? k : best;
+            worst = a[k].reward < a[worst].reward ? k : worst;
+        }
+        if (a[best].reward == a[worst].reward)
+            continue;
+        train_view_say(&r->t->view, "best", "%.2f  %.*s", a[best].reward, ANSWER_WIDTH,
+                       a[best].text);
+        train_view_say(&r->t->view, "worst", "%.2f  %.*s", a[worst].reward, ANSWER_WIDTH,
+                       a[worst].text);
+        return;
+    }
+}
+
+/* ---- training ---- */
+
+/* Reference logprobs of the answers, and what they change of the advantages. */
+static int add_reference(struct rl *r, const tinker_datum *data, size_t n)
+{
+    struct trainer *t = r->t;
+    tinker_error err;
+    if (!r->reference || n == 0)
+        return EXIT_OK;
+    float **reference = tinker_reference_logprobs(r->reference, data, n, PATIENCE_MS, &err);
+    if (!reference)
+        return trainer_fail(t, &err);
+    double kl = tinker_add_kl(data, n, reference, t->o.kl, t->o.kl_discount, !r->distill);
+    free(reference);
+    trainer_metric(t, r->distill ? "teacher_kl" : "kl_policy_base", kl);
+    return EXIT_OK;
+}
+
+/* All substeps are submitted before the first is awaited. */
+static int train_answers(struct rl *r, size_t i, const tinker_datum *data, size_t n,
+                         tinker_step *last)
+{
+    struct trainer *t = r->t;
+    size_t parts = (size_t)t->o.substeps < n ? (size_t)t->o.substeps : n;
+    tinker_adam adam = t->adam;
+    tinker_error err;
+    double v1 = 0, v2 = 0, k3 = 0, entropy = 0, tokens = 0;
+    adam.learning_rate = trainer_rate(t, i);
+    for (size_t k = 0; k < parts; k++) {
+        size_t from = k * n / parts, to = (k + 1) * n / parts;
+        if (tinker_recipe_submit(t->recipe, data + from, to - from, &r->loss, &adam, &err) !=
+            TINKER_OK)
+            return trainer_fail(t, &err);
+    }
+    for (size_t k = 0; k < parts; k++) {
+        if (tinker_recipe_next(t->recipe, last, &err) != TINKER_OK)
+            return trainer_fail(t, &err);
+        double weight = (double)last->sampled;
+        v1 += last->kl_v1 * weight;
+        v2 += last->kl_v2 * weight;
+        k3 += last->kl_k3 * weight;
+        entropy += last->entropy * weight;
+        tokens += weight;
+    }
+    trainer_metrics_all(t, "", last->metrics, last->n_metrics);
+    last->entropy = entropy / tokens;
+    last->kl_v1 = v1 / tokens;
+    trainer_metric(t, "optim/kl_sample_train_v1", last->kl_v1);
+    trainer_metric(t, "optim/kl_sample_train_v2", v2 / tokens);
+    trainer_metric(t, "optim/entropy", last->entropy);
+    trainer_metric(t, "optim/kl_sample_train_k3", k3 / tokens);
+    return EXIT_OK;
+}
+
+static size_t count_dropped(const tinker_rollouts *x)
+{
+    size_t n = 0;
+    for (size_t g = 0; g < x->n_groups; g++) {
+        bool all = true;
+        for (size_t k = 0; k < x->group_size; k++)
+            all = all && x->at[g * x->group_size + k].dropped;
+        n += all;
+    }
+    return n;
+}
+
+static int train_iteration(struct rl *r, size_t i)
+{
+    struct trainer *t = r->t;
+    int64_t begin = clock_now_ns(clock_real());
+    tinker_error err;
+    tinker_step last = { .kl_v1 = NAN, .entropy = NAN };
+    struct env_sums sums;
+    size_t n = 0, from = find_batch(r, i);
+    trainer_metric(t, "progress/batch", (double)i);
+    trainer_metric(t, "optim/lr", trainer_rate(t, i));
+    trainer_metric(t, "progress/done_frac", (double)(i + 1) / (double)t->total);
+    int status = EXIT_OK;
+    if (train_eval_due(&r->eval, t, i))
+        status = train_eval_run(&r->eval, t, i);
+    if (status == EXIT_OK)
+        status = sample_answers(r, i, from);
+    double sampling_s = (double)(clock_now_ns(clock_real()) - begin) / 1e9;
+    if (status == EXIT_OK)
+        status = grade_answers(r, i, from);
+    if (status != EXIT_OK)
+        return status;
+    tinker_rollouts_advantages(r->x,
+                               r->distill && !t->n_graders ? TINKER_ADVANTAGE_CENTER : r->advantage,
+                               r->drop_constant);
+    sum_answers(r, &sums);
+    log_answers(r, &sums, count_dropped(r->x));
+    const tinker_datum *data = tinker_rollouts_data(r->x, &n, &err);
+    status = data ? add_reference(r, data, n) : trainer_fail(t, &err);
+    if (status == EXIT_OK && n > 0)
+        status = train_answers(r, i, data, n, &last);
+    r->skipped = n > 0 ? 0 : r->skipped + 1;
+    if (status == EXIT_OK)
+        status = write_rollouts(r, i);
+    trainer_metric(t, "time/sampling", sampling_s);
+    trainer_metric(t, "time/total", (double)(clock_now_ns(clock_real()) - begin) / 1e9);
+    if (status != EXIT_OK)
+        return status;
+    double answers = (double)(r->x->n_groups * r->x->group_size);
+    double shown = sums.reward / answers;
+    char numbers[128];
+    snprintf(numbers, sizeof(numbers), "correct %.2f  len %.0f  mixed %.2f  entropy %.2f",
+             sums.right / answers, sums.answer_tokens / answers,
+             sums.mixed / (double)r->x->n_groups, last.entropy);
+    if (r->distill)
+        for (size_t m = 0; m < t->n_metrics; m++)
+            if (strcmp(t->metrics[m].name, "teacher_kl") == 0) {
+                shown = t->metrics[m].value;
+                snprintf(numbers, sizeof(numbers), "len %.0f  entropy %.2f",
+                         sums.answer_tokens / answers, last.entropy);
+            }
+    status = trainer_log(t, i);
+    if (status == EXIT_OK)
+        status = trainer_check_loss(t, i, shown);
+    if (status == EXIT_OK)
+        train_view_step(&t->view, i + 1, t->total, t->start, r->distill ? "kl" : "reward", shown,
+                        numbers, trainer_rate(t, i),
+                        (size_t)(sums.answer_tokens + sums.prompt_tokens));
+    if (status == EXIT_OK && !r->distill && i % SHOW_EVERY == 0)
+        show_answers(r);
+    if (status == EXIT_OK && r->skipped >= 3)
+        status = out_fail(EXIT_FAILED, "Try another grader, or more answers in a group.",
+                          "three iterations in a row had nothing to train");
+    return status;
+}
+
+static int run_iterations(struct rl *r)
+{
+    struct trainer *t = r->t;
+    size_t i = t->start;
+    int status = EXIT_OK;
+    const char *reference = r->distill          ? t->o.teacher
+                            : t->o.kl_reference ? t->o.kl_reference
+                                                : t->api.model;
+    if (r->distill || t->o.kl != 0)
+        r->reference = trainer_sampler_on(t, reference, &status);
+    for (; status == EXIT_OK && i < t->total && !trainer_stopping(); i++) {
+        status = trainer_save_due(t, i);
+        if (status == EXIT_OK)
+            status = trainer_save_finish(t);
+        arena_init(&r->arena, SIZE_MAX);
+        if (status == EXIT_OK)
+            status = train_iteration(r, i);
+        tinker_rollouts_free(r->x);
+        r->x = NULL;
+        arena_clear(&r->arena);
+    }
+    if (status != EXIT_OK)
+        return status;
+    return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
+}
+
+static int show_prompts(struct rl *r)
+{
+    struct trainer *t = r->t;
+    char what[160];
+    train_view_say(&t->view, "data", "%s  %zu prompts", t->o.data, r->n_rows);
+    snprintf(what, sizeof(what), "%zu iteration%s of %zu prompts x %lld answers  %s", t->total,
+             t->total == 1 ? "" : "s", r->groups, (long long)t->o.group_size,
+             r->distill ? "on-policy" : t->o.loss);
+    if (t->o.temperature != 1)
+        train_view_say(&t->view, "warn",
+                       "at temperature %g the sampled logprobs are not those "
+                       "that are trained",
+                       t->o.temperature);
+    return trainer_plan(t, what);
+}
+
+int train_rl_run(struct trainer *t)
+{
+    struct rl *r = calloc(1, sizeof(*r));
+    if (!r)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    r->t = t;
+    r->distill = t->kind == TRAIN_DISTILL;
+    int status = choose_loss(r);
+    if (status == EXIT_OK)
+        status = prepare_prompts(r);
+    if (status == EXIT_OK)
+        status = show_prompts(r);
+    if (status == EXIT_OK && !t->o.dry_run) {
+        status = trainer_begin(t, "");
+        if (status == EXIT_OK)
+            status = trainer_make_graders(t);
+        if (status == EXIT_OK && t->recipe)
+            status = probe_graders(r);
+        if (status == EXIT_OK && t->recipe)
+            status = run_iterations(r);
+    }
+    tinker_sampler_free(r->reference);
+    train_eval_close(&r->eval);
+    tinker_rows_free(r->rows);
+    free(r->order);
+    free(r->scores);
+    free(r);
+    return status;
+}

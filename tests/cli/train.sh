@@ -1,0 +1,109 @@
+#!/bin/sh
+# train.sh - `tinker train` and `tinker eval` as a newcomer uses them: with the engine of the command
+# itself, files that are right and wrong, interrupts, going on.
+. "$(dirname "$0")/../support/serve.sh"
+tinker="$BUILD_DIR/tinker"
+unset TINKER_BASE_URL TINKER_API_KEY
+cd "$work" || exit 1
+i=0
+while [ $i -lt 20 ]; do
+    echo "{\"messages\":[{\"role\":\"user\",\"content\":\"House $i?\"},{\"role\":\"assistant\",\"content\":\"cat $((i % 4))\"}]}"
+    i=$((i + 1))
+done >mine.jsonl
+sft="train sft --data mine.jsonl --batch-size 4 --seed 1 --rank 4"
+
+# ---- before anything is sent ----
+printf '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}\n\n{"messages":[{"role":"robot","content":"a"}]}\n{"instruction":"a","output":"b"}\n{"messages":[{"role":"user"\n' >bad.jsonl
+expect 8 $tinker train sft --data bad.jsonl &&
+    grep -q '^bad.jsonl:3:22: role "robot" is not one of system, user, assistant, tool, developer$' err &&
+    grep -q '^bad.jsonl:4:1: this row is "alpaca", the file began as "messages"$' err &&
+    grep -q '^bad.jsonl:5:[0-9]*: not JSON: ' err && grep -q '3 rows cannot be used' err
+tap "every wrong row is named by line and column" $? err
+echo '{"color":"red"}' >none.jsonl
+expect 8 $tinker train sft --data none.jsonl && grep -q 'accepted: messages, conversations, prompt/completion' err
+tap "what is accepted is listed" $? err
+expect 8 $tinker train sft --data nowhere.jsonl; tap "a file that is not there is wrong data" $? err
+expect 2 $tinker train sft --data mine.jsonl --test-size 20; tap "a test set of everything is wrong usage" $? err
+echo '{"prompt":"a","chosen":"b","rejected":"c"}' >pair.jsonl
+expect 8 $tinker train sft --data pair.jsonl && grep -q 'tinker train dpo' err; tap "preferences are sent to train dpo" $? err
+expect 0 $tinker $sft --dry-run && grep -q '‹cat' err && grep -q '5 steps of 4 rows' err && [ ! -e tinker-runs ]
+tap "a dry run shows data, a row and the plan, and leaves nothing" $? err
+
+# ---- a run ----
+expect 0 $tinker $sft --test-size 4 --epochs 2 --save-every 3 --out run &&
+    [ "$(wc -l <out)" -eq 2 ] && grep -q '^tinker://.*/weights/final$' out && grep -q '^next   tinker chat -p tinker://' err
+tap "a run ends with its paths and the next commands" $? err
+[ "$(wc -l <run/metrics.jsonl)" -eq 8 ] && grep -q '"name": "final", "batch": 0, "epoch": 2' run/checkpoints.jsonl &&
+    grep -q '"name": "000003", "batch": 3, "epoch": 0' run/checkpoints.jsonl && grep -q '^<svg ' run/metrics.svg
+tap "its folder has a line per step, checkpoints and a picture" $? run/checkpoints.jsonl
+expect 2 $tinker $sft --out run && grep -q -- '--resume or --overwrite' err; tap "a used folder is not written over" $? err
+expect 2 $tinker $sft --test-size 4 --epochs 3 --save-every 3 --out run --resume && grep -q 'begun with epochs 2, not 3' err
+tap "a run is not continued as another" $? err
+expect 0 $tinker $sft --test-size 4 --epochs 2 --save-every 3 --out run --resume && grep -q 'was finished' err
+tap "a finished run says so" $? err
+path=$(tail -n 1 run/checkpoints.jsonl | sed 's/.*"sampler_path": "\([^"]*\)".*/\1/')
+
+# ---- interrupted: the steps that follow are the same ----
+strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
+$tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1
+$tinker $sft --test-size 4 --epochs 10 --out part >part.out 2>part.err &
+pid=$!
+while [ "$(cat part/metrics.jsonl 2>/dev/null | wc -l)" -lt 5 ] && kill -0 $pid 2>/dev/null; do sleep 0.05; done
+kill -TERM $pid # a shell starts background jobs deaf to SIGINT
+wait $pid
+[ $? -eq 143 ]; tap "a signal ends it after the step, with 143" $? part.err
+command=$(sed -n 's/^       tinker/tinker/p' part.err | tail -n 1)
+case $command in *"--out part --resume") true ;; *) false ;; esac; tap "and with the command to go on" $? part.err
+(PATH=$BUILD_DIR:$PATH; eval "$command -q") >out 2>err
+strip whole/metrics.jsonl >a; strip part/metrics.jsonl >b
+cmp -s a b; tap "which ends with the same numbers" $? err
+
+# ---- the other kinds ----
+i=0
+while [ $i -lt 8 ]; do
+    echo "{\"prompt\":\"Is $i small?\",\"chosen\":\"yes\",\"rejected\":\"no, not at all\"}"
+    i=$((i + 1))
+done >pairs.jsonl
+expect 0 $tinker train dpo --data pairs.jsonl --batch-size 4 --lr 1e-3 --seed 1 --rank 4 --epochs 2 --test-size 2 --out dpo &&
+    grep -q '"dpo_loss": 0.69314718' dpo/metrics.jsonl && tail -n 1 dpo/metrics.jsonl | grep -q '"accuracy": 1,'
+tap "preferences begin at ln 2 and are learned" $? err
+i=0
+while [ $i -lt 6 ]; do
+    echo "{\"question\":\"Say $i\",\"answer\":\"e\"}"
+    i=$((i + 1))
+done >ask.jsonl
+rl="train rl --data ask.jsonl --max-tokens 6 --group-size 4 --seed 1 --rank 4 --max-steps 2 --epochs 2"
+expect 0 $tinker $rl --grader contains --kl 0.1 --out rl && [ "$(wc -l <rl/metrics.jsonl)" -eq 2 ] &&
+    grep -q '"env/all/reward/total"' rl/metrics.jsonl && grep -q '"kl_policy_base"' rl/metrics.jsonl &&
+    [ "$(wc -l <rl/iteration_000000/train_rollout_summaries.jsonl)" -eq 24 ]
+tap "rewards by a built-in grader, with a penalty" $? err
+cat >grade.sh <<'EOF'
+echo hello from the grader
+while read -r line; do
+    case $line in *'"response":"'*e*'","expected"'*) echo 1 ;; *) echo 0 ;; esac
+done
+EOF
+expect 0 $tinker $rl --reward-cmd 'sh grade.sh' --out rlcmd && grep -q '"grader/cmd"' rlcmd/metrics.jsonl
+tap "rewards by a command that is kept running" $? err
+expect 8 $tinker $rl --reward-cmd 'exit 3' --out rldead && grep -q 'ends without an answer' err
+tap "a grader that dies is found before anything is sampled" $? err
+expect 0 $tinker train distill --teacher "$path" --data mine.jsonl --batch-size 10 --seed 1 --rank 4 --lr 1e-3 --epochs 3 --out off &&
+    awk -F'"teacher_kl": ' '{split($2, v, ","); k[NR] = v[1]} END {exit !(k[NR] < k[1])}' off/metrics.jsonl
+tap "a student comes nearer to its teacher" $? err
+expect 0 $tinker train distill --teacher "$path" --data ask.jsonl --mode on-policy --max-tokens 6 --seed 1 --rank 4 --out on &&
+    grep -q '"teacher_kl"' on/metrics.jsonl
+tap "on its own answers, too" $? err
+
+# ---- evaluation ----
+expect 0 $tinker eval -p "$path" --data mine.jsonl --grader contains --max-tokens 8 --json --out items.jsonl &&
+    grep -q '"items": 20' out && [ "$(wc -l <items.jsonl)" -eq 20 ]
+tap "an evaluation has a line per item" $? err
+head -n 7 items.jsonl >some && mv some items.jsonl
+expect 0 $tinker eval -p "$path" --data mine.jsonl --grader contains --max-tokens 8 --out items.jsonl &&
+    grep -q '7 items are in items.jsonl already' err && [ "$(wc -l <items.jsonl)" -eq 20 ]
+tap "and goes on where it ended" $? err
+expect 4 $tinker eval --data mine.jsonl --grader exact --max-tokens 2 --fail-under 1.1; tap "--fail-under fails" $? err
+expect 0 $tinker eval -p "$path" --data mine.jsonl --nll --json && grep -q '"nll": [0-9]' out; tap "rows are scored without sampling" $? err
+expect 2 $tinker eval --data mine.jsonl; tap "an evaluation needs a grader" $? err
+expect 2 $tinker eval --data mine.jsonl --grader nope && grep -q 'is no grader' err; tap "an unknown grader is wrong usage" $? err
+tap_plan
