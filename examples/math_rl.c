@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <tinker/recipe.h>
 
-enum { PROMPTS = 16, ROUNDS = 8, GROUP = 8 };
+enum { PROMPTS = 16, ROUNDS = 12, GROUP = 8 };
 
 static tinker_error err;
 
@@ -24,7 +24,7 @@ int main(void)
     const tinker_conversation *prompts[PROMPTS];
     for (int i = 0; i < PROMPTS; i++) {
         int a = 1 + i % 4, b = 1 + i / 4;
-        snprintf(text[i], sizeof(text[i]), "What is %d + %d? Answer with a number.", a, b);
+        snprintf(text[i], sizeof(text[i]), "What is %d + %d?", a, b);
         snprintf(answer[i], sizeof(answer[i]), "%d", a + b);
         ask[i] = (tinker_message){ .role = "user", .content = text[i] };
         talk[i] = (tinker_conversation){ .messages = &ask[i], .n_messages = 1 };
@@ -33,7 +33,7 @@ int main(void)
     tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
     tinker_loss loss = { .name = "importance_sampling" };
     tinker_adam adam = TINKER_ADAM_RECIPE;
-    adam.learning_rate = 2e-3;
+    adam.learning_rate = 1e-3;
     how.group_size = GROUP;
     how.params.max_tokens = 12;
     how.params.has_seed = 1;

@@ -1,11 +1,9 @@
 /* sample_1000.c - answers to a thousand prompts, all under way at once. */
 #include <stdio.h>
 #include <tinker/recipe.h>
-
-enum { PROMPTS = 1000 };
-
 int main(void)
 {
+    enum { PROMPTS = 1000 };
     static char text[PROMPTS][32];
     static tinker_message ask[PROMPTS];
     static tinker_conversation talk[PROMPTS];

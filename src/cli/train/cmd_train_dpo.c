@@ -137,6 +137,19 @@ static int evaluate_pairs(struct dpo *x, size_t step)
     return status;
 }
 
+/* What the service calls the loss is the sum that carries the gradient; people mean their own. */
+static void log_pass(struct trainer *t, const tinker_step *r)
+{
+    for (size_t k = 0; k < r->n_loss_metrics; k++) {
+        const tinker_named_number *m = &r->loss_metrics[k];
+        bool sum = strcmp(m->name, "loss:sum") == 0;
+        trainer_metric(t, sum ? "surrogate_loss:sum" : m->name, m->value);
+        if (sum)
+            trainer_metric(t, "loss:sum",
+                           tinker_metric(r->loss_metrics, r->n_loss_metrics, "dpo_loss"));
+    }
+}
+
 static int train_pairs(struct dpo *x, size_t i)
 {
     struct trainer *t = &x->t;
@@ -166,7 +179,7 @@ static int train_pairs(struct dpo *x, size_t i)
     trainer_metric(t, "num_tokens", (double)r.tokens);
     trainer_metric(t, "learning_rate", adam.learning_rate);
     trainer_metric(t, "progress", (double)i / (double)t->total);
-    trainer_metrics_all(t, "", r.loss_metrics, r.n_loss_metrics);
+    log_pass(t, &r);
     trainer_metrics_all(t, "", r.metrics, r.n_metrics);
     trainer_metric(t, "time/get_ref_logprobs", reference_s);
     trainer_metric(t, "time/total", (double)(clock_now_ns(clock_real()) - begin) / 1e9);

@@ -272,15 +272,15 @@ static const struct {
     const char *command, *about, *example;
 } spells[] = {
     { TRAIN_SFT, "train sft",
-      "Fine-tune a model on examples: conversations, prompts with completions, texts. The whole "
-      "file is checked before anything is sent.",
+      "Fine-tune a model on examples: conversations, prompts with completions, texts.\n"
+      "The whole file is checked before anything is sent.",
       "tinker train sft --data mine.jsonl --test-size 4" },
     { TRAIN_DPO, "train dpo",
       "Train a model on preferences: rows with prompt, chosen and rejected.",
       "tinker train dpo --data pairs.jsonl" },
     { TRAIN_RL, "train rl",
-      "Train a model by rewards: it answers the prompts, a grader judges, better answers become "
-      "more likely.",
+      "Train a model by rewards: it answers the prompts, a grader judges, and better\n"
+      "answers become more likely.",
       "tinker train rl --data questions.jsonl --grader number" },
     { TRAIN_DISTILL, "train distill",
       "Teach a model what another one says: on given answers, or on its own.",
