@@ -72,7 +72,7 @@ static void test_values(void)
 
 enum { N = 12 };
 static tinker_grade items[N];
-static char texts[N][8];
+static char texts[N][16];
 
 static tinker_status run_command(const char *command, int64_t timeout_ms)
 {
