@@ -29,7 +29,7 @@ struct request {
     const char *method, *path; /* path: with its escapes; in one spelling once it was routed */
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
-        *idempotency_key, *content_length, *transfer_encoding;
+        *idempotency_key, *content_length, *transfer_encoding, *user_agent;
     const char *sdk_version; /* of the official Python SDK; NULL: another client */
     bool bad_header;         /* a name is not a token, as before "Content-Length :" */
     const char *twice;       /* a header that came twice and must not; NULL: none */

@@ -173,7 +173,7 @@ static const struct {
     { "X-API-Key", 9, offsetof(struct request, api_key) },
     { "Authorization", 13, offsetof(struct request, authorization) },
     { "X-Idempotency-Key", 17, offsetof(struct request, idempotency_key) },
-    { "X-Stainless-Package-Version", 27, offsetof(struct request, sdk_version) },
+    { "User-Agent", 10, offsetof(struct request, user_agent) },
     { "Host", 4, offsetof(struct request, host) },
     { "Origin", 6, offsetof(struct request, origin) },
 };
@@ -252,6 +252,10 @@ static struct call *call_new(struct listener *l, struct MHD_Connection *conn, co
     req->path = url;
     MHD_get_connection_values(conn, MHD_HEADER_KIND, read_header, req);
     req->tls = l->opts.tls_cert != NULL;
+    /* "AsyncTinker/Python 0.25.0"; other clients send the SDK's headers, too, but not its name. */
+    static const char sdk[] = "Tinker/Python ";
+    const char *agent = req->user_agent ? strstr(req->user_agent, sdk) : NULL;
+    req->sdk_version = agent ? agent + sizeof(sdk) - 1 : NULL;
     req->query = query_value;
     req->buffer = &c->body;
     req->charge = charge_body;
