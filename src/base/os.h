@@ -8,7 +8,7 @@
 #include <tinker/error.h>
 
 int os_cpu_count(void);                /* cores this process may use, >= 1 */
-void os_memory_return(void); /* what free() keeps goes back to the system */
+void os_memory_return(void);           /* what free() keeps goes back to the system */
 uint64_t os_memory_free(void);         /* bytes, cgroup limits included; or: */
 #define OS_MEMORY_UNKNOWN UINT64_MAX   /* the system does not tell, so no limit is known */
 void os_thread_name(const char *name); /* of the calling thread */

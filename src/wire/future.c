@@ -124,7 +124,8 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
     if (!read && arena->failed)
         return err_nomem(err, "retrieve_future: the response");
     if (!read)
-        return err_set(err, TINKER_EPROTOCOL, "retrieve_future: the response is not a JSON object%s%s",
+        return err_set(err, TINKER_EPROTOCOL,
+                       "retrieve_future: the response is not a JSON object%s%s",
                        r.failed ? ": " : "", r.failed ? json_error(&r) : "");
     /* "pending" is what other servers say; no result has such a member */
     if (is_text(k.type, "try_again") || is_text(k.status, "pending")) {

@@ -193,8 +193,8 @@ static void on_exchange_timeout(struct timer *t)
     tinker_exchange *x = container_of(t, tinker_exchange, timer);
     struct http_request *r = x->r;
     r->resp.failure = HTTP_FAIL_TIMEOUT;
-    snprintf(r->resp.reason, sizeof(r->resp.reason), "no response from the transport within %lld ms",
-             (long long)x->request.timeout_ms);
+    snprintf(r->resp.reason, sizeof(r->resp.reason),
+             "no response from the transport within %lld ms", (long long)x->request.timeout_ms);
     abandon_exchange(x);
     r->done(r);
 }
