@@ -277,6 +277,11 @@ static tinker_status put_model(struct json_writer *w, const struct gguf_vocab *v
     return status;
 }
 
+static void put_item(struct json_writer *w, const char *json)
+{
+    json_put_raw(w, json, strlen(json));
+}
+
 static void put_text(struct json_writer *w, const char *key, const char *json)
 {
     json_put_key(w, key);
@@ -297,7 +302,7 @@ static void put_byte_level(struct json_writer *w, const struct gguf_split *split
     json_put_key(w, "pretokenizers");
     json_put_begin_array(w);
     if (split->digits)
-        json_put_raw(w, "{\"type\":\"Digits\",\"individual_digits\":true}", 42);
+        put_item(w, "{\"type\":\"Digits\",\"individual_digits\":true}");
     json_put_begin_object(w);
     json_put_key(w, "type");
     json_put_string(w, "Split");
@@ -367,7 +372,7 @@ static void put_template(struct json_writer *w, const struct gguf_vocab *v)
             json_put_end_object(w);
         }
         if (i == 0)
-            json_put_raw(w, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", 37);
+            put_item(w, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}");
     }
     json_put_end_array(w);
     put_text(w, "pair", "[]");
