@@ -42,12 +42,12 @@ int main(void)
             s[i].logprobs[t] = (float)(-3 * rng_uniform(&rng));
             s[i].reference[t] = s[i].logprobs[t] + (float)(0.02 * (rng_uniform(&rng) - 0.5));
         }
-        s[i].inputs[0] = (tinker_named_tensor){
-            "target_tokens", { .dtype = TINKER_INT64, .data = s[i].targets, .n = TOKENS }
-        };
-        s[i].inputs[1] = (tinker_named_tensor){
-            "weights", { .dtype = TINKER_FLOAT32, .data = s[i].weights, .n = TOKENS }
-        };
+        s[i].inputs[0] =
+            (tinker_named_tensor){ "target_tokens",
+                                   { .dtype = TINKER_INT64, .data = s[i].targets, .n = TOKENS } };
+        s[i].inputs[1] =
+            (tinker_named_tensor){ "weights",
+                                   { .dtype = TINKER_FLOAT32, .data = s[i].weights, .n = TOKENS } };
         data[i] = (tinker_datum){ { NULL, 0 }, s[i].inputs, 2 };
         logprobs[i] =
             (tinker_tensor){ .dtype = TINKER_FLOAT32, .data = s[i].logprobs, .n = TOKENS };

@@ -60,7 +60,7 @@ if command -v bash >/dev/null; then
     completes 'tinker://ab:train:0/sampler_weights/1' checkpoint info tinker://
     completes 'bash fish zsh' completion ''
     completes 'chat checkpoint completion config cost' help c
-    completes 'info list' help run ''
+    completes 'info list metrics plot watch' help run ''
 else
     tap "bash completes # SKIP it is not installed" 0
 fi

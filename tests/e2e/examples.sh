@@ -22,6 +22,12 @@ falls() { # falls NAME WORD [FACTOR]: the number after WORD ends below FACTOR ti
         END { exit !(n > 1 && last < factor * first) }' "$out/$1.out"
     tap "$1: '$2' falls" $? "$out/$1.out"
 }
+rises() { # rises NAME WORD: the number after WORD ends above where it began
+    echo "$1" >>"$work/asked"
+    awk -v word="$2" '{ for (i = 1; i < NF; i++) if ($i == word) { v = $(i + 1) + 0; if (!n++) first = v; last = v } }
+        END { exit !(n > 1 && last > first) }' "$out/$1.out"
+    tap "$1: '$2' rises" $? "$out/$1.out"
+}
 
 says adam_and_chunking '^1100 outputs of 1100 datums' '^sent as 2 requests$' '^weight decay 0.01, clip 1: .*clip_coef:mean 0\.0' '^weight decay 0, clip 0: .*clip_coef:mean 1( |$)'
 says async_client_creation '^4 training clients, 4 samplers, 1 failed$' '^ranks add up to 60$'
@@ -38,6 +44,10 @@ says custom_loss '^step 8 '
 falls custom_loss loss
 says custom_loss_training '^gradient and differences agree to [0-9.]+e-(0[7-9]|1)'
 falls custom_loss_training = 0.5
+says distill '^step 20 '
+falls distill teacher 0.1
+says dpo '^step 12  .* accuracy 1\.00 '
+falls dpo loss 0.1
 says download '/checkpoint.tar$' '^unpacked into'
 [ -f "$out/checkpoint/adapter_model.safetensors" ]
 tap "the adapter is unpacked" $? "$work/run.log"
@@ -51,10 +61,12 @@ says file_upload_multipart '^3 parts$' '^POST /api/v1/files: 404$'
 says forward_inference '^row 2  16 tokens'
 awk '/^minus the sum/ { exit !($4 + 0 == $NF + 0 && $NF > 100) }' "$out/forward_inference.out"
 tap "forward_inference: local arithmetic gives the service's loss" $? "$out/forward_inference.out"
+rises grpo reward
 says heartbeat_probe '^/api/v1/session_heartbeat +200 ' '^/api/v1/heartbeat +404 '
 says hello_sampling '^sample 0 \((stop|length)\):( [0-9]+)+' '^sample 1 '
 says local_engine '^before: Once there was a ' '^after: Once there was a small engine that needed no server\.$' '^saved and loaded: the next step is the same$'
 falls local_engine loss 0.01
+rises math_rl right
 says metrics '^counter +tinker_requests_total +[1-9]' '^histogram +demo_length +5 values' '^gauge +demo_last_seed +5$'
 says model_info_and_unload '^lora +yes, rank 4$' '^vocabulary 2048 tokens$' '^unloaded; a step now: TINKER_ESTATE'
 says multimodal '^with an image of 69 bytes: .*only encoded_text' '^with the text alone: [1-8] tokens$'
@@ -74,11 +86,16 @@ says retry_and_capture '^asample: again in 1000 ms$' ' after 2 submissions$' '^f
 says rl_loop '^round 6 '
 [ "$(awk '/^round/ { r[++n] = $5 } END { print (n == 6 && r[6] > 1.5 * r[1]) }' "$out/rl_loop.out")" = 1 ]
 tap "rl_loop: the reward rises" $? "$out/rl_loop.out"
+says sample_1000 '^What comes after 999\?'
+[ "$(wc -l <"$out/sample_1000.out")" -eq 1000 ]
+tap "sample_1000: a thousand answers" $? "$out/sample_1000.out"
 says sampling_basic '^12 tokens, logprob -[0-9.]+: Once there was a .* named'
 says sample_many '^prompt 41: .*-1' '^99 answers, [0-9]+ tokens, 1 failed$' 'the rest is canceled: yes$'
 says sampling_stream '^Once there was a .* named' '^24 tokens were told, 24 are in the result$' '^ended after 3 tokens$'
 says save_weights_and_sample '^after: The password is tangerine seventeen\.$'
 says sessions_management ' 1 training runs, 1 samplers  \(this program\)$' '^no-such-session  status 404$'
+says sft_file '^tinker://.*/sampler_weights/final$'
+falls sft_file loss 0.8
 says structured_regularizers '^parallel and sequential agree$' '^kl +value +0\.3714' '^gradient +value +25\.8141' '^error: regularizer "broken": no embedding' '^error: .*reference_logprobs'
 says structured_regularizers_live '^loss fell by [1-9]'
 says supervised_loop '^step 10 '
