@@ -24,6 +24,7 @@ tap "and is known by its name from then on" $? err
 rm -r mine
 expect 5 $tinker sample -m mine hello && grep -q "no model 'mine' on this machine" err
 tap "until it is gone" $? err
+expect 0 $tinker models && grep -q 'qwen3_instruct' out; tap "models names the renderer that chat and train use" $? out
 expect 5 $tinker sample -m Qwen/Qwen9-9B hello && grep -q 'tinker models pull Qwen/Qwen9-9B' err
 tap "a model that is not here says how to get it" $? err
 

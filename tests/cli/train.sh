@@ -102,6 +102,7 @@ head -n 7 items.jsonl >some && mv some items.jsonl
 expect 0 $tinker eval -p "$path" --data mine.jsonl --grader contains --max-tokens 8 --out items.jsonl &&
     grep -q '7 items are in items.jsonl already' err && [ "$(wc -l <items.jsonl)" -eq 20 ]
 tap "and goes on where it ended" $? err
+expect 0 $tinker eval -p last --data mine.jsonl --grader contains --max-tokens 2 --limit 2; tap "the newest weights can be called last" $? err
 expect 4 $tinker eval --data mine.jsonl --grader exact --max-tokens 2 --fail-under 1.1; tap "--fail-under fails" $? err
 expect 0 $tinker eval -p "$path" --data mine.jsonl --nll --json && grep -q '"nll": [0-9]' out; tap "rows are scored without sampling" $? err
 expect 2 $tinker eval --data mine.jsonl; tap "an evaluation needs a grader" $? err

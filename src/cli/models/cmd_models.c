@@ -47,22 +47,21 @@ static const char *describe_fit(const struct local_model *m, char text[64])
     return text;
 }
 
-static bool has_tokenizer(const struct entry *e)
+/* The tokenizer of a model, from its directory or from the cache; NULL: not on this machine. */
+static tinker_tokenizer *load_tokenizer(const struct entry *e)
 {
     tinker_error err;
-    if (e->local)
-        return e->local->has_tokenizer;
-    tinker_tokenizer *t = tinker_tokenizer_load(e->name, NULL, &err);
-    tinker_tokenizer_free(t);
-    return t != NULL;
+    if (e->local && !e->local->has_tokenizer)
+        return NULL;
+    return tinker_tokenizer_load(e->local ? e->local->dir : e->name, NULL, &err);
 }
 
 static void add_entry_row(struct listing *l, const struct entry *e)
 {
     char text[FMT_TEXT], fit[64];
-    const char *renderer = tinker_renderer_for(e->name, NULL);
+    tinker_tokenizer *tokenizer = load_tokenizer(e);
+    const char *renderer = tinker_renderer_for(e->name, tokenizer); /* a constant */
     double rate = e->local ? local_models_rate(e->name, e->local->hidden) : 0;
-    bool tokenizer = has_tokenizer(e);
     const char *size = e->local ? fmt_size(e->local->weight_bytes, text) : "";
     listing_cell(l, e->name);
     listing_cell(l, describe_place(e));
@@ -86,10 +85,11 @@ static void add_entry_row(struct listing *l, const struct entry *e)
     rows_put_count(w, "context", e->context > 0 ? e->context : -1);
     rows_put_text(w, "renderer", renderer);
     json_put_key(w, "tokenizer");
-    json_put_bool(w, tokenizer);
+    json_put_bool(w, tokenizer != NULL);
     rows_put_real(w, "suggested_lr", rate > 0 ? rate : NAN);
     json_put_end_object(w);
     listing_object_end(l);
+    tinker_tokenizer_free(tokenizer);
 }
 
 /* All that is known of one model. */
@@ -113,10 +113,12 @@ static int show_model(const struct entry *e)
         listing_cell(&l, "Context");
         listing_cellf(&l, "%lld", (long long)e->context);
     }
-    rows_property(&l, "Renderer", tinker_renderer_for(e->name, NULL));
+    tinker_tokenizer *tokenizer = load_tokenizer(e);
+    rows_property(&l, "Renderer", tinker_renderer_for(e->name, tokenizer));
     for (size_t i = 1; tinker_renderer_recommended(e->name, i); i++)
         rows_property(&l, "  - or", tinker_renderer_recommended(e->name, i));
-    rows_property(&l, "Tokenizer here", has_tokenizer(e) ? "yes" : "no");
+    rows_property(&l, "Tokenizer here", tokenizer ? "yes" : "no");
+    tinker_tokenizer_free(tokenizer);
     double rate = e->local ? local_models_rate(e->name, e->local->hidden) : 0;
     if (rate > 0) {
         listing_cell(&l, "Suggested learning rate");

@@ -179,7 +179,7 @@ static int open_eval(struct eval *e)
         return out_fail(EXIT_USAGE, NULL, "%s", err.message);
     status = load_questions(e);
     if (status == EXIT_OK)
-        status = open_side(e, e->o.path ? e->o.path : t->api.model);
+        status = open_side(e, t->api.path ? t->api.path : t->api.model);
     if (status == EXIT_OK && e->o.against)
         status = open_side(e, e->o.against);
     return status;
