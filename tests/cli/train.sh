@@ -43,6 +43,9 @@ expect 0 $tinker $sft --test-size 4 --epochs 2 --save-every 3 --out run --resume
 tap "a finished run says so" $? err
 path=$(tail -n 1 run/checkpoints.jsonl | sed 's/.*"sampler_path": "\([^"]*\)".*/\1/')
 
+expect 0 $tinker run metrics "$(echo "$path" | sed "s|tinker://||; s|/.*||")" --format json && grep -q '"num_sequences"' out && grep -q '"train_mean_nll"' out
+tap "the service keeps the metrics of the command" $? out
+
 # ---- interrupted: the steps that follow are the same ----
 strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
 $tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1

@@ -374,6 +374,15 @@ def chat_view(page, server, path):
     check(len(rows) == 1 and [m["role"] for m in rows[0]["messages"]][:2] == ["user", "assistant"]
           and HOSTILE in rows[0]["messages"][0]["content"], "a conversation is saved as JSONL",
           f"{rows}")
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write(page.js("window.saved"))
+        file.flush()
+        checked = subprocess.run([os.path.join(BUILD, "tinker"), "train", "sft", "--data", file.name, "--dry-run",
+                                  "-m", "tinker/tiny", "--tokenizer", "models/tiny"],
+                                 env=dict(os.environ, TINKER_BASE_URL=server.url, TINKER_API_KEY="tml-dummy"),
+                                 capture_output=True, text=True)
+        check(checked.returncode == 0 and "1 train" in checked.stderr, "`tinker train sft` reads it",
+              checked.stdout + checked.stderr)
     # Thinking is folded.
     page.js("""(a => { a.add('<think>hidden thoughts</think>the answer', []); a.draw();
                window.folded = [a.fold.hidden, a.thinking.innerText || a.thinking.textContent,

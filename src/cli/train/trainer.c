@@ -16,7 +16,7 @@
 #include "cli/text/text_model.h"
 #include "cli/train/train_rate.h"
 
-enum { SHOWN_PROBLEMS = 20 };
+enum { SHOWN_PROBLEMS = 20, LOG_PATIENCE_MS = 2000 };
 
 /* ---- signals ---- */
 
@@ -105,6 +105,18 @@ int trainer_open(struct trainer *t, enum train_kind kind, int argc, char **argv)
     return open_text(t);
 }
 
+/* What is sent for people who watch must never fail or delay a run: one request at a time is on
+ * its way, and the first that fails is the last, since most services have no place for it. */
+static bool may_send_metrics(struct trainer *t)
+{
+    tinker_error err;
+    if (t->logging && tinker_future_wait(t->logging, LOG_PATIENCE_MS, &err) != TINKER_OK)
+        t->keeps_no_metrics = true;
+    tinker_future_free(t->logging);
+    t->logging = NULL;
+    return !t->keeps_no_metrics;
+}
+
 void trainer_close(struct trainer *t)
 {
     train_view_clear(&t->view);
@@ -112,6 +124,7 @@ void trainer_close(struct trainer *t)
         tinker_grader_free(t->graders[i]);
     tinker_future_free(t->saving_state);
     tinker_future_free(t->saving_sampler);
+    may_send_metrics(t); /* the last line arrives */
     tinker_recipe_close(t->recipe);
     tinker_run_close(t->run);
     tinker_renderer_free(t->renderer);
@@ -270,10 +283,35 @@ void trainer_metrics_all(struct trainer *t, const char *prefix, const tinker_nam
     }
 }
 
+void trainer_describe(struct trainer *t)
+{
+    tinker_error err;
+    tinker_run_description d = TINKER_RUN_DESCRIPTION_INIT;
+    const char *slash = strrchr(t->out, '/');
+    d.name = slash ? slash + 1 : t->out;
+    d.planned_steps = (int64_t)t->total;
+    if (t->recipe && may_send_metrics(t)) /* none: the run that is resumed was done */
+        t->logging = tinker_training_describe(t->recipe->training, &d, &err);
+}
+
+/* The service has its own numbers of a pass, whose names have a colon. */
+static void send_metrics(struct trainer *t, size_t step)
+{
+    tinker_named_number own[TRAINER_METRICS];
+    tinker_error err;
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_metrics; i++)
+        if (!strchr(t->metrics[i].name, ':') && isfinite(t->metrics[i].value))
+            own[n++] = t->metrics[i];
+    if (n > 0 && may_send_metrics(t))
+        t->logging = tinker_training_log(t->recipe->training, (int64_t)step + 1, own, n, &err);
+}
+
 int trainer_log(struct trainer *t, size_t step)
 {
     tinker_error err;
     tinker_status status = tinker_run_log(t->run, step, t->metrics, t->n_metrics, &err);
+    send_metrics(t, step);
     t->n_metrics = 0;
     arena_clear(&t->names);
     arena_init(&t->names, SIZE_MAX);

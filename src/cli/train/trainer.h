@@ -45,6 +45,8 @@ struct trainer {
     struct arena names;
     tinker_named_number metrics[TRAINER_METRICS];
     size_t n_metrics;
+    tinker_future *logging; /* the line before, on its way to the service */
+    bool keeps_no_metrics;  /* the service has said so */
     double last_loss, first_loss, last_test;
 };
 
@@ -84,7 +86,9 @@ int trainer_finish(struct trainer *t);
 void trainer_metric(struct trainer *t, const char *name, double value);
 void trainer_metrics_all(struct trainer *t, const char *prefix, const tinker_named_number *m,
                          size_t n);
-/* Write the line and forget it. */
+/* Name the run and say its length, for those who watch it. */
+void trainer_describe(struct trainer *t);
+/* Write the line, show it to the service, and forget it. */
 int trainer_log(struct trainer *t, size_t step);
 /* A loss that is not finite ends the run: with a message, before any further checkpoint. */
 int trainer_check_loss(struct trainer *t, size_t step, double loss);

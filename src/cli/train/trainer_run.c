@@ -184,6 +184,8 @@ int trainer_begin(struct trainer *t, const char *config_tail)
     buf_clear(&line);
     const tinker_checkpoint_record *last = tinker_run_last(t->run);
     status = last ? resume_run(t, last) : create_model(t, t->o.init, t->o.with_optimizer);
+    if (status == EXIT_OK)
+        trainer_describe(t);
     train_view_init(&t->view);
     trainer_allow_saving();
     return status;
