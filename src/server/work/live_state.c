@@ -13,8 +13,11 @@
 struct base *live_find_base(struct server *s, const char *name)
 {
     for (size_t i = 0; name && i < s->n_bases; i++)
-        /* By its directory as well: see route_sdk_base_model(). */
-        if (strcmp(s->bases[i].name, name) == 0 || strcmp(s->bases[i].dir, name) == 0)
+        if (strcmp(s->bases[i].name, name) == 0)
+            return &s->bases[i];
+    /* By its directory as well, see route_sdk_base_model(); but another base may be called so. */
+    for (size_t i = 0; name && i < s->n_bases; i++)
+        if (strcmp(s->bases[i].dir, name) == 0)
             return &s->bases[i];
     return NULL;
 }
