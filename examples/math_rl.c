@@ -18,7 +18,7 @@ static void *need(void *p)
 
 int main(void)
 {
-    char text[PROMPTS][64], answer[PROMPTS][8];
+    char text[PROMPTS][64], answer[PROMPTS][16];
     tinker_message ask[PROMPTS];
     tinker_conversation talk[PROMPTS];
     const tinker_conversation *prompts[PROMPTS];

@@ -223,6 +223,9 @@ TINKER_API int tinker_generator_next(tinker_generator *g, void **tag, const tink
 /* Give the memory of cached prefixes, and of pages that no request uses, back to the system.
  * Returns how many bytes that was. */
 TINKER_API uint64_t tinker_generator_trim(tinker_generator *g);
+/* Bytes of keys and values that it holds: of running requests, of cached prefixes and of pages kept
+ * for the next ones. */
+TINKER_API uint64_t tinker_generator_memory(const tinker_generator *g);
 /* Drop the request with this tag, if any; it will not be returned. */
 TINKER_API void tinker_generator_cancel(tinker_generator *g, void *tag);
 

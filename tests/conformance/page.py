@@ -395,7 +395,7 @@ def system_view(page, server):
     open_view(page, server, "system")
     text = page.until("(t => /Generated tokens\\/s\\s+[0-9]/.test(t) && t)"
                       "(document.getElementById('main').innerText)")
-    for word in ("Memory", "Adapters in training", "Training requests waiting", "Threads",
+    for word in ("Memory", "Adapters in training", "prompts kept for reuse", "Training requests waiting", "Threads",
                  "Disk free", "prefix cache", "has no saved checkpoint"):
         check(word in (text or ""), f"the system view tells: {word}", f"{text}")
     check("poll" not in (text or ""), "in words that people know")

@@ -25,6 +25,7 @@ static void limit_is_kept(void)
         CHECK((p[i] = kv_take(&kv)) != NULL);
     CHECK(kv_take(&kv) == NULL);
     CHECK_INT(kv_available(&kv), 0);
+    CHECK_INT(kv.pages, 3);
     kv_ref(p[1]);
     kv_unref(&kv, p[1]);
     CHECK(kv_take(&kv) == NULL); /* it still has a user */
@@ -33,6 +34,9 @@ static void limit_is_kept(void)
     for (int i = 0; i < 3; i++)
         kv_unref(&kv, p[i]);
     CHECK_INT(kv_available(&kv), 3);
+    CHECK_INT(kv.pages, 3); /* their memory is kept */
+    CHECK_INT(kv_trim(&kv), 3);
+    CHECK_INT(kv.pages, 0);
     kv_clear(&kv);
 }
 

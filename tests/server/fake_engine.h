@@ -386,6 +386,12 @@ int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample *
     *sample = &g->returned->result;
     return 1;
 }
+uint64_t tinker_generator_memory(const tinker_generator *g)
+{
+    (void)g;
+    return 0;
+}
+
 uint64_t tinker_generator_trim(tinker_generator *g)
 {
     (void)g;

@@ -518,6 +518,11 @@ void tinker_generator_cancel(tinker_generator *g, void *tag)
         generator_sweep(g);
 }
 
+uint64_t tinker_generator_memory(const tinker_generator *g)
+{
+    return (uint64_t)g->kv.pages * g->kv.page_floats * sizeof(float);
+}
+
 uint64_t tinker_generator_trim(tinker_generator *g)
 {
     return (uint64_t)kv_trim(&g->kv) * g->kv.page_floats * sizeof(float);

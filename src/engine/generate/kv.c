@@ -27,10 +27,11 @@ static void remove_idle(struct kv *kv, struct kv_page *page)
     kv->idle--;
 }
 
-static void free_page(struct kv_page *page)
+static void free_page(struct kv *kv, struct kv_page *page)
 {
     free(page->data);
     free(page);
+    kv->pages--;
 }
 
 size_t kv_trim(struct kv *kv)
@@ -40,13 +41,13 @@ size_t kv_trim(struct kv *kv)
         struct kv_page *page = kv->idle_list.next;
         remove_idle(kv, page);
         map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
-        free_page(page);
+        free_page(kv, page);
         n++;
     }
     while (kv->free_pages != NULL) {
         struct kv_page *page = kv->free_pages;
         kv->free_pages = page->next;
-        free_page(page);
+        free_page(kv, page);
         n++;
     }
     return n;
@@ -96,8 +97,10 @@ struct kv_page *kv_take(struct kv *kv)
             page = NULL;
         }
         /* Attention reads whole pages: positions that are not computed yet must be numbers. */
-        if (page != NULL)
+        if (page != NULL) {
             memset(page->data, 0, bytes);
+            kv->pages++;
+        }
     }
     if (page == NULL && kv->idle > 0) {
         /* Evict the least recently used.  Pages that name it as parent can no longer be found,

@@ -35,6 +35,7 @@ struct kv {
     size_t page_floats, limit; /* limit in pages */
     size_t used;               /* pages with refs > 0 */
     size_t idle;               /* pages in the idle list */
+    size_t pages;              /* that have memory: used, idle and free ones */
     uint64_t serials;
     struct map published;
     struct kv_page idle_list;   /* sentinel */

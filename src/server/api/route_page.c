@@ -201,6 +201,10 @@ void route_system(struct server *s, struct request *req, struct response *res)
         put_int(&w, "disk_bytes", (int64_t)(disk.f_blocks * disk.f_frsize));
         put_int(&w, "disk_free_bytes", (int64_t)(disk.f_bavail * disk.f_frsize));
     }
+    int64_t kv = 0;
+    for (size_t i = 0; i < s->n_bases; i++)
+        kv += (int64_t)atomic_load(&s->bases[i].kv_bytes);
+    put_int(&w, "text_bytes", req->admin ? kv : 0);
     put_int(&w, "store_bytes", req->admin ? file_bytes(s->opts.data_dir, "tinker.db") : 0);
     json_put_key(&w, "read_only");
     json_put_bool(&w, s->opts.read_only);

@@ -53,8 +53,8 @@ const systemView = {
 
   /* The rest is what the allocator, threads and the computation itself use. */
   drawMemory(s) {
-    const models = s.models.reduce((n, m) => n + m.file_bytes, 0), known = [["Model weights, as in their files", models], ["Adapters in training", s.adapter_bytes], ["Requests that wait", s.request_bytes], ["Results that were not fetched yet", s.result_bytes]];
-    const rest = Math.max(0, s.resident_bytes - known.reduce((n, [, v]) => n + v, 0)), all = [...known, ["Computation, caches and the rest", rest]], total = all.reduce((n, [, v]) => n + v, 0) || 1;
+    const models = s.models.reduce((n, m) => n + m.file_bytes, 0), known = [["Model weights, as in their files", models], ["Adapters in training", s.adapter_bytes], ["Texts being generated, prompts kept for reuse", s.text_bytes], ["Requests that wait", s.request_bytes], ["Results that were not fetched yet", s.result_bytes]];
+    const rest = Math.max(0, s.resident_bytes - known.reduce((n, [, v]) => n + v, 0)), all = [...known, ["Computation and the rest", rest]], total = all.reduce((n, [, v]) => n + v, 0) || 1;
     this.bar.setAttribute("aria-label", "Memory: " + all.map(([k, v]) => k + " " + bytes(v)).join(", "));
     this.bar.replaceChildren(...all.map(([, v], i) => {
       const e = h("span", { class: "k" + i });

@@ -203,6 +203,13 @@ static int wait_for_work_locked(struct engine_loop *d)
     return pthread_cond_timedwait(&s->work_ready, &s->lock, &until);
 }
 
+/* The generator belongs to this thread; others read what it holds from here. */
+static void publish_memory(struct server *s)
+{
+    for (size_t i = 0; i < s->n_bases; i++)
+        atomic_store(&s->bases[i].kv_bytes, tinker_generator_memory(s->bases[i].generator));
+}
+
 /* Cached prefixes are worth their memory only while somebody samples. */
 static void give_memory_back(struct engine_loop *d)
 {
@@ -211,6 +218,7 @@ static void give_memory_back(struct engine_loop *d)
         bytes += tinker_generator_trim(d->s->bases[i].generator);
     os_memory_return();
     d->trimmed = true;
+    publish_memory(d->s);
     if (bytes)
         log_line(d->s->log, LOG_INFO, "idle: %llu bytes of cached prefixes given back",
                  (unsigned long long)bytes);
@@ -240,6 +248,7 @@ static void *run_engine_thread(void *arg)
         }
         d.trimmed = false;
         run_slice(&d);
+        publish_memory(s);
     }
     /* Unfinished passes stay in the journal and run again after the restart; samples are lost. */
     for (size_t i = 0; i < d.n_tasks; i++)

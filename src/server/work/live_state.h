@@ -35,10 +35,11 @@ struct base {
     const char *name;
     char *dir; /* absolute: clients on this machine may have another working directory */
     tinker_engine *engine;
-    tinker_generator *generator; /* [engine] */
-    tinker_tokenizer *tokenizer; /* NULL: the directory has none that we can read */
-    bool has_tokenizer;          /* it has files of one, for other loaders perhaps */
-    size_t active;               /* [engine] requests in the generator */
+    tinker_generator *generator;   /* [engine] */
+    tinker_tokenizer *tokenizer;   /* NULL: the directory has none that we can read */
+    bool has_tokenizer;            /* it has files of one, for other loaders perhaps */
+    size_t active;                 /* [engine] requests in the generator */
+    atomic_uint_fast64_t kv_bytes; /* of the generator, as of its last slice */
 };
 
 struct server_counters { /* monotonic, for /metrics */
