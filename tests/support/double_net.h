@@ -95,7 +95,7 @@ static void resolve_experts(struct net *n, size_t layer)
     static const char *const stacks[] = { "w1", "w3", "w2" };
     const struct model_config *c = n->c;
     const struct arch_names *names = c->arch->names;
-    char weight[128], module[96];
+    char weight[160], module[96];
     snprintf(weight, sizeof(weight), "model.layers.%zu.%s.weight", layer, names->router);
     n->router[layer] = affine(n, weight, "none", c->experts, c->hidden);
     if (c->expert_bias)
