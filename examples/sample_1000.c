@@ -12,14 +12,14 @@ int main(void)
     tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
     for (int i = 0; i < PROMPTS; i++) {
         snprintf(text[i], sizeof text[i], "What comes after %d?", i);
-        ask[i] = (tinker_message){ .role = "user", .content = text[i] };
+        ask[i] = (tinker_message){ .role = "user", .content = text[i] }, prompts[i] = &talk[i];
         talk[i] = (tinker_conversation){ .messages = &ask[i], .n_messages = 1 };
-        prompts[i] = &talk[i];
     }
     how.group_size = 1, how.params.max_tokens = 8, how.params.temperature = 0;
     tinker_recipe *r = tinker_recipe_open(NULL, &err);
     tinker_rollouts *x = r ? tinker_recipe_rollouts(r, prompts, PROMPTS, &how, &err) : NULL;
     for (int i = 0; x && i < PROMPTS; i++)
         printf("%s\t%s\n", text[i], x->at[i].text);
-    return x ? 0 : (fprintf(stderr, "%s\n", err.message), 1);
+    tinker_rollouts_free(x), tinker_recipe_close(r);
+    return err.status == TINKER_OK ? 0 : (fprintf(stderr, "%s\n", err.message), 1);
 }
