@@ -25,8 +25,9 @@ killed=0
 # The kills are spread over the steps, so a fast machine sees as many as a slow one; the instant
 # within a step is random.
 while [ $killed -lt "$kills" ] && kill -0 $run 2>/dev/null; do
-    while [ "$(grep -c '^step ' "$work/storm.out")" -lt $((killed * steps / (kills + 1))) ] &&
-        kill -0 $run 2>/dev/null; do
+    # A server that was never reached is not waited for, so the first kill comes after the first answer.
+    while { [ "$(grep -c '^step ' "$work/storm.out")" -lt $((killed * steps / (kills + 1))) ] ||
+        { [ $killed -eq 0 ] && ! grep -q create_session "$work/serve.log"; }; } && kill -0 $run 2>/dev/null; do
         sleep 0.005
     done
     sleep "0.$(awk -v seed="$$$killed" 'BEGIN {srand(seed); printf "%03d", rand() * 40}')"
