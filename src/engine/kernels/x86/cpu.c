@@ -10,11 +10,14 @@
 #include "base/os.h"
 #include "engine/kernels/x86/sets.h"
 
-/* F16C converts stored half precision to float32. */
+/* F16C converts stored half precision to float32: CPUID leaf 1, ECX, since clang 14 has no name
+ * for it. */
 static int has_avx2(void)
 {
+    const unsigned f16c = 1u << 29;
+    unsigned eax, ebx, ecx, edx;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & f16c);
 }
 
 /* The four parts that every server CPU with AVX-512 has; the kernels are compiled for all. */
