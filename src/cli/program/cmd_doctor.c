@@ -42,10 +42,10 @@ struct doctor {
 };
 
 /* One result: value says what was found, remedy (may be NULL) what to do. */
-static void report(struct doctor *d, enum verdict v, const char *name, const char *remedy,
-                   const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void report(struct doctor *d, enum verdict v, const char *name, const char *remedy,
-                   const char *fmt, ...)
+static void report_check(struct doctor *d, enum verdict v, const char *name, const char *remedy,
+                         const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void report_check(struct doctor *d, enum verdict v, const char *name, const char *remedy,
+                         const char *fmt, ...)
 {
     static const char *const words[] = { [GOOD] = "ok", [NOTICE] = "warn", [BAD] = "FAIL" };
     char value[512];
@@ -78,16 +78,16 @@ static void check_machine(struct doctor *d)
     char text[FMT_TEXT];
     int64_t limit = 0, unused = 0;
     const char *kernels = getenv("TINKER_KERNELS");
-    report(d, GOOD, "program", NULL, "tinker %s", TINKER_VERSION);
-    report(d, GOOD, "processor", NULL, "%d cores, %s kernels", os_cpu_count(),
-           kernels && *kernels ? kernels : "the fastest");
+    report_check(d, GOOD, "program", NULL, "tinker %s", TINKER_VERSION);
+    report_check(d, GOOD, "processor", NULL, "%d cores, %s kernels", os_cpu_count(),
+                 kernels && *kernels ? kernels : "the fastest");
     uint64_t free_memory = os_memory_free();
-    report(d, free_memory > (1u << 30) ? GOOD : NOTICE, "memory",
-           "Close something, or use the hosted service.", "%s free",
-           fmt_size((int64_t)free_memory, text));
+    report_check(d, free_memory > (1u << 30) ? GOOD : NOTICE, "memory",
+                 "Close something, or use the hosted service.", "%s free",
+                 fmt_size((int64_t)free_memory, text));
     if (os_file_limit(&limit, &unused))
-        report(d, limit >= 4096 ? GOOD : NOTICE, "open files", "Raise it with: ulimit -n 4096",
-               "%lld allowed", (long long)limit);
+        report_check(d, limit >= 4096 ? GOOD : NOTICE, "open files",
+                     "Raise it with: ulimit -n 4096", "%lld allowed", (long long)limit);
 }
 
 static void check_disk(struct doctor *d, const char *name, const char *dir)
@@ -98,19 +98,19 @@ static void check_disk(struct doctor *d, const char *name, const char *dir)
     if (d->fix)
         os_make_dirs(dir, &err);
     if (statvfs(dir, &s) != 0) {
-        report(d, GOOD, name, NULL, "%s is not there yet", dir);
+        report_check(d, GOOD, name, NULL, "%s is not there yet", dir);
         return;
     }
     int64_t bytes = (int64_t)s.f_bavail * (int64_t)s.f_frsize;
     bool writable = access(dir, W_OK) == 0;
-    report(d,
-           !writable                  ? BAD
-           : bytes < (int64_t)1 << 30 ? NOTICE
-                                      : GOOD,
-           name,
-           writable ? "Make room: checkpoints and models are kept there."
-                    : "Make it writable, or choose another with XDG_DATA_HOME.",
-           "%s free in %s%s", fmt_size(bytes, text), dir, writable ? "" : ", not writable");
+    report_check(d,
+                 !writable                  ? BAD
+                 : bytes < (int64_t)1 << 30 ? NOTICE
+                                            : GOOD,
+                 name,
+                 writable ? "Make room: checkpoints and models are kept there."
+                          : "Make it writable, or choose another with XDG_DATA_HOME.",
+                 "%s free in %s%s", fmt_size(bytes, text), dir, writable ? "" : ", not writable");
 }
 
 static void check_places(struct doctor *d)
@@ -123,25 +123,25 @@ static void check_places(struct doctor *d)
     if (serve_place_data(NULL, data))
         check_disk(d, "data", data);
     else
-        report(d, BAD, "data", "Set HOME or XDG_DATA_HOME.", "there is no home directory");
+        report_check(d, BAD, "data", "Set HOME or XDG_DATA_HOME.", "there is no home directory");
     model_dir_folder("a/b", folder);
     *strrchr(folder, '/') = 0;
     check_disk(d, "model cache", folder);
     if (local_models_find(&here))
-        report(d, here.n ? GOOD : NOTICE, "models here", "Fetch one: tinker models pull NAME",
-               "%zu", here.n);
+        report_check(d, here.n ? GOOD : NOTICE, "models here", "Fetch one: tinker models pull NAME",
+                     "%zu", here.n);
     local_models_clear(&here);
     if (!config_path(path))
         return;
     if (access(path, F_OK) != 0 && d->fix &&
         config_set(NULL, "model", MODEL_DIR_BUNDLED, &err) == TINKER_OK)
-        report(d, GOOD, "configuration", NULL, "wrote %s", path);
+        report_check(d, GOOD, "configuration", NULL, "wrote %s", path);
     else if (access(path, F_OK) != 0)
-        report(d, GOOD, "configuration", NULL, "none (%s)", path);
+        report_check(d, GOOD, "configuration", NULL, "none (%s)", path);
     else if (config_get(CONFIG_PROFILE, &value, NULL, &status))
-        report(d, GOOD, "configuration", NULL, "%s", path);
+        report_check(d, GOOD, "configuration", NULL, "%s", path);
     else
-        report(d, BAD, "configuration", "Mend the line that is named above.", "%s", path);
+        report_check(d, BAD, "configuration", "Mend the line that is named above.", "%s", path);
 }
 
 /* ---- the service ------------------------------------------------------------------------------------ */
@@ -159,18 +159,18 @@ static void check_credentials(struct doctor *d)
         return;
     if (key) {
         bool usual = strncmp(key, "tml-", 4) == 0 || strncmp(key, "eyJ", 3) == 0;
-        report(d, usual ? GOOD : NOTICE, "credential",
-               "Keys of the hosted service begin with tml-.", "%s from %s",
-               config_redact(key, shown), from);
+        report_check(d, usual ? GOOD : NOTICE, "credential",
+                     "Keys of the hosted service begin with tml-.", "%s from %s",
+                     config_redact(key, shown), from);
     } else if (command) {
-        report(d, GOOD, "credential", NULL, "by command");
+        report_check(d, GOOD, "credential", NULL, "by command");
     } else if (stored_key_read(&stored, &found, &err) != TINKER_OK) {
-        report(d, BAD, "credential", "Remove the file and run: tinker auth login", "%s",
-               err.message);
+        report_check(d, BAD, "credential", "Remove the file and run: tinker auth login", "%s",
+                     err.message);
     } else if (found) {
-        report(d, GOOD, "credential", NULL, "'%s' of tinker auth login", stored.name);
+        report_check(d, GOOD, "credential", NULL, "'%s' of tinker auth login", stored.name);
     } else {
-        report(d, GOOD, "credential", NULL, "none: commands use this machine");
+        report_check(d, GOOD, "credential", NULL, "none: commands use this machine");
     }
 }
 
@@ -199,39 +199,39 @@ static void check_service(struct doctor *d)
     double start = (double)clock_now_ns(clock_real()) / 1e6;
     d->connected = api_open_model(&d->api, d->model, NULL, &status);
     if (!d->connected) {
-        report(d, BAD, "service", "See the error above.", "no connection");
+        report_check(d, BAD, "service", "See the error above.", "no connection");
         return;
     }
     tinker_future *f =
         tinker_service_call(d->api.service, "GET", "/api/v1/healthz", NULL, 0, NULL, &err);
     if (!f || api_await(f, &err) != TINKER_OK) {
-        report(d, BAD, "service", "Check the address and the network.", "%s", err.message);
+        report_check(d, BAD, "service", "Check the address and the network.", "%s", err.message);
         tinker_future_free(f);
         return;
     }
     double ms = (double)clock_now_ns(clock_real()) / 1e6 - start;
     double skew = measure_skew(tinker_future_response(f));
-    report(d, GOOD, "service", NULL, "%s, healthy after %.0f ms, answers in %lld ms",
-           d->api.local.engine     ? "local engine"
-           : api_is_local(&d->api) ? "local server"
-                                   : "remote",
-           ms, (long long)tinker_future_response(f)->elapsed_ms);
+    report_check(d, GOOD, "service", NULL, "%s, healthy after %.0f ms, answers in %lld ms",
+                 d->api.local.engine     ? "local engine"
+                 : api_is_local(&d->api) ? "local server"
+                                         : "remote",
+                 ms, (long long)tinker_future_response(f)->elapsed_ms);
     if (!isnan(skew))
-        report(d, fabs(skew) < 30 ? GOOD : NOTICE, "clock", "Set it: tokens depend on it.",
-               "%.0f s off", fabs(skew) < 1 ? 0 : skew);
+        report_check(d, fabs(skew) < 30 ? GOOD : NOTICE, "clock", "Set it: tokens depend on it.",
+                     "%.0f s off", fabs(skew) < 1 ? 0 : skew);
     tinker_future_free(f);
     f = tinker_service_get_capabilities(d->api.service, &err);
     if (f && api_await(f, &err) == TINKER_OK)
-        report(d, GOOD, "models offered", NULL, "%zu, streaming %s",
-               tinker_future_capabilities(f)->n,
-               tinker_future_capabilities(f)->stream_sample ? "yes" : "no");
+        report_check(d, GOOD, "models offered", NULL, "%zu, streaming %s",
+                     tinker_future_capabilities(f)->n,
+                     tinker_future_capabilities(f)->stream_sample ? "yes" : "no");
     else
-        report(d, BAD, "models offered", "Is the credential right? tinker auth status", "%s",
-               err.message);
+        report_check(d, BAD, "models offered", "Is the credential right? tinker auth status", "%s",
+                     err.message);
     tinker_future_free(f);
     f = tinker_rest_whoami(d->api.rest, &err);
     if (f && api_await(f, &err) == TINKER_OK)
-        report(d, GOOD, "identity", NULL, "%s", tinker_future_identity(f)->user_urn);
+        report_check(d, GOOD, "identity", NULL, "%s", tinker_future_identity(f)->user_urn);
     tinker_future_free(f);
 }
 
@@ -247,19 +247,20 @@ static void check_sample(struct doctor *d)
     if (!d->connected)
         return;
     tinker_tokenizer *t = text_model_find(d->api.model, &err);
-    report(d, t ? GOOD : NOTICE, "tokenizer", "Fetch it: tinker models pull --tokenizer-only NAME",
-           "%s%s", d->api.model, t ? "" : " has none here");
+    report_check(d, t ? GOOD : NOTICE, "tokenizer",
+                 "Fetch it: tinker models pull --tokenizer-only NAME", "%s%s", d->api.model,
+                 t ? "" : " has none here");
     tinker_tokenizer_free(t);
     double start = (double)clock_now_ns(clock_real()) / 1e6;
     tinker_sampler *s = prompt_model_sampler(&d->api, &status);
     p.max_tokens = 1;
     tinker_future *f = s ? tinker_sampler_sample(s, &input, &p, NULL, &err) : NULL;
     if (f && api_await(f, &err) == TINKER_OK)
-        report(d, GOOD, "one token", NULL, "%s, %.0f ms", d->api.model,
-               (double)clock_now_ns(clock_real()) / 1e6 - start);
+        report_check(d, GOOD, "one token", NULL, "%s, %.0f ms", d->api.model,
+                     (double)clock_now_ns(clock_real()) / 1e6 - start);
     else
-        report(d, BAD, "one token", "tinker models lists what can be sampled.", "%s",
-               s ? err.message : "no sampler");
+        report_check(d, BAD, "one token", "tinker models lists what can be sampled.", "%s",
+                     s ? err.message : "no sampler");
     tinker_future_free(f);
     tinker_sampler_free(s);
 }
@@ -268,11 +269,11 @@ static void check_hub(struct doctor *d)
 {
     char authorization[HF_AUTHORIZATION_MAX];
     bool fits = hf_authorization(authorization);
-    report(d, fits ? GOOD : BAD, "Hub token", "Set HF_TOKEN anew.", "%s, %s",
-           authorization[0] ? "there"
-           : fits           ? "none: gated models cannot be fetched"
-                            : "broken",
-           hf_endpoint());
+    report_check(d, fits ? GOOD : BAD, "Hub token", "Set HF_TOKEN anew.", "%s, %s",
+                 authorization[0] ? "there"
+                 : fits           ? "none: gated models cannot be fetched"
+                                  : "broken",
+                 hf_endpoint());
     memset(authorization, 0, sizeof(authorization));
 }
 

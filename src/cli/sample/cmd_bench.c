@@ -47,7 +47,7 @@ static int compare_reals(const void *a, const void *b)
 }
 
 /* The value below which a part p of them lies; v is sorted. */
-static double quantile(const double *v, size_t n, double p)
+static double find_quantile(const double *v, size_t n, double p)
 {
     return n ? v[(size_t)fmin((double)(n - 1), ceil(p * (double)n) - 1)] : NAN;
 }
@@ -135,9 +135,9 @@ static void add_sample_row(struct listing *l, const struct bench *b, size_t wind
     const double v[] = { per_s,
                          per_s * (double)b->prompt_tokens,
                          (double)r->sampled / r->seconds,
-                         quantile(r->latency, r->n, 0.5) * 1e3,
-                         quantile(r->latency, r->n, 0.9) * 1e3,
-                         quantile(r->latency, r->n, 0.99) * 1e3,
+                         find_quantile(r->latency, r->n, 0.5) * 1e3,
+                         find_quantile(r->latency, r->n, 0.9) * 1e3,
+                         find_quantile(r->latency, r->n, 0.99) * 1e3,
                          r->n ? r->cpu * 1000 / (double)r->n : NAN };
     static const char *const keys[] = {
         "requests_per_s", "prompt_tokens_per_s", "sampled_tokens_per_s", "p50_ms", "p90_ms",

@@ -95,7 +95,7 @@ static void score_item(const double *scores, size_t n, double *share, double *me
     *mean = sum / (double)n;
 }
 
-static void summarize(const double *scores, size_t items, size_t n, struct eval_score *out)
+static void summarize_scores(const double *scores, size_t items, size_t n, struct eval_score *out)
 {
     double sum = 0, square = 0, reward = 0;
     for (size_t i = 0; i < items; i++) {
@@ -140,7 +140,7 @@ static int grade_rollouts(struct trainer *t, const tinker_rows *questions, tinke
     if (status == EXIT_OK)
         status = train_eval_grade(t, items, total, scores, NULL);
     if (status == EXIT_OK)
-        summarize(scores, x->n_groups, x->group_size, out);
+        summarize_scores(scores, x->n_groups, x->group_size, out);
     for (size_t i = 0; rows && i < x->n_groups; i++)
         free(rows[i]);
     free(rows);

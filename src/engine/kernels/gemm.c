@@ -288,7 +288,8 @@ static struct block make_f32_block(const struct kernel_ops *ops, const float *a,
 }
 
 /* What rounds the left operand of forward products with w, else NULL. */
-static const struct weight_ops *rounding(const struct kernel_ops *ops, const struct packed *w)
+static const struct weight_ops *find_rounding_ops(const struct kernel_ops *ops,
+                                                  const struct packed *w)
 {
     return ops->weights[w->type].narrow ? &ops->weights[w->type] : NULL;
 }
@@ -324,7 +325,7 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t c = 0; c < w->C; c += KC) {
             struct block b = make_block(ops, a, w, packed_block(w, c));
-            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, rounding(ops, w));
+            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, find_rounding_ops(ops, w));
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
@@ -475,7 +476,7 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
         matrix_for(ops, w)->left(left, x, ld, N, K, begin, end);
         return;
     }
-    const struct weight_ops *rounds = direction == GEMM_FORWARD ? rounding(ops, w) : NULL;
+    const struct weight_ops *rounds = direction == GEMM_FORWARD ? find_rounding_ops(ops, w) : NULL;
     size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;

@@ -108,13 +108,13 @@ static float l2_norm(float *y, const float *x, size_t n, float scale)
     return r;
 }
 
-static float silu(float x)
+static float compute_silu(float x)
 {
     return x / (1 + expf(-x));
 }
 
 /* ln(1 + e^x); for large x the sum is e^x. */
-static float softplus(float x)
+static float compute_softplus(float x)
 {
     return x > 20 ? x : log1pf(expf(x));
 }
@@ -138,11 +138,11 @@ static void prepare_slice(void *arg, size_t begin, size_t end)
         }
         float *q = d->q + row * keys, *k = d->k + row * keys, *v = d->v + row * values;
         for (size_t i = 0; i < keys; i++) {
-            q[i] = silu(conv[i]);
-            k[i] = silu(conv[keys + i]);
+            q[i] = compute_silu(conv[i]);
+            k[i] = compute_silu(conv[keys + i]);
         }
         for (size_t i = 0; i < values; i++)
-            v[i] = silu(conv[2 * keys + i]);
+            v[i] = compute_silu(conv[2 * keys + i]);
         for (size_t h = 0; h < c->delta_k_heads; h++) {
             size_t at = row * c->delta_k_heads + h;
             d->q_rstd[at] = l2_norm(q + h * dk, q + h * dk, dk, 1 / sqrtf((float)dk));
@@ -151,12 +151,12 @@ static void prepare_slice(void *arg, size_t begin, size_t end)
         for (size_t h = 0; h < c->delta_v_heads; h++) {
             size_t at = row * c->delta_v_heads + h;
             d->b[at] = 1 / (1 + expf(-d->b_raw[at]));
-            d->g[at] = -expf(j->l->a_log[h]) * softplus(d->a_raw[at] + j->l->dt_bias[h]);
+            d->g[at] = -expf(j->l->a_log[h]) * compute_softplus(d->a_raw[at] + j->l->dt_bias[h]);
         }
     }
 }
 
-/* y = rms(o) silu(z), per value head. */
+/* y = rms(o) compute_silu(z), per value head. */
 static void gated_norm_slice(void *arg, size_t begin, size_t end)
 {
     const struct delta_job *j = arg;
@@ -167,7 +167,7 @@ static void gated_norm_slice(void *arg, size_t begin, size_t end)
         float *y = d->y + i * dv;
         d->o_rstd[i] = norm_row(y, d->o + i * dv, j->l->delta_norm, dv, c->norm_eps);
         for (size_t n = 0; n < dv; n++)
-            y[n] *= silu(d->z[i * dv + n]);
+            y[n] *= compute_silu(d->z[i * dv + n]);
     }
 }
 

@@ -52,7 +52,7 @@ struct delta_back_job {
     float *dconv_w; /* rank 0: the gradient of the convolution's weights */
 };
 
-static float sigmoid(float x)
+static float compute_sigmoid(float x)
 {
     return 1 / (1 + expf(-x));
 }
@@ -60,7 +60,7 @@ static float sigmoid(float x)
 /* d silu(x) / dx */
 static float silu_slope(float x)
 {
-    float s = sigmoid(x);
+    float s = compute_sigmoid(x);
     return s * (1 + x * (1 - s));
 }
 
@@ -93,8 +93,8 @@ static void turn_matrix(float *dst, size_t ldd, const float *src, size_t lds, si
 }
 
 /* y (R, cols) = a (R, n) b (n, cols), or += */
-static void multiply(float *y, size_t ldy, const float *a, size_t lda, const float *b, size_t ldb,
-                     size_t R, size_t n, size_t cols, bool add)
+static void multiply_tile(float *y, size_t ldy, const float *a, size_t lda, const float *b,
+                          size_t ldb, size_t R, size_t n, size_t cols, bool add)
 {
     for (size_t r = 0; !add && r < R; r++)
         memset(y + r * ldy, 0, cols * sizeof(float));
@@ -134,8 +134,8 @@ static void recompute_chunk(const struct head_rows *m, struct chunk_back *t)
         t->left[i] = expf(t->G[n - 1] - t->G[i]);
     }
     turn_matrix(t->kt, C, m->k, h->k_stride, n, h->dk);
-    multiply(t->A, C, m->k, h->k_stride, t->kt, C, n, h->dk, n, false);
-    multiply(t->P, C, m->q, h->k_stride, t->kt, C, n, h->dk, n, false);
+    multiply_tile(t->A, C, m->k, h->k_stride, t->kt, C, n, h->dk, n, false);
+    multiply_tile(t->P, C, m->q, h->k_stride, t->kt, C, n, h->dk, n, false);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++) {
             float d = k <= i ? expf(t->G[i] - t->G[k]) : 0;
@@ -145,13 +145,13 @@ static void recompute_chunk(const struct head_rows *m, struct chunk_back *t)
         }
     }
     if (m->s0) {
-        multiply(t->ks, h->dv, m->k, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
-        multiply(t->qs, h->dv, m->q, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
+        multiply_tile(t->ks, h->dv, m->k, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
+        multiply_tile(t->qs, h->dv, m->q, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
     } else {
         memset(t->ks, 0, n * h->dv * sizeof(float));
         memset(t->qs, 0, n * h->dv * sizeof(float));
     }
-    multiply(t->kds, h->dv, m->k, h->k_stride, t->dS, h->dv, n, h->dk, h->dv, false);
+    multiply_tile(t->kds, h->dv, m->k, h->k_stride, t->dS, h->dv, n, h->dk, h->dv, false);
     for (size_t i = 0; i < n; i++) {
         float *r = t->R + i * h->dv;
         for (size_t k = 0; k < h->dv; k++)
@@ -168,7 +168,7 @@ static void solve_chunk(const struct head_rows *m, struct chunk_back *t)
     const struct delta_head *h = m->h;
     size_t dv = h->dv, n = t->n, heads = h->c->delta_v_heads;
     turn_matrix(t->turned, C, t->P, C, n, n);
-    multiply(t->dU, dv, t->turned, C, m->dO, h->v_stride, n, n, dv, false);
+    multiply_tile(t->dU, dv, t->turned, C, m->dO, h->v_stride, n, n, dv, false);
     for (size_t i = n; i-- > 0;) {
         float *lam = t->dU + i * dv, b = m->j->d->b[(t->row + i) * heads + m->head];
         for (size_t e = 0; e < dv; e++)
@@ -189,8 +189,8 @@ static void gates_chunk(const struct head_rows *m, struct chunk_back *t)
     size_t dv = h->dv, n = t->n, heads = h->c->delta_v_heads;
     double sum = 0, all = 0;
     turn_matrix(t->ut, C, m->u, h->v_stride, n, dv);
-    multiply(t->dP, C, m->dO, h->v_stride, t->ut, C, n, dv, n, false);
-    multiply(t->dA, C, t->dR, dv, t->ut, C, n, dv, n, false);
+    multiply_tile(t->dP, C, m->dO, h->v_stride, t->ut, C, n, dv, n, false);
+    multiply_tile(t->dA, C, t->dR, dv, t->ut, C, n, dv, n, false);
     memset(t->dG, 0, sizeof(t->dG));
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++) {
@@ -222,28 +222,29 @@ static void keys_chunk(const struct head_rows *m, struct chunk_back *t)
 {
     const struct delta_head *h = m->h;
     size_t dk = h->dk, dv = h->dv, n = t->n, ks = h->k_stride;
-    multiply(m->dq, ks, t->dP, C, m->k, ks, n, n, dk, !m->first);
+    multiply_tile(m->dq, ks, t->dP, C, m->k, ks, n, n, dk, !m->first);
     turn_matrix(t->turned, C, t->dP, C, n, n);
-    multiply(m->dk, ks, t->turned, C, m->q, ks, n, n, dk, !m->first);
-    multiply(m->dk, ks, t->dA, C, m->k, ks, n, n, dk, true);
+    multiply_tile(m->dk, ks, t->turned, C, m->q, ks, n, n, dk, !m->first);
+    multiply_tile(m->dk, ks, t->dA, C, m->k, ks, n, n, dk, true);
     turn_matrix(t->turned, C, t->dA, C, n, n);
-    multiply(m->dk, ks, t->turned, C, m->k, ks, n, n, dk, true);
+    multiply_tile(m->dk, ks, t->turned, C, m->k, ks, n, n, dk, true);
     if (m->s0) {
         turn_matrix(t->flat, dk, m->s0, dv, dk, dv);
-        multiply(m->dq, ks, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, t->flat, dk, n,
-                 dv, dk, true);
-        multiply(m->dk, ks, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, t->flat, dk, n, dv, dk,
-                 true);
+        multiply_tile(m->dq, ks, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, t->flat,
+                      dk, n, dv, dk, true);
+        multiply_tile(m->dk, ks, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, t->flat, dk, n, dv,
+                      dk, true);
     }
     turn_matrix(t->flat, dk, t->dS, dv, dk, dv);
-    multiply(m->dk, ks, scale_rows(t, m->u, h->v_stride, t->left, 1, dv), dv, t->flat, dk, n, dv,
-             dk, true);
+    multiply_tile(m->dk, ks, scale_rows(t, m->u, h->v_stride, t->left, 1, dv), dv, t->flat, dk, n,
+                  dv, dk, true);
     for (size_t i = 0; i < dk * dv; i++)
         t->dS[i] *= t->decay[n - 1];
-    multiply(t->dS, dv, t->kt, C, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, dk, n, dv, true);
+    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, dk, n, dv,
+                  true);
     turn_matrix(t->kt, C, m->q, ks, n, dk); /* the keys are not needed any more */
-    multiply(t->dS, dv, t->kt, C, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, dk, n, dv,
-             true);
+    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, dk,
+                  n, dv, true);
 }
 
 /* A unit is a segment and a key head.  Its value heads follow each other, so that the sums over a
@@ -302,7 +303,7 @@ static void gated_norm_backward_slice(void *arg, size_t begin, size_t end)
         float *dy = j->s->dy + i * dv, *dz = j->s->dz + i * dv, r = j->d->o_rstd[i];
         for (size_t e = 0; e < dv; e++) {
             dz[e] = dy[e] * w[e] * o[e] * r * silu_slope(z[e]);
-            dy[e] *= z[e] * sigmoid(z[e]); /* the gradient of the norm's output */
+            dy[e] *= z[e] * compute_sigmoid(z[e]); /* the gradient of the norm's output */
         }
         norm_row_backward(j->s->do_ + i * dv, dy, o, w, r, dv, 0);
     }
@@ -343,7 +344,7 @@ static void prepare_backward_slice(void *arg, size_t begin, size_t end)
             size_t at = row * c->delta_v_heads + h;
             s->db[at] *= d->b[at] * (1 - d->b[at]);
             /* through g = -exp(A_log) softplus(a + dt) */
-            s->dg[at] *= -expf(j->l->a_log[h]) * sigmoid(d->a_raw[at] + j->l->dt_bias[h]);
+            s->dg[at] *= -expf(j->l->a_log[h]) * compute_sigmoid(d->a_raw[at] + j->l->dt_bias[h]);
         }
     }
 }
@@ -396,7 +397,7 @@ static void add_delta_grads(const struct delta_back_job *job, const struct layer
     float *da_log = grads_param(g, p->a_log), *ddt = grads_param(g, p->dt_bias);
     for (size_t i = 0; i < rows * heads; i++) {
         size_t h = i % heads;
-        float slope = -expf(j.l->a_log[h]) * sigmoid(j.d->a_raw[i] + j.l->dt_bias[h]);
+        float slope = -expf(j.l->a_log[h]) * compute_sigmoid(j.d->a_raw[i] + j.l->dt_bias[h]);
         ddt[h] += j.s->dg[i];
         /* dA_log = dg g, with dg from da, whose slope is never 0 unless dg's part is */
         da_log[h] += slope != 0 ? j.s->dg[i] / slope * j.d->g[i] : 0;
