@@ -2,12 +2,13 @@
  *
  *     pretrain --model INIT_DIR --data train.bin --valid valid.bin --out DIR
  *              [--steps N] [--batch N] [--length N] [--lr X] [--warmup N] [--seed N] [--threads N]
- *              [--stop N] [--state DIR] [--resume DIR]
+ *              [--stop N] [--state DIR] [--resume DIR] [--separator ID] [--weights train.weights]
  *
  * Token files hold uint16 ids.  Each step takes `batch` windows of `length` tokens at random
- * places and one AdamW step on the mean loss; the rate warms up and falls as a cosine to a
- * tenth.  --stop ends the run early on the same schedule, --state keeps weights and optimizer,
- * --resume starts from them.  This is how the bundled model was made: see models/tiny/README.md. */
+ * places (with --separator, at the next document: right after that id) and one AdamW step on the
+ * mean loss, weighted by a byte a token with --weights (so that answers count more than
+ * questions); the rate warms up and falls as a cosine to a tenth.  --stop ends the run early on the
+ * same schedule, --state keeps weights and optimizer, --resume starts from them.  This is how the bundled model was made: see models/tiny/README.md. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,16 +22,17 @@
 
 struct tokens {
     uint16_t *ids;
+    uint8_t *weights; /* or NULL */
     size_t n;
 };
 
 struct settings {
-    const char *model, *data, *valid, *out, *state, *resume;
-    long steps, stop, batch, length, warmup, seed, threads;
+    const char *model, *data, *valid, *out, *state, *resume, *weights;
+    long steps, stop, batch, length, warmup, seed, threads, separator;
     double lr;
 };
 
-/* One batch in the engine's form; all datums share the weights tensor. */
+/* One batch in the engine's form. */
 struct batch {
     size_t n, length;
     int32_t *inputs;
@@ -73,25 +75,34 @@ static struct tokens read_tokens(const char *path)
     return t;
 }
 
+static uint8_t *read_weights(const char *path, size_t n)
+{
+    uint8_t *weights = get(n, 1);
+    FILE *f = fopen(path, "rb");
+    if (!f || fread(weights, 1, n, f) != n)
+        die(path, NULL);
+    fclose(f);
+    return weights;
+}
+
 static struct batch batch_new(size_t n, size_t length)
 {
     struct batch b = { .n = n, .length = length };
     b.inputs = get(n * length, sizeof *b.inputs);
     b.targets = get(n * length, sizeof *b.targets);
-    b.weights = get(length, sizeof *b.weights);
+    b.weights = get(n * length, sizeof *b.weights);
     b.chunks = get(n, sizeof *b.chunks);
     b.tensors = get(2 * n, sizeof *b.tensors);
     b.data = get(n, sizeof *b.data);
-    for (size_t i = 0; i < length; i++)
-        b.weights[i] = 1.0f / (float)(n * length);
     for (size_t i = 0; i < n; i++) {
         tinker_named_tensor *t = b.tensors + 2 * i;
         b.chunks[i] = (tinker_chunk){ .tokens = b.inputs + i * length, .n_tokens = length };
         t[0] = (tinker_named_tensor){
             "target_tokens", { .dtype = TINKER_INT64, .data = b.targets + i * length, .n = length }
         };
-        t[1] = (tinker_named_tensor){ "weights",
-                                      { .dtype = TINKER_FLOAT32, .data = b.weights, .n = length } };
+        t[1] = (tinker_named_tensor){
+            "weights", { .dtype = TINKER_FLOAT32, .data = b.weights + i * length, .n = length }
+        };
         b.data[i] =
             (tinker_datum){ .model_input = { b.chunks + i, 1 }, .inputs = t, .n_inputs = 2 };
     }
@@ -109,7 +120,29 @@ static void batch_window(struct batch *b, size_t row, const struct tokens *t, si
     for (size_t i = 0; i < b->length; i++) {
         b->inputs[row * b->length + i] = t->ids[at + i];
         b->targets[row * b->length + i] = t->ids[at + i + 1];
+        b->weights[row * b->length + i] = t->weights ? (float)t->weights[at + i + 1] : 1.0f;
     }
+}
+
+/* So that the sum of the loss is its mean. */
+static void batch_scale(struct batch *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < b->n * b->length; i++)
+        sum += (double)b->weights[i];
+    for (size_t i = 0; i < b->n * b->length; i++)
+        b->weights[i] = (float)((double)b->weights[i] / fmax(sum, 1));
+}
+
+/* A random place for a window; a chat model should often see a document from its beginning. */
+static size_t random_place(struct rng *rng, const struct tokens *t, size_t length, long separator)
+{
+    size_t last = t->n - length - 1, at = rng_next(rng) % last;
+    for (size_t i = at; separator >= 0 && i < last; i++) {
+        if (t->ids[i] == separator)
+            return i + 1;
+    }
+    return at;
 }
 
 static double run_pass(tinker_engine *e, tinker_adapter *a, const struct batch *b, int forward_only)
@@ -136,6 +169,7 @@ static double validate(tinker_engine *e, tinker_adapter *a, const struct tokens 
     size_t stride = (valid->n - b->length - 1) / b->n;
     for (size_t i = 0; i < b->n; i++)
         batch_window(b, i, valid, i * stride);
+    batch_scale(b);
     return run_pass(e, a, b, 1);
 }
 
@@ -162,6 +196,8 @@ static void save(const tinker_adapter *a, const struct settings *s)
 static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
 {
     struct tokens data = read_tokens(s->data), valid = read_tokens(s->valid);
+    if (s->weights)
+        data.weights = read_weights(s->weights, data.n);
     struct batch b = batch_new((size_t)s->batch, (size_t)s->length);
     if (data.n < b.length + 2 || valid.n < b.length + 2)
         die("token file is shorter than one window", NULL);
@@ -172,7 +208,8 @@ static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
     long last = s->stop > 0 && s->stop < s->steps ? s->stop : s->steps;
     for (long step = 0; step < last; step++) {
         for (size_t i = 0; i < b.n; i++)
-            batch_window(&b, i, &data, rng_next(&rng) % (data.n - b.length - 1));
+            batch_window(&b, i, &data, random_place(&rng, &data, b.length, s->separator));
+        batch_scale(&b);
         double loss = run_pass(e, a, &b, 0);
         tinker_adam adam = TINKER_ADAM_INIT;
         adam.learning_rate = rate(s, step);
@@ -197,26 +234,31 @@ static void train(tinker_engine *e, tinker_adapter *a, const struct settings *s)
         }
     }
     batch_free(&b);
-    free(data.ids), free(valid.ids);
+    free(data.ids), free(data.weights), free(valid.ids);
 }
 
 int main(int argc, char **argv)
 {
-    struct settings s = {
-        .steps = 1500, .batch = 32, .length = 256, .warmup = 50, .seed = 1, .lr = 3e-3
-    };
+    struct settings s = { .steps = 1500,
+                          .batch = 32,
+                          .length = 256,
+                          .warmup = 50,
+                          .seed = 1,
+                          .separator = -1,
+                          .lr = 3e-3 };
     struct {
         const char *name;
         const char **text;
         long *number;
     } options[] = {
-        { "--model", &s.model, NULL },   { "--data", &s.data, NULL },
-        { "--valid", &s.valid, NULL },   { "--out", &s.out, NULL },
-        { "--steps", NULL, &s.steps },   { "--batch", NULL, &s.batch },
-        { "--length", NULL, &s.length }, { "--warmup", NULL, &s.warmup },
-        { "--seed", NULL, &s.seed },     { "--threads", NULL, &s.threads },
-        { "--stop", NULL, &s.stop },     { "--state", &s.state, NULL },
-        { "--resume", &s.resume, NULL },
+        { "--model", &s.model, NULL },         { "--data", &s.data, NULL },
+        { "--valid", &s.valid, NULL },         { "--out", &s.out, NULL },
+        { "--steps", NULL, &s.steps },         { "--batch", NULL, &s.batch },
+        { "--length", NULL, &s.length },       { "--warmup", NULL, &s.warmup },
+        { "--seed", NULL, &s.seed },           { "--threads", NULL, &s.threads },
+        { "--stop", NULL, &s.stop },           { "--state", &s.state, NULL },
+        { "--resume", &s.resume, NULL },       { "--weights", &s.weights, NULL },
+        { "--separator", NULL, &s.separator },
     };
     for (int i = 1; i < argc; i += 2) {
         bool known = strcmp(argv[i], "--lr") == 0 && i + 1 < argc;
