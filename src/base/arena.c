@@ -1,7 +1,7 @@
 /* arena.c - many allocations, one free.
  *
  * Blocks are cleared when they are made and memory is handed out once, so what is handed
- * out is zero.  The head block serves small requests; a large
+ * out is zero, but for arena_unfilled().  The head block serves small requests; a large
  * one gets a block of its own, put second, so that the head's rest is not lost.
  * Not thread-safe. */
 #include "base/arena.h"
@@ -16,6 +16,7 @@
 struct arena_block {
     struct arena_block *next;
     size_t used, cap;
+    bool unfilled; /* not cleared */
     alignas(max_align_t) char data[];
 };
 
@@ -85,13 +86,26 @@ static struct arena_block *add_block(struct arena *a, size_t n)
     return b;
 }
 
+/* The limit counts what was handed out, not the rest of blocks: the same requests always fit or
+ * never do. */
+static bool fits_limit(const struct arena *a, size_t size)
+{
+    return size && a->used <= a->max && size <= a->max - a->used;
+}
+
+static void *take_space(struct arena *a, struct arena_block *b, size_t size)
+{
+    void *p = b->data + b->used;
+    b->used += size;
+    a->used += size;
+    return p;
+}
+
 /* Zeroed memory, aligned for any type. NULL: over the limit, or out of memory. */
 void *arena_alloc(struct arena *a, size_t n)
 {
     size_t size = round_up(n);
-    /* The limit counts what was handed out, not the rest of blocks: the same requests
-     * always fit or never do. */
-    if (!size || a->used > a->max || size > a->max - a->used)
+    if (!fits_limit(a, size))
         return NULL;
     struct arena_block *b = a->blocks;
     if (!b || size > b->cap - b->used) {
@@ -101,10 +115,44 @@ void *arena_alloc(struct arena *a, size_t n)
             return NULL;
         }
     }
-    void *p = b->data + b->used;
-    b->used += size;
-    a->used += size;
-    return p;
+    return take_space(a, b, size);
+}
+
+/* A block that is not cleared, near the front but never the head.  Blocks of twice what there is keep
+ * their number small; the C library then has few, large blocks, which it does not give back to the
+ * system every time: page by page that costs more than filling them. */
+static struct arena_block *find_unfilled(struct arena *a, size_t size)
+{
+    enum { NEAR = 4, LARGEST = 16 << 20 };
+    struct arena_block *b = a->blocks;
+    for (int i = 0; b && i < NEAR; i++, b = b->next)
+        if (b->unfilled && size <= b->cap - b->used)
+            return b;
+    if (!a->blocks && !add_block(a, 0))
+        return NULL;
+    size_t cap = a->used < LARGEST / 2 ? 2 * a->used : LARGEST;
+    if (cap < size)
+        cap = size;
+    b = malloc(sizeof *b + cap);
+    if (!b)
+        return NULL;
+    *b = (struct arena_block){ .next = a->blocks->next, .cap = cap, .unfilled = true };
+    a->blocks->next = b;
+    return b;
+}
+
+void *arena_unfilled(struct arena *a, size_t count, size_t size)
+{
+    if (size && count > SIZE_MAX / size)
+        return NULL;
+    size_t n = round_up(count * size);
+    if (n && n <= BLOCK_FIRST)
+        return arena_alloc(a, n);
+    if (!fits_limit(a, n))
+        return NULL;
+    struct arena_block *b = find_unfilled(a, n);
+    a->failed = a->failed || !b;
+    return b ? take_space(a, b, n) : NULL;
 }
 
 void *arena_array(struct arena *a, size_t count, size_t size)

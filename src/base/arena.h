@@ -22,6 +22,8 @@ void arena_clear(struct arena *a);
 void arena_adopt(struct arena *a, struct arena *from);
 void *arena_alloc(struct arena *a, size_t n);                  /* zeroed */
 void *arena_array(struct arena *a, size_t count, size_t size); /* zeroed, overflow-checked */
+/* For large arrays that the caller fills at once: not zeroed where that would cost a pass. */
+void *arena_unfilled(struct arena *a, size_t count, size_t size);
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 char *arena_strdup(struct arena *a, const char *s);
 void *arena_memdup(struct arena *a, const void *p, size_t n);

@@ -42,6 +42,12 @@ tinker_status os_map_open(struct os_map *m, const char *path, tinker_error *err)
  * Returns m->data for writing, or NULL. */
 void *os_map_new(struct os_map *m, size_t len);
 void os_map_close(struct os_map *m);
+/* The whole memory pages inside p[0..n), which is part of an os_map_new(), go back to the system; read
+ * again they are zero. */
+void os_map_release(void *p, size_t n);
+/* Bytes of a file's map are not needed soon: they leave this process, and are read again when asked
+ * for.  Never of memory that was written. */
+void os_map_evict(const void *data, size_t n);
 /* Move memory that is in use into a large page; p is aligned to its size.  false: this system
  * cannot; one that just now has no such page, and leaves all as it is, is true. */
 size_t os_large_page(void); /* 0: there are none */

@@ -34,6 +34,7 @@ tinker_status tinker_text_append(tinker_text *t, const char *s, size_t n, tinker
     return ok ? TINKER_OK : err_nomem(err, "text");
 }
 
+/* Leaves an empty text, so that it can be used or cleared again. */
 void tinker_text_clear(tinker_text *t)
 {
     free(t->s);

@@ -65,8 +65,9 @@ static size_t check_escape(struct json_reader *r, const char *p)
     return 0;
 }
 
-/* r->p is at the opening quote. raw is the text between the quotes, not yet unescaped but known to
- * be valid, so json_unescape() needs no checks. */
+/* r->p is at the opening quote. raw is the text between the quotes, not yet unescaped but known
+ * to be valid, so json_unescape() needs no checks. One pass checks everything: the end, control
+ * characters, escapes and UTF-8. */
 bool json_scan_string(struct json_reader *r, struct json_str *raw, bool *escaped)
 {
     const char *start = r->p + 1, *p = start;

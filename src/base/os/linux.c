@@ -412,7 +412,24 @@ bool os_make_large_page(void *p)
            errno == EBUSY;
 }
 
+/* A page at the edge belongs to the neighbor, too, and stays. */
+void os_map_release(void *p, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page, to = ((uintptr_t)p + n) / page * page;
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 /* Harmless for a map of no bytes, which mmap() has not seen. */
+void os_map_evict(const void *data, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data;
+    uintptr_t first = (from + page - 1) / page * page, end = (from + n) / page * page;
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 void os_map_close(struct os_map *m)
 {
     if (m->len)

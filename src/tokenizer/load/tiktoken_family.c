@@ -38,6 +38,29 @@ static const struct named harmony[] = {
     { 200018, "<|endofprompt|>" },
     { 0, NULL },
 };
+/* Inkling: o200k with the tokens of its chat format; all others up to 200057 are unused. */
+static const struct named tml[] = {
+    { 199998, "<|unused|>" },
+    { 199999, "<|endoftext|>" },
+    { 200000, "<|message_user|>" },
+    { 200001, "<|message_model|>" },
+    { 200002, "<|message_system|>" },
+    { 200003, "<|message_tool|>" },
+    { 200004, "<|content_text|>" },
+    { 200005, "<|content_image|>" },
+    { 200006, "<|content_model_end_sampling|>" },
+    { 200008, "<|content_thinking|>" },
+    { 200010, "<|end_message|>" },
+    { 200020, "<|content_audio_input|>" },
+    { 200022, "<|content_tool_error|>" },
+    { 200023, "<|audio|>" },
+    { 200024, "<|content_xml|>" },
+    { 200028, "<|begin_of_text|>" },
+    { 200043, "<|audio_end|>" },
+    { 200049, "<|content_invoke_tool_json|>" },
+    { 200057, "<|content_invoke_tool_text|>" },
+    { 0, NULL },
+};
 /* tokenizer.model of Meta's own releases, which is a rank file since Llama 3. */
 static const struct named llama3[] = {
     { 128000, "<|begin_of_text|>" },
@@ -61,8 +84,15 @@ static const struct family {
     const char *pattern;
     const struct named *named;
     int32_t first, last, base;
+    bool unused; /* the others are called so, not reserved */
 } families[] = {
     /* the first whose name fits, so the longer one comes first */
+    { .name = "o200k_tml",
+      .pattern = split_o200k_pattern,
+      .named = tml,
+      .first = 199998,
+      .last = 200057,
+      .unused = true },
     { .name = "o200k_harmony",
       .pattern = split_o200k_pattern,
       .named = harmony,
@@ -100,6 +130,8 @@ static tinker_status fill_source(const struct family *f, struct tok_source *s, s
         int number = (int)(id - f->base);
         if (f->base)
             snprintf(text, 48, "<|reserved_special_token_%d|>", number);
+        else if (f->unused)
+            snprintf(text, 48, "<|unused_%d|>", number);
         else
             snprintf(text, 48, "<|reserved_%d|>", number);
         list[n++] = (tinker_special_token){ text, id };
@@ -124,6 +156,11 @@ tinker_status tiktoken_family_find(const struct tok_files *f, struct tok_source 
         return err_set(err, TINKER_EINVAL,
                        "a SentencePiece model, which is not supported; save the tokenizer as "
                        "tokenizer.json");
+    /* Inkling's rank file is OpenAI's own; only the repository tells whose tokens are added. */
+    if (strstr(name, "o200k") &&
+        (strstr(f->main, "--thinkingmachines--") || strstr(f->main, "/thinkingmachines/") ||
+         strstr(f->main, "--TML--") || strstr(f->main, "/TML/")))
+        name = "o200k_tml";
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
         if (strstr(name, families[i].name))
             return fill_source(&families[i], source, arena, err);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "base/gguf_split.h"
+#include "gguf/gguf_split.h"
 #include "base/utf8.h"
 #include "json/json.h"
 
@@ -54,6 +54,8 @@ static tinker_status refuse_vocab(const struct gguf_vocab *v, const char *why, t
     return err_set(err, TINKER_EINVAL, "%s: %s", v->g->path, why);
 }
 
+/* llama: SentencePiece, scores instead of merges.  gpt2: BPE of bytes with a list of merges, whose way
+ * to split text is only named (tokenizer.ggml.pre) and nowhere described. */
 static tinker_status choose_kind(struct gguf_vocab *v, tinker_error *err)
 {
     const char *s;
@@ -107,6 +109,8 @@ static tinker_status read_lists(struct gguf_vocab *v, struct arena *arena, tinke
     return TINKER_OK;
 }
 
+/* They are found in the text as it came, before any normalization.  Control tokens are special, which
+ * user input must not produce; those of the user's own are ordinary text. */
 static void put_added(struct json_writer *w, const struct gguf_vocab *v)
 {
     json_put_key(w, "added_tokens");
@@ -144,6 +148,7 @@ static void put_vocab(struct json_writer *w, const struct gguf_vocab *v)
     json_put_end_object(w);
 }
 
+/* "left right": no part has a blank in it, since BPE of bytes writes a blank as another character. */
 static tinker_status put_listed_merges(struct json_writer *w, const struct gguf_vocab *v,
                                        tinker_error *err)
 {
@@ -251,6 +256,8 @@ static bool find_id(const struct gguf_vocab *v, const char *key, size_t *out)
     return true;
 }
 
+/* byte_fallback and fuse_unk are what SentencePiece does: a character without a token becomes its
+ * bytes <0xNN>, and where these are missing neighbors become one unknown token. */
 static tinker_status put_model(struct json_writer *w, const struct gguf_vocab *v, tinker_error *err)
 {
     size_t unknown;
@@ -423,6 +430,7 @@ static void put_config(struct json_writer *w, const struct gguf_vocab *v)
     json_put_end_object(w);
 }
 
+/* Written as a tokenizer.json, so that one loader serves both kinds of file. */
 static tinker_status put_tokenizer(struct json_writer *w, const struct gguf_vocab *v,
                                    tinker_error *err)
 {

@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_TOK_GGUF_H
 #define TOKENIZER_TOK_GGUF_H
 
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 
 /* The same tokenizer as texts of tokenizer.json and tokenizer_config.json, appended to two buffers.
  * TINKER_EINVAL: a kind or split that we do not know, by its name, or lists that do not fit

@@ -381,6 +381,7 @@ tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer
     return t;
 }
 
+/* No config means none of its settings, not that one is looked for. */
 tinker_tokenizer *tinker_tokenizer_load_json(const char *json, size_t n, const char *config,
                                              size_t n_config, const tinker_tokenizer_options *opts,
                                              tinker_error *err)
@@ -394,6 +395,8 @@ tinker_tokenizer *tinker_tokenizer_load_json(const char *json, size_t n, const c
     return tok_load(&s, err);
 }
 
+/* A file of ranks holds tokens alone: how text is split and which tokens are special is the caller's
+ * to say. */
 tinker_tokenizer *tinker_tokenizer_load_ranks(const char *ranks, size_t n, const char *pattern,
                                               const tinker_special_token *special, size_t n_special,
                                               const tinker_tokenizer_options *opts,

@@ -97,6 +97,8 @@ tinker_tokenizer *tok_prebuilt_open(const char *dir, const struct tok_files *f)
     return t;
 }
 
+/* With the hash of what it was made from: a changed tokenizer.json never meets an old table.  A failure
+ * costs only time, so nobody is told. */
 void tok_prebuilt_write(const char *dir, const struct tok_files *f, const struct bpe_header *block,
                         struct tok_str main, struct tok_str config)
 {

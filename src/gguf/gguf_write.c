@@ -4,10 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/err.h"
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 
 enum { ALIGNMENT = 32 };
 
+/* Failed appends are remembered by the buffers and told by gguf_write(), so that callers need
+ * not look after every value. */
 void gguf_writer_init(struct gguf_writer *w)
 {
     *w = (struct gguf_writer){ 0 };
@@ -34,12 +36,14 @@ static void put_u32(struct buf *b, uint32_t v)
     buf_append(b, &v, sizeof v);
 }
 
+/* A string is its length in 64 bits and its bytes, without a NUL. */
 static void put_bytes(struct buf *b, const char *s, size_t n)
 {
     put_u64(b, n);
     buf_append(b, s, n);
 }
 
+/* A key with its type; the value follows in the same buffer. */
 static void put_key_n(struct gguf_writer *w, const char *key, size_t n, enum gguf_type type)
 {
     put_bytes(&w->values, key, n);
@@ -52,6 +56,7 @@ static void put_key(struct gguf_writer *w, const char *key, enum gguf_type type)
     put_key_n(w, key, strlen(key), type);
 }
 
+/* Copies a value that was read, in the bytes of the file it came from. */
 void gguf_put_value(struct gguf_writer *w, const char *key, size_t n,
                     const struct gguf_value *value)
 {
@@ -75,6 +80,7 @@ void gguf_put_f32(struct gguf_writer *w, const char *key, float value)
     gguf_add_f32(w, value);
 }
 
+/* One byte, 0 or 1. */
 void gguf_put_bool(struct gguf_writer *w, const char *key, bool value)
 {
     put_key(w, key, GGUF_BOOL);
@@ -87,6 +93,7 @@ void gguf_put_string(struct gguf_writer *w, const char *key, const char *s, size
     put_bytes(&w->values, s, n);
 }
 
+/* The caller adds exactly n items behind it; the count cannot be changed later. */
 void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_type type, uint64_t n)
 {
     put_key(w, key, GGUF_ARRAY);
@@ -94,6 +101,7 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_type type,
     put_u64(&w->values, n);
 }
 
+/* The next item of the array begun last. */
 void gguf_add_string(struct gguf_writer *w, const char *s, size_t n)
 {
     put_bytes(&w->values, s, n);
@@ -109,6 +117,7 @@ void gguf_add_f32(struct gguf_writer *w, float value)
     buf_append(&w->values, &value, sizeof value);
 }
 
+/* Offsets follow from the sizes of the tensors before, so data must be written in this order. */
 void gguf_put_tensor(struct gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                      const uint64_t *dim)
 {
@@ -151,6 +160,8 @@ static tinker_status write_padding(int fd, uint64_t n, const char *path, tinker_
     return write_bytes(fd, zeros, (size_t)((ALIGNMENT - n % ALIGNMENT) % ALIGNMENT), path, err);
 }
 
+/* One tensor is in memory at a time: fetch() makes its bytes when their turn comes, which is how
+ * a model larger than the memory can be exported. */
 static tinker_status write_parts(struct gguf_writer *w, int fd, const char *path, gguf_fetch *fetch,
                                  void *state, tinker_error *err)
 {
@@ -181,6 +192,8 @@ static tinker_status write_parts(struct gguf_writer *w, int fd, const char *path
     return status;
 }
 
+/* Mode 0600: fine-tuned weights are private until their owner says otherwise. Synced:
+ * TINKER_OK means that the file is on the disk. */
 tinker_status gguf_write(struct gguf_writer *w, const char *path, gguf_fetch *fetch, void *state,
                          tinker_error *err)
 {

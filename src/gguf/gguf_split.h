@@ -1,6 +1,6 @@
 /* gguf_split.h - the names that GGUF has for rules that cut text before byte pairs are merged. */
-#ifndef BASE_GGUF_SPLIT_H
-#define BASE_GGUF_SPLIT_H
+#ifndef GGUF_SPLIT_H
+#define GGUF_SPLIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

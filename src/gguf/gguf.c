@@ -6,7 +6,7 @@
  *     padding to a multiple of the alignment; data, to which the offsets refer
  *
  * Of a split model the first file has the metadata, and each file tensors of its own. */
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,8 @@ static const uint8_t value_bytes[GGUF_TYPES] = {
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
+/* The sizes are those of ggml's block_ structs; a block is the unit in which rows are stored, so
+ * a row must be a whole number of them. */
 static const struct tensor_type {
     uint32_t type;
     const char *name;
@@ -56,6 +58,7 @@ const char *gguf_tensor_type_name(uint32_t type)
     return t ? t->name : NULL;
 }
 
+/* Only for types that the table has and n of whole blocks: the reader has checked both. */
 uint64_t gguf_tensor_bytes(uint32_t type, uint64_t n)
 {
     const struct tensor_type *t = find_tensor_type(type);
@@ -70,6 +73,8 @@ struct cursor {
     bool failed;
 };
 
+/* The comparison cannot overflow: at never exceeds n. A failed cursor stays failed, so a caller
+ * may take several fields and look once. */
 static const unsigned char *take_bytes(struct cursor *c, uint64_t n)
 {
     if (c->failed || n > c->n - c->at) {
@@ -81,6 +86,7 @@ static const unsigned char *take_bytes(struct cursor *c, uint64_t n)
     return p;
 }
 
+/* Byte by byte: fields stand wherever strings of any length left them. */
 static uint64_t take_uint(struct cursor *c, size_t bytes)
 {
     const unsigned char *p = take_bytes(c, bytes);
@@ -96,6 +102,7 @@ static const char *take_string(struct cursor *c, uint64_t *n)
     return (const char *)take_bytes(c, *n);
 }
 
+/* Without a name the place is told by its byte. */
 static tinker_status refuse_gguf(const struct cursor *c, const char *name, const char *why,
                                  tinker_error *err)
 {
@@ -104,7 +111,8 @@ static tinker_status refuse_gguf(const struct cursor *c, const char *name, const
     return err_set(err, TINKER_EINVAL, "%s: %s (at byte %zu of %zu)", c->path, why, c->at, c->n);
 }
 
-/* A key or name as a C string in the arena; NULL with *err set. */
+/* A key or name as a C string in the arena; NULL with *err set. A NUL inside would let two
+ * different names compare as equal C strings. */
 static const char *take_name(struct cursor *c, struct gguf *g, const char *what, tinker_error *err)
 {
     uint64_t n;
@@ -121,8 +129,10 @@ static const char *take_name(struct cursor *c, struct gguf *g, const char *what,
     return copy;
 }
 
-/* v->type and v->n are known: finds the bytes of its items.  Strings are walked once here, so that
- * gguf_next_string() need not check. */
+/* v->type and v->n are known: finds the bytes of its items.  Strings are walked once here, so
+ * that gguf_next_string() need not check. The number of items is compared with the bytes that
+ * are left before anything is reserved or walked: a file of 100 bytes may claim 2^60 strings.
+ * Returns why not, or NULL. */
 static const char *take_items(struct cursor *c, struct gguf_value *v)
 {
     size_t start = c->at;
@@ -146,7 +156,9 @@ static const char *take_items(struct cursor *c, struct gguf_value *v)
     return NULL;
 }
 
-/* keep: the metadata of this file counts.  *alignment follows general.alignment in any case. */
+/* keep: the metadata of this file counts.  *alignment follows general.alignment in any case.
+ * Arrays of arrays are refused: the specification allows them, no writer makes them, and they
+ * would need a depth limit. */
 static tinker_status read_value(struct cursor *c, struct gguf *g, bool keep, uint64_t *alignment,
                                 tinker_error *err)
 {
@@ -182,8 +194,10 @@ static tinker_status read_value(struct cursor *c, struct gguf *g, bool keep, uin
     return old ? refuse_gguf(c, key, "comes twice", err) : TINKER_OK;
 }
 
-/* Shape and type; the range is checked when the data's place is known.  data holds the offset until
- * then. */
+/* Shape and type; the range is checked when the data's place is known.  data holds the offset
+ * until then. dim[0] is the fastest dimension, the columns of a matrix: the reverse of
+ * safetensors. Products are checked before they are used, so `bytes` is exact or the file is
+ * refused. */
 static tinker_status read_tensor_info(struct cursor *c, struct gguf *g, uint64_t *offset,
                                       tinker_error *err)
 {
@@ -228,6 +242,7 @@ static tinker_status read_tensor_info(struct cursor *c, struct gguf *g, uint64_t
     return TINKER_OK;
 }
 
+/* By place in the file. */
 static int compare_data(const void *a, const void *b)
 {
     const struct gguf_tensor *x = *(struct gguf_tensor *const *)a,
@@ -235,7 +250,9 @@ static int compare_data(const void *a, const void *b)
     return x->data < y->data ? -1 : x->data > y->data;
 }
 
-/* Turns offsets into data: inside the file, aligned, without overlap. */
+/* Turns offsets into data: inside the file, aligned, without overlap. Sorted by place, an
+ * overlap is one of neighbors. Shared data would be legal to map, but no writer does it, and a
+ * file that has it was tampered with. */
 static tinker_status place_tensors(struct cursor *c, struct gguf_tensor **tensors,
                                    const uint64_t *offsets, size_t n, uint64_t alignment,
                                    tinker_error *err)
@@ -259,7 +276,8 @@ static tinker_status place_tensors(struct cursor *c, struct gguf_tensor **tensor
     return TINKER_OK;
 }
 
-/* Room for n more tensors and their offsets. */
+/* Room for n more tensors and their offsets. n has been compared with the size of the file, so
+ * it cannot ask for absurd memory. */
 static bool grow_tensors(struct gguf *g, size_t n, uint64_t **offsets)
 {
     struct gguf_tensor **grown = realloc(g->tensors, (g->n + n + 1) * sizeof(*grown));
@@ -269,6 +287,8 @@ static bool grow_tensors(struct gguf *g, size_t n, uint64_t **offsets)
     return *offsets != NULL;
 }
 
+/* Values come before tensors in the file, so the alignment is known when places are computed. A
+ * big-endian file has its version in the upper bytes. */
 static tinker_status parse_file(struct gguf *g, struct cursor *c, bool keep, tinker_error *err)
 {
     const unsigned char *magic = take_bytes(c, 4);
@@ -304,6 +324,7 @@ static void init_gguf(struct gguf *g)
     map_init(&g->names);
 }
 
+/* For tests and fuzzing; gguf_open() maps files. */
 tinker_status gguf_parse(struct gguf *g, const char *path, const void *data, size_t n,
                          tinker_error *err)
 {
@@ -316,7 +337,8 @@ tinker_status gguf_parse(struct gguf *g, const char *path, const void *data, siz
     return status;
 }
 
-/* "x-00002-of-00003.gguf": how many files there are, and how long "x" is; 1: it is no such name. */
+/* "x-00002-of-00003.gguf": how many files there are, and how long "x" is; 1: it is no such name.
+ * The pattern is gguf-split's. 0 (…-of-00000) is refused by the caller. */
 static size_t count_shards(const char *path, size_t *stem)
 {
     static const char shape[] = "-00000-of-00000.gguf";
@@ -331,7 +353,8 @@ static size_t count_shards(const char *path, size_t *stem)
     return (size_t)strtoul(tail + strlen("-00000-of-"), NULL, 10);
 }
 
-/* File i of n, mapped and read. */
+/* File i of n, mapped and read. Counted before it is parsed, so that gguf_close() unmaps it also
+ * when parsing fails. Only the first file's metadata counts: the others repeat parts of it. */
 static tinker_status open_shard(struct gguf *g, const char *path, size_t i, tinker_error *err)
 {
     tinker_status status = os_map_open(&g->files[i], path, err);
@@ -342,7 +365,8 @@ static tinker_status open_shard(struct gguf *g, const char *path, size_t i, tink
     return parse_file(g, &c, i == 0, err);
 }
 
-/* What the first file says about the split must be what was found. */
+/* What the first file says about the split must be what was found. A renamed part would
+ * otherwise load as a model with layers missing. */
 static tinker_status check_split(const struct gguf *g, size_t shards, tinker_error *err)
 {
     int64_t count = 1, tensors;
@@ -359,6 +383,7 @@ static tinker_status check_split(const struct gguf *g, size_t shards, tinker_err
     return TINKER_OK;
 }
 
+/* Any part may be named: all are opened, from 1 on. */
 tinker_status gguf_open(struct gguf *g, const char *path, tinker_error *err)
 {
     size_t stem = 0, shards = count_shards(path, &stem);
@@ -385,6 +410,7 @@ tinker_status gguf_open(struct gguf *g, const char *path, tinker_error *err)
     return status;
 }
 
+/* Everything that was handed out is borrowed from the maps and the arena and ends here. */
 void gguf_close(struct gguf *g)
 {
     for (size_t i = 0; i < g->n_files; i++)
@@ -396,6 +422,7 @@ void gguf_close(struct gguf *g)
     *g = (struct gguf){ 0 };
 }
 
+/* By name only: a path that does not exist yet is asked about, too. */
 bool gguf_is_name(const char *path)
 {
     size_t n = strlen(path);
@@ -412,7 +439,8 @@ const struct gguf_value *gguf_get(const struct gguf *g, const char *key)
     return map_get(&g->keys, key, strlen(key));
 }
 
-/* Items need not be aligned in the file. */
+/* Items need not be aligned in the file. Little-endian hosts only: the low bytes of `bits` are
+ * the item. */
 double gguf_number(const struct gguf_value *v, uint64_t i)
 {
     const unsigned char *p = v->data + i * value_bytes[v->type];
@@ -440,6 +468,7 @@ double gguf_number(const struct gguf_value *v, uint64_t i)
     }
 }
 
+/* A number that is not in a list; NULL also for a text, so that a wrong type reads as absent. */
 static const struct gguf_value *get_single(const struct gguf *g, const char *key)
 {
     const struct gguf_value *v = gguf_get(g, key);
@@ -457,6 +486,7 @@ bool gguf_get_int(const struct gguf *g, const char *key, int64_t *out)
     return true;
 }
 
+/* Also for integers: converters write some settings as either. */
 bool gguf_get_double(const struct gguf *g, const char *key, double *out)
 {
     const struct gguf_value *v = get_single(g, key);
@@ -473,6 +503,7 @@ bool gguf_get_bool(const struct gguf *g, const char *key, bool *out)
     return v != NULL;
 }
 
+/* Unchecked: take_items() has walked the array once. */
 void gguf_next_string(const struct gguf_value *v, size_t *at, const char **s, size_t *n)
 {
     uint64_t length;

@@ -7,8 +7,8 @@
  * little-endian.
  *
  * Thread safety: plain data once open; one thread at a time while writing. */
-#ifndef BASE_GGUF_H
-#define BASE_GGUF_H
+#ifndef GGUF_H
+#define GGUF_H
 
 #include <stdbool.h>
 #include <stddef.h>
