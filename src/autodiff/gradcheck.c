@@ -25,7 +25,7 @@ static tinker_tape *run_loss(const struct check *c, size_t datum, size_t index, 
     for (size_t i = 0; v && i < c->n; i++) {
         v[i] = tape_leaf_tensor(t, &c->logprobs[i]);
         if (i == datum && index < v[i]->shape.n && v[i] != &t->broken)
-            ((double *)v[i]->data)[index] += delta;
+            ((double *)tinker_var_data(v[i]))[index] += delta;
     }
     if (!v)
         tape_error(t, TINKER_ENOMEM, "out of memory for the logprobs");

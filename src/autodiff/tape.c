@@ -45,7 +45,21 @@ int tinker_tape_canceled(const tinker_tape *tape)
     return tape->cancel && atomic_load_explicit(tape->cancel, memory_order_relaxed);
 }
 
-bool tape_usable(tinker_var *a, tinker_var *b, const char *op)
+const double *tape_numbers(tinker_var *v)
+{
+    if (v->data || !v->floats)
+        return v->data;
+    double *d = arena_unfilled(&v->tape->arena, v->shape.n, sizeof(*d));
+    if (!d) {
+        tape_error(v->tape, TINKER_ENOMEM, "out of memory for numbers");
+        return NULL;
+    }
+    for (size_t i = 0; i < v->shape.n; i++)
+        d[i] = v->floats[i];
+    return v->data = d;
+}
+
+bool tape_same(tinker_var *a, tinker_var *b, const char *op)
 {
     if (!a || !b) {
         tinker_var *other = a ? a : b;
@@ -56,6 +70,11 @@ bool tape_usable(tinker_var *a, tinker_var *b, const char *op)
     if (a->tape != b->tape)
         tape_error(a->tape, TINKER_EINVAL, "%s: the operands are on different tapes", op);
     return a->tape->err.status == TINKER_OK;
+}
+
+bool tape_usable(tinker_var *a, tinker_var *b, const char *op)
+{
+    return tape_same(a, b, op) && tape_numbers(a) && tape_numbers(b);
 }
 
 /* What an operation returns when an operand is unusable; NULL only when both are. */
@@ -98,10 +117,25 @@ static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const stru
     return v;
 }
 
+tinker_var *tape_node_unfilled(tinker_tape *t, const struct rule *rule, const struct shape *shape,
+                               tinker_var *const *parents, size_t n_parents, double **data)
+{
+    *data = NULL;
+    tinker_var *v = bare_node(t, rule, shape, parents, n_parents);
+    double *d = v ? arena_unfilled(&t->arena, shape->n, sizeof(double)) : NULL;
+    if (!d)
+        return tape_error(t, TINKER_ENOMEM, "out of memory in %s", rule ? rule->name : "constant");
+    v->data = *data = d;
+    return v;
+}
+
 tinker_var *tape_node(tinker_tape *t, const struct rule *rule, const struct shape *shape,
                       tinker_var *const *parents, size_t n_parents, double **data)
 {
     *data = NULL;
+    for (size_t i = 0; i < n_parents; i++)
+        if (!tape_numbers(parents[i]))
+            return &t->broken;
     tinker_var *v = bare_node(t, rule, shape, parents, n_parents);
     double *d = v ? arena_array(&t->arena, shape->n, sizeof(double)) : NULL;
     if (!d)
@@ -135,6 +169,15 @@ tinker_var *tape_view(const struct rule *rule, const struct shape *shape, tinker
 tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **data)
 {
     return tape_node(t, NULL, shape, NULL, 0, data);
+}
+
+tinker_var *tape_floats(tinker_tape *t, const struct shape *shape, const float *v)
+{
+    tinker_var *a = bare_node(t, NULL, shape, NULL, 0);
+    if (!a)
+        return tape_error(t, TINKER_ENOMEM, "out of memory for a constant");
+    a->floats = v;
+    return a;
 }
 
 /* ---- the walk ---------------------------------------------------------------------------- */

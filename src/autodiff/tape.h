@@ -31,7 +31,8 @@ struct rule {
 struct tinker_var {
     tinker_tape *tape;
     struct shape shape;
-    const double *data;
+    const double *data;      /* NULL: still in floats; see tape_numbers() */
+    const float *floats;     /* of the caller: what a dot product reads as it is */
     const struct rule *rule; /* NULL: a leaf or a constant */
     tinker_var **parents;    /* NULL unless needs_grad */
     size_t n_parents;
@@ -74,14 +75,24 @@ tinker_var *tape_node1(const struct rule *rule, const struct shape *shape, tinke
                        double **data);
 tinker_var *tape_node2(const struct rule *rule, const struct shape *shape, tinker_var *a,
                        tinker_var *b, double **data);
+/* As tape_node(), for an operation that reads its operands itself and fills all of *data. */
+tinker_var *tape_node_unfilled(tinker_tape *t, const struct rule *rule, const struct shape *shape,
+                               tinker_var *const *parents, size_t n_parents, double **data);
 /* The same numbers in another shape; not copied. */
 tinker_var *tape_view(const struct rule *rule, const struct shape *shape, tinker_var *a);
 tinker_var *tape_constant(tinker_tape *t, const struct shape *shape, double **data);
+/* A constant whose numbers stay where they are; they outlive the tape. */
+tinker_var *tape_floats(tinker_tape *t, const struct shape *shape, const float *v);
 tinker_var *tape_error(tinker_tape *t, tinker_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The numbers of v as doubles, converted when they are first asked for; NULL after an error.  Node
+ * makers and tape_usable() ask for those of their operands. */
+const double *tape_numbers(tinker_var *v);
 /* Are a and b values of one tape that has no error yet?  NULL counts as an error. */
 bool tape_usable(tinker_var *a, tinker_var *b, const char *op);
+/* The same without asking for their numbers. */
+bool tape_same(tinker_var *a, tinker_var *b, const char *op);
 /* What an operation on a, b returns when they are not usable. */
 tinker_var *tape_broken(tinker_var *a, tinker_var *b);
 
@@ -116,7 +127,8 @@ struct span shape_span(const struct shape *s, size_t axis);
 tinker_var *var_broadcast_to(tinker_var *a, const struct shape *s); /* repeats */
 tinker_var *var_sum_to(tinker_var *a, const struct shape *s);       /* its reverse: adds up */
 tinker_var *var_reshape(tinker_var *a, const struct shape *s);
-tinker_var *var_recip(tinker_var *a);                  /* 1/a, 0 at 0 */
+tinker_var *var_recip(tinker_var *a); /* 1/a, 0 at 0 */
+tinker_var *var_erf(tinker_var *a);
 tinker_var *var_keep(tinker_var *g, tinker_var *mask); /* g where mask, else 0 */
 tinker_var *tape_leaf_tensor(tinker_tape *t, const tinker_tensor *x);
 tinker_var *var_zeros(tinker_tape *t, const struct shape *s);

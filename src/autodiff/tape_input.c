@@ -128,7 +128,8 @@ static bool fill_sparse(const tinker_tensor *x, const struct shape *s, double *d
     return true;
 }
 
-tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
+/* borrow: the tensor outlives the tape, so its numbers need no copy before they are asked for. */
+static tinker_var *read_tensor(tinker_tape *tape, const tinker_tensor *x, bool borrow)
 {
     /* Sparse values have fewer elements than their shape, so only a dense tensor is compared with
      * it. */
@@ -140,6 +141,8 @@ tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
         (sparse ? s.ndim != 2 : s.n != x->n) || (x->n && !x->data))
         return tape_error(tape, TINKER_EINVAL, "tensor: its shape does not fit its %zu elements",
                           x->n);
+    if (borrow && !sparse && x->dtype == TINKER_FLOAT32 && x->n > 0)
+        return tape_floats(tape, &s, x->data);
     tinker_var *a = tape_constant(tape, &s, &d);
     /* d is NULL when the tape is broken: there is nothing to fill, and the error is kept
      * already. */
@@ -151,9 +154,14 @@ tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
     return a;
 }
 
+tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *x)
+{
+    return read_tensor(tape, x, false);
+}
+
 tinker_var *tape_leaf_tensor(tinker_tape *t, const tinker_tensor *x)
 {
-    return as_leaf(tinker_tape_tensor(t, x));
+    return as_leaf(read_tensor(t, x, true));
 }
 
 /* Inputs of a datum are constants: a loss is differentiated by the logprobs, not by its data. */
@@ -161,7 +169,7 @@ tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum, cons
 {
     for (size_t i = 0; datum && i < datum->n_inputs; i++)
         if (strcmp(datum->inputs[i].name, name) == 0)
-            return tinker_tape_tensor(tape, &datum->inputs[i].tensor);
+            return read_tensor(tape, &datum->inputs[i].tensor, true);
     return tape_error(tape, TINKER_EINVAL, "the datum has no input \"%s\"", name);
 }
 
@@ -186,30 +194,33 @@ size_t tinker_var_dim(const tinker_var *v, int axis)
 
 const double *tinker_var_data(const tinker_var *v)
 {
-    return v->data;
+    return tape_numbers((tinker_var *)v);
 }
 
 /* NaN instead of an error: the value is usually printed or compared, and NaN is seen. */
 double tinker_var_item(const tinker_var *v)
 {
-    return v && v->shape.n == 1 ? v->data[0] : NAN;
+    const double *d = v && v->shape.n == 1 ? tinker_var_data(v) : NULL;
+    return d ? d[0] : NAN;
 }
 
 /* Not differentiable: the result is a plain index, the first of equal elements. */
 size_t tinker_var_argmax(const tinker_var *v)
 {
+    const double *d = tinker_var_data(v);
     size_t best = 0;
-    for (size_t i = 1; i < v->shape.n; i++)
-        if (v->data[i] > v->data[best])
+    for (size_t i = 1; d && i < v->shape.n; i++)
+        if (d[i] > d[best])
             best = i;
     return best;
 }
 
 size_t tinker_var_argmin(const tinker_var *v)
 {
+    const double *d = tinker_var_data(v);
     size_t best = 0;
-    for (size_t i = 1; i < v->shape.n; i++)
-        if (v->data[i] < v->data[best])
+    for (size_t i = 1; d && i < v->shape.n; i++)
+        if (d[i] < d[best])
             best = i;
     return best;
 }

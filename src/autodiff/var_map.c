@@ -131,6 +131,13 @@ static void back_sigmoid(tinker_var *y, tinker_var *g)
     push_times(y, g, tinker_var_sub(y, tinker_var_square(y)));
 }
 
+/* y = erf(x): y' = 2 / sqrt(pi) exp(-x^2) */
+static void back_erf(tinker_var *y, tinker_var *g)
+{
+    tinker_var *bell = tinker_var_exp(tinker_var_neg(tinker_var_square(y->parents[0])));
+    push_times(y, g, tinker_var_scale(bell, 2 / sqrt(acos(-1))));
+}
+
 /* y = log(sigmoid(x)): y' = sigmoid(-x) */
 static void back_logsigmoid(tinker_var *y, tinker_var *g)
 {
@@ -290,6 +297,12 @@ static double softplus_f(double x, const double *p)
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
 }
 
+static double erf_f(double x, const double *p)
+{
+    (void)p;
+    return erf(x);
+}
+
 static double tanh_f(double x, const double *p)
 {
     (void)p;
@@ -354,6 +367,7 @@ static const struct map_op shift_op = { { "shift", back_shift }, shift_f },
                            sigmoid_op = { { "sigmoid", back_sigmoid }, sigmoid_f },
                            logsigmoid_op = { { "logsigmoid", back_logsigmoid }, logsigmoid_f },
                            softplus_op = { { "softplus", back_softplus }, softplus_f },
+                           erf_op = { { "erf", back_erf }, erf_f },
                            tanh_op = { { "tanh", back_tanh }, tanh_f },
                            relu_op = { { "relu", back_relu }, relu_f },
                            clamp_op = { { "clamp", back_clamp }, clamp_f },
@@ -454,6 +468,11 @@ tinker_var *tinker_var_logsigmoid(tinker_var *a)
 tinker_var *tinker_var_softplus(tinker_var *a)
 {
     return map_elements(a, &softplus_op);
+}
+
+tinker_var *var_erf(tinker_var *a)
+{
+    return map_elements(a, &erf_op);
 }
 
 tinker_var *tinker_var_tanh(tinker_var *a)

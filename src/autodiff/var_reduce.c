@@ -303,15 +303,82 @@ tinker_var *tinker_var_norm(tinker_var *a, int axis, int keep)
 
 /* ---- products ---------------------------------------------------------------------------- */
 
+/* d += g * x, or = where d holds nothing yet */
+static void add_scaled(double *d, const tinker_var *x, double g, bool first)
+{
+    size_t n = x->shape.n;
+    for (size_t i = 0; first && x->data && i < n; i++)
+        d[i] = g * x->data[i];
+    for (size_t i = 0; first && !x->data && i < n; i++)
+        d[i] = g * x->floats[i];
+    for (size_t i = 0; !first && i < n; i++)
+        d[i] += g * (x->data ? x->data[i] : x->floats[i]);
+}
+
+/* y = sum a b: dL/da = g b.  A final gradient is written in one pass over b. */
+static void push_dot(tinker_var *to, tinker_var *other, tinker_var *g)
+{
+    tinker_tape *t = to->tape;
+    double *d;
+    if (!to->needs_grad)
+        return;
+    if (!t->constants_only) {
+        grad_push(to, tinker_var_mul(var_broadcast_to(g, &other->shape), other));
+    } else if (to->grad) {
+        d = grad_sum(to);
+        if (d)
+            add_scaled(d, other, g->data[0], false);
+    } else {
+        tinker_var *own = tape_node_unfilled(t, NULL, &to->shape, NULL, 0, &d);
+        if (d) {
+            add_scaled(d, other, g->data[0], true);
+            to->grad = own;
+            to->sum = d;
+        }
+    }
+}
+
+static void back_dot(tinker_var *y, tinker_var *g)
+{
+    push_dot(y->parents[0], y->parents[1], g);
+    push_dot(y->parents[1], y->parents[0], g);
+}
+
+static const struct rule dot_rule = { "dot", back_dot };
+
+/* Four sums side by side: one alone would wait for each addition.  Their order is fixed. */
+static double sum_products(const tinker_var *a, const tinker_var *b)
+{
+    const float *x = a->floats, *y = b->floats;
+    double s[4] = { 0 };
+    size_t n = a->shape.n, i = 0;
+    bool both = !a->data && !b->data;
+    for (; both && i + 4 <= n; i += 4) {
+        s[0] += (double)x[i] * y[i];
+        s[1] += (double)x[i + 1] * y[i + 1];
+        s[2] += (double)x[i + 2] * y[i + 2];
+        s[3] += (double)x[i + 3] * y[i + 3];
+    }
+    for (; i < n; i++)
+        s[i % 4] += (a->data ? a->data[i] : x[i]) * (b->data ? b->data[i] : y[i]);
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
 tinker_var *tinker_var_dot(tinker_var *a, tinker_var *b)
 {
+    const struct shape scalar = { .n = 1 };
     char ta[96], tb[96];
-    if (!tape_usable(a, b, "dot"))
+    double *d;
+    if (!tape_same(a, b, "dot"))
         return tape_broken(a, b);
     if (!shape_equal(&a->shape, &b->shape))
         return tape_error(a->tape, TINKER_EINVAL, "dot: shapes %s and %s differ",
                           shape_text(&a->shape, ta), shape_text(&b->shape, tb));
-    return tinker_var_sum(tinker_var_mul(a, b), TINKER_ALL, 0);
+    tinker_var *y =
+        tape_node_unfilled(a->tape, &dot_rule, &scalar, (tinker_var *[]){ a, b }, 2, &d);
+    if (d)
+        *d = sum_products(a, b);
+    return y;
 }
 
 /* Y = A B: dL/dA = G B^T, dL/dB = A^T G */

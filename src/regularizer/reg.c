@@ -47,7 +47,7 @@ static tinker_var *pick_kept(tinker_var *v, const tinker_var *weights)
     if (!at)
         return tape_error(v->tape, TINKER_ENOMEM, "out of memory for a mask");
     for (size_t k = 0; k < weights->shape.n; k++)
-        if (weights->data[k] != 0)
+        if (tinker_var_data(weights)[k] != 0)
             at[n++] = (int64_t)k;
     return tinker_var_index_select(v, 0, at, n);
 }

@@ -40,7 +40,7 @@ static double mean_of(const tinker_var *v, double (*f)(double))
 {
     double sum = 0;
     for (size_t i = 0; i < v->shape.n; i++)
-        sum += f(v->data[i]);
+        sum += f(tinker_var_data(v)[i]);
     return v->shape.n ? sum / (double)v->shape.n : 0;
 }
 

@@ -147,7 +147,7 @@ tinker_var *tinker_reg_kl(tinker_tape *tape, const tinker_datum *data, tinker_va
     tinker_tape_metric(tape, "kl_symmetric", o.symmetric != 0);
     /* Of no rows there is neither a largest nor a smallest. */
     if (rows->shape.n) {
-        tinker_tape_metric(tape, "kl_max", rows->data[tinker_var_argmax(rows)]);
+        tinker_tape_metric(tape, "kl_max", tinker_var_data(rows)[tinker_var_argmax(rows)]);
         tinker_tape_metric(tape, "kl_min", rows->data[tinker_var_argmin(rows)]);
     }
     return r;

@@ -50,38 +50,61 @@ static bool fill_term(struct arena *a, const struct term *t, bool track, tinker_
 
 /* ---- the gradient ------------------------------------------------------------------------ */
 
+/* The numbers of the gradient with respect to datum i: a sum over the terms, or those of the only
+ * term as they are, which `keep` asks for.  *reached: some term depends on the datum. */
+static const double *add_gradients(struct arena *a, const struct term *terms, size_t n, size_t i,
+                                   bool keep, bool *reached)
+{
+    size_t count = terms[0].leaves[i]->shape.n;
+    const double *only = keep ? term_gradient(&terms[0], i) : NULL;
+    *reached = only != NULL;
+    if (only)
+        return only;
+    double *g = arena_array(a, count, sizeof(*g));
+    for (size_t k = 0; g && k < n; k++) {
+        const double *part = term_gradient(&terms[k], i);
+        double w = terms[k].spec.weight;
+        if (!part || w == 0)
+            continue;
+        *reached = true;
+        for (size_t j = 0; j < count; j++)
+            g[j] += w * part[j];
+    }
+    return g;
+}
+
+/* A loss without regularizers whose tape holds little but its gradient: the report takes the tape's
+ * memory instead of a copy. */
+static bool may_keep_tape(const struct term *terms, size_t n, const struct batch *b)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < b->n; i++)
+        bytes += terms[0].leaves[i]->shape.n * sizeof(double);
+    return n == 1 && terms[0].spec.weight == 1 && terms[0].tape->arena.used / 2 <= bytes;
+}
+
 /* In float64, as the tape computes; the client rounds when it sends them as weights of a linear
  * loss. */
 static tinker_status fill_gradients(struct report *r, const struct term *terms, size_t n,
                                     const struct batch *b, tinker_error *err)
 {
     tinker_tensor *out = arena_array(&r->arena, b->n, sizeof(*out));
+    bool keep = may_keep_tape(terms, n, b), track = b->opts->track_grad_norms;
     double squares = 0;
     for (size_t i = 0; out && i < b->n; i++) {
         const struct shape *s = &terms[0].leaves[i]->shape;
-        double *g = arena_array(&r->arena, s->n, sizeof(*g));
+        bool reached;
+        const double *g = add_gradients(&r->arena, terms, n, i, keep, &reached);
         int64_t *dim = arena_array(&r->arena, s->ndim, sizeof(*dim));
         if (!g || !dim)
             return err_nomem(err, "gradients");
-        /* d total / d logprobs = sum of weight * gradient; a term that does not depend on datum i
-         * has none. */
-        bool reached = false;
-        for (size_t k = 0; k < n; k++) {
-            const double *part = term_gradient(&terms[k], i);
-            double w = terms[k].spec.weight;
-            if (!part || w == 0)
-                continue;
-            reached = true;
-            for (size_t j = 0; j < s->n; j++)
-                g[j] += w * part[j];
-        }
         /* A datum that no term depends on is usually a mistake in the loss. */
         if (!reached && !b->opts->allow_unused && s->n > 0)
             return err_set(err, TINKER_EINVAL,
                            "no gradient computed for datum %zu: the loss does not depend on it", i);
         for (size_t k = 0; k < s->ndim; k++)
             dim[k] = (int64_t)s->dim[k];
-        for (size_t j = 0; j < s->n; j++)
+        for (size_t j = 0; track && j < s->n; j++)
             squares += g[j] * g[j];
         out[i] = (tinker_tensor){
             .dtype = TINKER_FLOAT64, .data = g, .n = s->n, .shape = dim, .ndim = s->ndim
@@ -89,10 +112,12 @@ static tinker_status fill_gradients(struct report *r, const struct term *terms, 
     }
     if (!out)
         return err_nomem(err, "gradients");
+    if (keep)
+        arena_adopt(&r->arena, &terms[0].tape->arena);
     r->public.gradients = out;
     r->public.n_gradients = b->n;
-    r->public.has_total_grad_norm = b->opts->track_grad_norms;
-    r->public.total_grad_norm = b->opts->track_grad_norms ? sqrt(squares) : 0;
+    r->public.has_total_grad_norm = track;
+    r->public.total_grad_norm = track ? sqrt(squares) : 0;
     return TINKER_OK;
 }
 

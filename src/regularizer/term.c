@@ -50,12 +50,22 @@ static void check_result(struct term *t, const struct batch *b)
         tape_error(t->tape, TINKER_EINVAL, "the value is %g", t->value);
     for (size_t i = 0; i < b->n && t->tape->err.status == TINKER_OK; i++) {
         const double *g = term_gradient(t, i);
-        for (size_t k = 0; g && k < t->leaves[i]->shape.n; k++) {
-            squares += g[k] * g[k];
-            if (strict && !isfinite(g[k]))
+        double s[4] = { 0 }; /* side by side: one sum would wait for each addition */
+        size_t n = g ? t->leaves[i]->shape.n : 0, whole = n / 4 * 4;
+        for (size_t k = 0; k < whole; k += 4) {
+            s[0] += g[k] * g[k];
+            s[1] += g[k + 1] * g[k + 1];
+            s[2] += g[k + 2] * g[k + 2];
+            s[3] += g[k + 3] * g[k + 3];
+        }
+        for (size_t k = whole; k < n; k++)
+            s[0] += g[k] * g[k];
+        double sum = (s[0] + s[1]) + (s[2] + s[3]);
+        squares += sum;
+        for (size_t k = 0; strict && !isfinite(sum) && k < n; k++)
+            if (!isfinite(g[k]))
                 tape_error(t->tape, TINKER_EINVAL, "the gradient of datum %zu at element %zu is %g",
                            i, k, g[k]); /* the first one is kept */
-        }
     }
     if (t->has_gradient)
         t->grad_norm = sqrt(squares);

@@ -62,10 +62,10 @@ static void test_size(void)
                  G(-1.386294, -2.407946, -3.218876, -4.605170, -1.021651, -2.407946));
     o = (tinker_reg_norm_options)TINKER_REG_NORM_OPTIONS_INIT;
     o.center = TINKER_CENTER_MEAN;
-    check_golden("l2 centred", tinker_reg_l2, &o, 2.097736285, 2.896712817,
+    check_golden("l2 centered", tinker_reg_l2, &o, 2.097736285, 2.896712817,
                  G(1.121686, 0.100035, -0.710895, -2.097190, 1.486329, 0.100035));
     o.clip = 0.5;
-    check_golden("l2 centred, clipped", tinker_reg_l2, &o, 0.881346537, 0.694187064,
+    check_golden("l2 centered, clipped", tinker_reg_l2, &o, 0.881346537, 0.694187064,
                  G(0.085138, 0.185172, -0.625758, 0.085138, 0.085138, 0.185172));
     o.center = TINKER_CENTER_NONE;
     o.clip = 1;
