@@ -13,10 +13,10 @@
 #include "base/os.h"
 #include "base/sha.h"
 #include "engine/gguf/gguf_model.h"
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 #include "engine/model/config.h"
 #include "engine/model/expert_stack.h"
-#include "engine/model/quantized_dir.h"
+#include "engine/safetensors/quantized_dir.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
 
@@ -211,6 +211,8 @@ static tinker_status note_stored(void *state, const struct tensor_place *at, tin
     if (at->kind == TENSOR_EXPERT && s->engine->mxfp4)
         return TINKER_OK; /* these keep their own format */
     struct weight w = { 0 };
+    if (s->engine->gguf)
+        return TINKER_OK; /* each matrix has a format of its own */
     if (at->rows && (at->kind != TENSOR_EMBED || s->tied))
         s->bf16 &= engine_weight(s->engine, at->name, tensor_stored_rows(at), at->cols, &w, NULL) &&
                    w.dtype == SOURCE_BF16;
@@ -243,13 +245,17 @@ static bool get_file_weight(void *state, const char *name, size_t rows, size_t c
  * small differences decide which experts run: it is not quantized. */
 static enum packed_dtype quantized_format(tinker_weights_dtype dtype, enum tensor_kind kind)
 {
+    bool rounds = dtype == TINKER_WEIGHTS_Q8_INT8 || dtype == TINKER_WEIGHTS_Q4_INT8;
+    enum packed_dtype q8 = rounds ? PACKED_Q8_0_INT8 : PACKED_Q8_0;
     switch (kind) {
     case TENSOR_WEIGHT:
     case TENSOR_EXPERT:
-        return dtype == TINKER_WEIGHTS_Q4 ? PACKED_Q4_0 : PACKED_Q8_0;
+        if (dtype == TINKER_WEIGHTS_Q4_INT8)
+            return PACKED_Q4_0_INT8;
+        return dtype == TINKER_WEIGHTS_Q4 ? PACKED_Q4_0 : q8;
     case TENSOR_EMBED: /* only where it is the head */
     case TENSOR_HEAD:
-        return PACKED_Q8_0;
+        return q8;
     default:
         return PACKED_F32;
     }
@@ -259,7 +265,7 @@ static enum packed_dtype quantized_format(tinker_weights_dtype dtype, enum tenso
 static enum packed_dtype choose_format(void *state, const struct tensor_place *at)
 {
     const struct base_source *s = state;
-    struct weight w;
+    enum source_dtype dtype;
     switch (s->engine->opts.dtype) {
     case TINKER_WEIGHTS_F32:
         return PACKED_F32;
@@ -268,9 +274,8 @@ static enum packed_dtype choose_format(void *state, const struct tensor_place *a
         return PACKED_BF16_PAIRS;
     case TINKER_WEIGHTS_STORED:
         /* a GGUF file has chosen a format for each matrix */
-        if (s->engine->gguf &&
-            engine_weight(s->engine, at->name, tensor_stored_rows(at), at->cols, &w, NULL))
-            return packed_native(w.dtype);
+        if (s->engine->gguf && gguf_model_dtype(s->engine->gguf, at->name, &dtype))
+            return packed_native(dtype);
         if (at->kind == TENSOR_EXPERT && s->engine->mxfp4)
             return PACKED_MXFP4;
         return s->stored_bf16 ? PACKED_BF16 : PACKED_F32;
@@ -325,7 +330,7 @@ static tinker_status open_gguf(tinker_engine *e, struct model_config *config, st
     status = config_parse(config, e->dir, m->config.data, m->config.len, err);
     if (status != TINKER_OK)
         return status;
-    m->head_dim = config->head_dim;
+    gguf_model_configure(m, config);
     config->plus_one = false; /* the files have 1 + w already */
     e->arch = config->arch;
     e->names = config->arch->names;
@@ -354,7 +359,10 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
     struct base_source base = { e, is_stored_bf16(e, &config) };
-    struct weight_source source = { get_file_weight, choose_format, &base };
+    /* what is packed need not be there twice */
+    struct weight_source source = {
+        .get = get_file_weight, .format = choose_format, .done = os_map_evict, .state = &base
+    };
     e->model = model_new(&config, &source, err);
     if (!e->model)
         return TINKER_ENOMEM;
@@ -376,7 +384,7 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
                        MAX_THREADS);
     if (e->opts.max_context < 0)
         return err_set(err, TINKER_EINVAL, "max_context is negative");
-    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_Q4)
+    if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_Q4_INT8)
         return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
     /* exports copy the other files of the directory later */
     e->dir = strdup(dir);
@@ -393,7 +401,7 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
 
 void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes)
 {
-    /* a generator's keys and values take up to half as much again: 3/4 in all */
+    /* the other half is for adapters and for everything else that runs here */
     e->memory_limit = bytes ? bytes : os_memory_free() / 2;
 }
 

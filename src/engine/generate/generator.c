@@ -12,9 +12,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/array.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/rand.h"
 #include "engine/layers/delta.h"
+
+/* A pass, or another generator, needs the memory of cached prefixes. */
+static void give_pages_back(struct budget_user *user, uint64_t bytes)
+{
+    tinker_generator *g = container_of(user, tinker_generator, budget);
+    uint64_t page = g->kv.page_floats * sizeof(float);
+    kv_shrink(&g->kv, (size_t)((bytes + page - 1) / page));
+    generator_account(g);
+}
 
 tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
 {
@@ -25,13 +36,15 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
     }
     const struct model_config *c = &e->model->config;
     size_t floats = kv_page_floats(c);
-    /* Half of the memory; the rest is for passes and this generator's own buffers. */
+    /* Sequences that run have at most half of the memory: passes must get some, too. */
     uint64_t limit = e->memory_limit / 2 / (floats * sizeof(float));
     kv_init(&g->kv, floats, limit > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)limit);
     g->state_floats = delta_state_floats(c);
     g->state_pages = (g->state_floats + floats - 1) / floats;
     g->engine = e;
     g->finished_end = &g->finished;
+    g->budget.give_back = give_pages_back;
+    budget_join(e, &g->budget);
     if (generator_buffers(g, err) != TINKER_OK) {
         tinker_generator_free(g);
         return NULL;
@@ -78,6 +91,7 @@ void tinker_generator_free(tinker_generator *g)
         request_free(g, r);
     }
     request_free(g, g->given);
+    budget_leave(g->engine, &g->budget);
     kv_clear(&g->kv);
     forward_space_free(g->space);
     free(g->active);
@@ -207,6 +221,37 @@ static tinker_status limit_new_tokens(const tinker_generator *g, size_t n_prompt
     return TINKER_OK;
 }
 
+/* What the request may come to need is promised to it before it begins, so that a pass that begins
+ * later cannot take it. */
+static tinker_status check_budget(tinker_generator *g, uint64_t pages, uint64_t kept,
+                                  tinker_error *err)
+{
+    const tinker_engine *e = g->engine;
+    generator_account(g);
+    uint64_t need = generator_reserve(g, g->page_needs + pages, g->kept + kept);
+    uint64_t others = budget_promised(e) - g->budget.reserved;
+    if (need <= e->memory_limit && others <= e->memory_limit - need)
+        return TINKER_OK;
+    err_set(err, TINKER_ENOMEM,
+            "samples need %llu bytes of memory, of the limit of %llu passes hold %llu",
+            (unsigned long long)need, (unsigned long long)e->memory_limit,
+            (unsigned long long)others);
+    if (err)
+        err->retryable = others > 0; /* once the passes are done */
+    return TINKER_ENOMEM;
+}
+
+/* Pages of the request if each sample becomes as long as it may. */
+static uint64_t count_pages(const tinker_generator *g, const tinker_generate *q, size_t max_new)
+{
+    uint64_t positions = (uint64_t)q->n_prompt + max_new, pages;
+    uint64_t each = (positions + KV_BLOCK - 1) / KV_BLOCK + g->state_pages;
+    /* generator_reserve() has a limit far below, so the sum of many such numbers must not wrap */
+    if (__builtin_mul_overflow(each, (uint64_t)q->num_samples, &pages) || pages > g->kv.limit)
+        pages = g->kv.limit;
+    return pages;
+}
+
 /* Bytes that the likeliest tokens and drawn alternatives of a request can take: at most
  * n_prompt * (topk + alternatives) + num_samples * max_new * topk entries.  They are kept until
  * the request is freed, so those of all requests together must fit into half of the memory. */
@@ -330,6 +375,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->steps = q->adapter ? (uint64_t)q->adapter->steps : 0;
     r->on_token = q->on_token;
     r->on_rivals = q->on_rivals;
+    r->on_mask = q->on_mask;
     r->state = q->state;
     r->cache_scope = q->cache_scope;
     r->n_prompt = q->n_prompt;
@@ -343,7 +389,10 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
         .inv_temperature = isfinite(inv) ? fminf(inv, inv_max) : 0,
         .top_k = p->top_k > 0 ? (size_t)p->top_k : 0,
         .top_p = p->top_p,
+        .min_p = p->min_p,
     };
+    if (!logit_rule_init(&r->logit_rule, p, &r->arena))
+        return false;
     r->prompt = arena_memdup(&r->arena, q->prompt, q->n_prompt * sizeof *q->prompt);
     if (r->prompt == NULL)
         return false;
@@ -372,6 +421,8 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     if (status == TINKER_OK)
         status = check_params(q, &p, err);
     if (status == TINKER_OK)
+        status = logit_rule_check(&p, g->engine->info.vocab_size, err);
+    if (status == TINKER_OK)
         status = check_prompt(g, q, err);
     if (status == TINKER_OK && q->adapter != NULL && q->adapter->engine != g->engine)
         status = err_set(err, TINKER_EINVAL, "the adapter belongs to another engine");
@@ -383,6 +434,9 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
         status = extras_check(g, q, err);
     if (status == TINKER_OK)
         status = check_kept(g, q, max_new, &kept, err);
+    uint64_t pages = status == TINKER_OK ? count_pages(g, q, max_new) : 0;
+    if (status == TINKER_OK)
+        status = check_budget(g, pages, kept, err);
     if (status != TINKER_OK)
         return status;
     struct request *r = calloc(1, sizeof *r);
@@ -407,6 +461,9 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
     g->unfinished++;
     r->kept = kept;
     g->kept += kept;
+    r->page_needs = pages;
+    g->page_needs += pages;
+    generator_account(g);
     return TINKER_OK;
 }
 
@@ -461,6 +518,7 @@ void generator_sweep(tinker_generator *g)
         if (!dead && r->unfinished > 0)
             continue;
         g->unfinished--;
+        g->page_needs -= r->page_needs;
         if (r->canceled) {
             request_free(g, r);
             continue;
@@ -472,6 +530,7 @@ void generator_sweep(tinker_generator *g)
         g->finished_end = &r->next;
     }
     g->n_active = kept;
+    generator_account(g);
 }
 
 /* The result stays valid until the next call: it is in g->given. */
@@ -492,6 +551,7 @@ int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample *
         *sample = ok ? &g->given->result : NULL;
     if (err != NULL)
         *err = g->given->error;
+    generator_account(g); /* what it kept is free */
     return 1;
 }
 
@@ -520,10 +580,15 @@ void tinker_generator_cancel(tinker_generator *g, void *tag)
 
 uint64_t tinker_generator_memory(const tinker_generator *g)
 {
-    return (uint64_t)g->kv.pages * g->kv.page_floats * sizeof(float);
+    return kv_bytes(&g->kv);
 }
 
-uint64_t tinker_generator_trim(tinker_generator *g)
+uint64_t tinker_generator_trim(tinker_generator *g, int64_t unused_ms)
 {
-    return (uint64_t)kv_trim(&g->kv) * g->kv.page_floats * sizeof(float);
+    int64_t since = INT64_MAX;
+    if (unused_ms > 0)
+        since = clock_now_ns(clock_real()) - unused_ms * 1000000;
+    uint64_t bytes = (uint64_t)kv_trim(&g->kv, since) * g->kv.page_floats * sizeof(float);
+    generator_account(g);
+    return bytes;
 }

@@ -13,6 +13,8 @@
 #include "engine/model/adapter.h"
 #include "engine/train/forward.h"
 #include "engine/generate/kv.h"
+#include "engine/generate/logit_rule.h"
+#include "engine/train/budget.h"
 #include "engine/generate/sample.h"
 
 enum {
@@ -62,6 +64,7 @@ struct request {
     const struct lora *lora;
     tinker_token_callback *on_token;
     tinker_rivals_callback *on_rivals;
+    tinker_mask_callback *on_mask;
     void *state;
     uint64_t cache_scope; /* of its pages */
 
@@ -70,6 +73,7 @@ struct request {
     size_t n_prompt, max_new;
     bool is_long; /* may become longer than the original context, see model_is_long() */
     struct sample_rule rule;
+    struct logit_rule logit_rule;
     uint64_t seed;
     const int32_t *stop;
     size_t n_stop;
@@ -86,7 +90,8 @@ struct request {
     float *topk_logprobs;
     size_t sample_topk;
     struct prompt_extras extras;
-    uint64_t kept; /* its part of the generator's kept */
+    uint64_t kept;       /* its part of the generator's kept */
+    uint64_t page_needs; /* and of the generator's page_needs */
     int64_t cache_hits;
     bool canceled;
     tinker_error error; /* status TINKER_OK: none */
@@ -97,11 +102,13 @@ struct request {
 struct want {
     struct sequence *sequence;
     size_t position;
-    size_t row;   /* in the batch */
-    size_t first; /* of its draws */
-    bool scores;  /* a prompt position that is asked for */
-    bool draws;   /* the last known token: its successor is to be drawn */
-    bool bad;     /* logits are not finite */
+    size_t row;           /* in the batch */
+    size_t first;         /* of its draws */
+    bool scores;          /* a prompt position that is asked for */
+    bool draws;           /* the last known token: its successor is to be drawn */
+    bool bad;             /* logits are not finite */
+    bool barred;          /* the mask leaves no token */
+    const uint64_t *mask; /* of the tokens that may be drawn; NULL: all */
 };
 
 struct draw {
@@ -118,9 +125,11 @@ struct work {
 struct tinker_generator {
     tinker_engine *engine;
     struct kv kv;
-    size_t state_floats;      /* of a sequence's delta layers; 0: the model has none */
-    size_t state_pages;       /* as many pages as that takes, rounded up */
-    struct sequence **active; /* oldest first */
+    struct budget_user budget; /* its part of the engine's memory */
+    uint64_t page_needs;       /* pages that running requests may come to need, together */
+    size_t state_floats;       /* of a sequence's delta layers; 0: the model has none */
+    size_t state_pages;        /* as many pages as that takes, rounded up */
+    struct sequence **active;  /* oldest first */
     size_t n_active, cap_active;
     size_t unfinished; /* requests */
     uint64_t kept;     /* bytes that likeliest and drawn tokens of all requests may take */
@@ -152,6 +161,10 @@ void sequence_release(tinker_generator *g, struct sequence *s);
 void sequence_reuse_prefix(tinker_generator *g, struct sequence *s);
 void sequence_publish(tinker_generator *g, struct sequence *s);
 bool sequence_share_prompt(tinker_generator *g, struct sequence *to, const struct sequence *from);
+/* Tell the engine what the generator holds and was promised. */
+void generator_account(tinker_generator *g);
+/* Bytes to promise when running requests need so many pages and keep so many bytes. */
+uint64_t generator_reserve(const tinker_generator *g, uint64_t pages, uint64_t kept);
 /* Choose the step's work: rows per sequence, with pages for them. */
 void generator_schedule(tinker_generator *g);
 /* generator_draw.c: logits of the wanted rows [first, first + n) into draws and scores */

@@ -21,6 +21,8 @@ static void put_top(const float *z, size_t vocab, size_t k, const struct logits_
                     struct candidate *scratch, int32_t *tokens, float *logprobs)
 {
     size_t n = sample_top(z, vocab, k, scratch);
+    while (n > 0 && scratch[n - 1].z == -INFINITY) /* tokens that cannot come are not likely ones */
+        n--;
     for (size_t i = 0; i < k; i++) {
         tokens[i] = i < n ? scratch[i].id : 0;
         logprobs[i] = i < n ? logits_logprob(norm, scratch[i].z) : NO_LOGPROB;
@@ -46,10 +48,19 @@ static void score_prompt(struct request *r, size_t at, const float *z, size_t vo
 /* Draw the token after the last known one: for all samples of the request when its prompt has
  * just been computed, afterwards for this one.  The random number depends on the seed, the sample
  * and the position alone, so a draw is the same whatever else runs in the batch. */
-static void draw_tokens(tinker_generator *g, const struct want *w, const float *z, size_t vocab,
+static void draw_tokens(tinker_generator *g, struct want *w, float *z, size_t vocab,
                         struct candidate *scratch)
 {
-    const struct request *r = w->sequence->request;
+    const struct sequence *s = w->sequence;
+    const struct request *r = s->request;
+    /* In place: a row that is drawn from is not scored, so nobody needs the model's own logits. */
+    logit_rule_apply(&r->logit_rule, s->tokens, r->n_prompt, s->len, z, scratch);
+    for (size_t i = 0; w->mask && i < vocab; i++)
+        if (!(w->mask[i / 64] >> i % 64 & 1))
+            z[i] = -INFINITY;
+    w->barred = w->mask && !isfinite(vec_ops()->largest(z, vocab));
+    if (w->barred)
+        return;
     size_t count = r->forked ? 1 : r->num_samples;
     /* Logprobs are reported at the sampling temperature, unless the engine is asked for those of
      * the model; greedy sampling has no temperature to apply. */
@@ -78,7 +89,7 @@ static void evaluate_slice(void *arg, size_t begin, size_t end)
     size_t threads = (size_t)threads_count(g->engine->threads);
     for (size_t i = begin; i < end; i++) {
         struct want *w = &j->wants[i];
-        const float *z = g->logits + i * vocab;
+        float *z = g->logits + i * vocab;
         /* NaN or +infinity anywhere, or nothing finite: there is no distribution to draw from */
         w->bad = vec_ops()->has_nan(z, vocab) || !isfinite(vec_ops()->largest(z, vocab));
         if (w->bad)

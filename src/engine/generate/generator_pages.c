@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 
 static size_t pages_for(size_t positions)
 {
@@ -188,8 +189,35 @@ static size_t pages_to_come(const tinker_generator *g, const struct sequence *s)
     return pages_for(s->len) + 1 - s->n_pages + (s->state == NULL ? g->state_pages : 0);
 }
 
+uint64_t generator_reserve(const tinker_generator *g, uint64_t pages, uint64_t kept)
+{
+    if (pages > g->kv.limit) /* beyond that sequences wait for each other */
+        pages = g->kv.limit;
+    return pages * g->kv.page_floats * sizeof(float) + kept;
+}
+
+void generator_account(tinker_generator *g)
+{
+    g->budget.held = kv_bytes(&g->kv) + g->kept;
+    g->budget.reserved = generator_reserve(g, g->page_needs, g->kept);
+}
+
+/* Pages that may have memory in this step: what passes leave now, cached prefixes included. */
+static void update_page_limit(tinker_generator *g)
+{
+    generator_account(g);
+    uint64_t share = budget_share(g->engine, &g->budget);
+    uint64_t pages =
+        (share - (share > g->kept ? g->kept : share)) / (g->kv.page_floats * sizeof(float));
+    g->kv.most = pages > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)pages;
+    g->kv.now_ns = clock_now_ns(clock_real());
+    if (g->kv.pages + g->kv.held > g->kv.most)
+        kv_shrink(&g->kv, g->kv.pages + g->kv.held - g->kv.most);
+}
+
 void generator_schedule(tinker_generator *g)
 {
+    update_page_limit(g);
     size_t prefill = GENERATOR_PREFILL, reserved = 0;
     bool blocked = false;
     g->n_work = 0;

@@ -88,6 +88,9 @@ static bool reserve_draws(tinker_generator *g, size_t n_wants, tinker_error *err
             request_fail(r, TINKER_ENOMEM, "no memory for the likeliest tokens");
             w->draws = false; /* the others go on */
         }
+        /* Here, not in the arithmetic: callbacks run on the calling thread. */
+        if (w->draws && r->on_mask)
+            w->mask = r->on_mask(r->state, w->sequence->index);
         w->first = count;
         count += !w->draws ? 0 : r->forked ? 1 : r->num_samples;
     }
@@ -167,6 +170,10 @@ static void take_results(tinker_generator *g, size_t n_wants)
             continue;
         if (w->bad) {
             request_fail(r, TINKER_EREQUEST, "the model's logits are not finite");
+            continue;
+        }
+        if (w->barred) {
+            request_fail(r, TINKER_EREQUEST, "no token of the vocabulary may come here");
             continue;
         }
         /* wants of a sequence ascend, so every earlier position has its score, too */

@@ -5,7 +5,8 @@
  *     idle  --kv_take, when nothing is free: unpublished-->  used
  *
  * used: refs > 0; idle: in the idle list and in the map of published pages; free: in the free
- * list, with its memory kept.  used + idle + free never exceeds the limit. */
+ * list, with its memory kept.  used never exceeds the limit, and used + idle + free not what others
+ * leave of the engine's memory (budget.h). */
 #include "engine/generate/kv.h"
 
 #include <assert.h>
@@ -14,7 +15,8 @@
 
 void kv_init(struct kv *kv, size_t page_floats, size_t limit)
 {
-    *kv = (struct kv){ .page_floats = page_floats, .limit = limit };
+    *kv = (struct kv){ .page_floats = page_floats, .limit = limit, .most = limit };
+    kv_memory_init(&kv->memory, (page_floats * sizeof(float) + 63) / 64 * 64);
     map_init(&kv->published);
     kv->idle_list.prev = kv->idle_list.next = &kv->idle_list;
 }
@@ -29,41 +31,70 @@ static void remove_idle(struct kv *kv, struct kv_page *page)
 
 static void free_page(struct kv *kv, struct kv_page *page)
 {
-    free(page->data);
+    kv_memory_give(&kv->memory, page->slab, page->data);
     free(page);
     kv->pages--;
 }
 
-size_t kv_trim(struct kv *kv)
+static void free_oldest_idle(struct kv *kv)
 {
-    size_t n = 0;
-    while (kv->idle > 0) {
-        struct kv_page *page = kv->idle_list.next;
-        remove_idle(kv, page);
-        map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
-        free_page(kv, page);
-        n++;
-    }
-    while (kv->free_pages != NULL) {
-        struct kv_page *page = kv->free_pages;
-        kv->free_pages = page->next;
-        free_page(kv, page);
-        n++;
-    }
-    return n;
+    struct kv_page *page = kv->idle_list.next;
+    remove_idle(kv, page);
+    map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
+    free_page(kv, page);
+}
+
+/* What is found by no key costs nothing but the time to clear another page. */
+static void free_unused(struct kv *kv)
+{
+    struct kv_page *page = kv->free_pages;
+    kv->free_pages = page->next;
+    kv->n_free--;
+    free_page(kv, page);
+}
+
+size_t kv_trim(struct kv *kv, int64_t since_ns)
+{
+    size_t before = kv->pages;
+    /* The list is ordered by time: the oldest is first. */
+    while (kv->idle > 0 && kv->idle_list.next->idle_ns <= since_ns)
+        free_oldest_idle(kv);
+    /* Of free pages those that were there all the time since the last look. */
+    size_t unused = since_ns == INT64_MAX ? kv->n_free : kv->free_low;
+    while (unused-- > 0)
+        free_unused(kv);
+    kv->free_low = kv->n_free;
+    return before - kv->pages;
+}
+
+/* Free pages first, since cached prefixes may save a prompt's computation, then the oldest prefix. */
+size_t kv_shrink(struct kv *kv, size_t n)
+{
+    size_t before = kv->pages;
+    for (; n > 0 && kv->free_pages != NULL; n--)
+        free_unused(kv);
+    for (; n > 0 && kv->idle > 0; n--)
+        free_oldest_idle(kv);
+    kv->free_low = kv->free_low < kv->n_free ? kv->free_low : kv->n_free;
+    return before - kv->pages;
+}
+
+uint64_t kv_bytes(const struct kv *kv)
+{
+    return ((uint64_t)kv->pages + kv->held) * kv->page_floats * sizeof(float);
 }
 
 void kv_clear(struct kv *kv)
 {
     assert(kv->used == 0);
-    kv_trim(kv);
+    kv_trim(kv, INT64_MAX);
     map_clear(&kv->published);
 }
 
 /* Idle pages count: kv_take() evicts them. */
 size_t kv_available(const struct kv *kv)
 {
-    return kv->limit - kv->used;
+    return kv->limit > kv->used ? kv->limit - kv->used : 0;
 }
 
 bool kv_hold(struct kv *kv, size_t n)
@@ -71,34 +102,41 @@ bool kv_hold(struct kv *kv, size_t n)
     if (kv_available(kv) < n)
         return false;
     kv->used += n;
+    kv->held += n;
+    if (kv->pages + kv->held > kv->most) /* that memory is taken from the caches */
+        kv_shrink(kv, kv->pages + kv->held - kv->most);
     return true;
 }
 
 void kv_unhold(struct kv *kv, size_t n)
 {
-    assert(kv->used >= n);
+    assert(kv->used >= n && kv->held >= n);
     kv->used -= n;
+    kv->held -= n;
 }
 
-/* A free page, a new one below the limit, or the least recently used idle one; NULL: all are in
- * use. */
+/* A free page, a new one where the memory allows it, or the least recently used idle one; NULL: all
+ * are in use. */
 struct kv_page *kv_take(struct kv *kv)
 {
     struct kv_page *page = kv->free_pages;
+    if (kv->used >= kv->limit)
+        return NULL;
     if (page != NULL) {
         kv->free_pages = page->next;
-    } else if (kv->used + kv->idle < kv->limit) {
-        size_t bytes = (kv->page_floats * sizeof(float) + 63) / 64 * 64;
+        if (--kv->n_free < kv->free_low)
+            kv->free_low = kv->n_free;
+    } else if (kv->pages + kv->held < kv->most) {
         page = calloc(1, sizeof *page);
         if (page != NULL)
-            page->data = aligned_alloc(64, bytes);
+            page->data = kv_memory_take(&kv->memory, &page->slab);
         if (page != NULL && page->data == NULL) {
             free(page);
             page = NULL;
         }
         /* Attention reads whole pages: positions that are not computed yet must be numbers. */
         if (page != NULL) {
-            memset(page->data, 0, bytes);
+            memset(page->data, 0, kv->memory.bytes);
             kv->pages++;
         }
     }
@@ -133,10 +171,12 @@ void kv_unref(struct kv *kv, struct kv_page *page)
         page->prev = kv->idle_list.prev;
         page->next = &kv->idle_list;
         page->prev->next = page->next->prev = page;
+        page->idle_ns = kv->now_ns;
         kv->idle++;
     } else {
         page->next = kv->free_pages;
         kv->free_pages = page;
+        kv->n_free++;
     }
 }
 
@@ -155,8 +195,9 @@ static void reuse_page(struct kv *kv, struct kv_page *page)
 struct kv_page *kv_find(struct kv *kv, const struct kv_key *key)
 {
     struct kv_page *page = map_get(&kv->published, (const char *)key, sizeof *key);
-    if (page != NULL)
-        reuse_page(kv, page);
+    if (page == NULL || (page->refs == 0 && kv->used >= kv->limit))
+        return NULL;
+    reuse_page(kv, page);
     return page;
 }
 

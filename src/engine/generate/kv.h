@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/map.h"
+#include "engine/generate/kv_memory.h"
 #include "engine/train/forward.h"
 
 /* Where a full page belongs; compared byte by byte. */
@@ -25,28 +26,39 @@ struct kv_key {
 
 struct kv_page {
     float *data;
-    size_t refs;     /* sequences that use it */
-    uint64_t serial; /* of a published page, else 0 */
+    struct kv_slab *slab; /* that data is in */
+    size_t refs;          /* sequences that use it */
+    uint64_t serial;      /* of a published page, else 0 */
+    int64_t idle_ns;      /* when the last sequence left it */
     struct kv_key key;
     struct kv_page *prev, *next; /* idle list: published and unused, oldest first */
 };
 
 struct kv {
-    size_t page_floats, limit; /* limit in pages */
-    size_t used;               /* pages with refs > 0 */
-    size_t idle;               /* pages in the idle list */
-    size_t pages;              /* that have memory: used, idle and free ones */
+    size_t page_floats, limit; /* limit of used pages */
+    struct kv_memory memory;
+    size_t most;  /* that may have memory: what others leave now, at least used */
+    size_t used;  /* pages with refs > 0, and what kv_hold() counts */
+    size_t held;  /* the latter */
+    size_t idle;  /* pages in the idle list */
+    size_t pages; /* that have memory: used, idle and free ones */
     uint64_t serials;
     struct map published;
     struct kv_page idle_list;   /* sentinel */
     struct kv_page *free_pages; /* linked by next */
+    size_t n_free, free_low;    /* how many, and the fewest since the last trim */
+    int64_t now_ns;             /* the time of this step */
 };
 
 void kv_init(struct kv *kv, size_t page_floats, size_t limit);
 void kv_clear(struct kv *kv); /* no page may be in use */
 
-/* Free the pages that nobody uses, cached ones included; how many there were. */
-size_t kv_trim(struct kv *kv);
+/* Free pages that nobody has used since then, cached ones included; how many there were. */
+size_t kv_trim(struct kv *kv, int64_t since_ns);
+/* Free up to n pages that nobody uses, the least worth keeping first; how many it were. */
+size_t kv_shrink(struct kv *kv, size_t n);
+/* Bytes that all pages have, and what kv_hold() counts. */
+uint64_t kv_bytes(const struct kv *kv);
 /* Pages that can be taken without anybody giving one up. */
 size_t kv_available(const struct kv *kv);
 /* Count n pages as used, or no longer, whose memory is somewhere else. */

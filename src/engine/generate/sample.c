@@ -73,11 +73,16 @@ static size_t count_nucleus(const struct candidate *c, size_t count, float inv_t
     return kept;
 }
 
-/* The candidates that top_k and top_p leave, in ascending id order; returns their number. */
+/* The candidates that top_k, top_p and min_p leave, in ascending id order; returns their number. */
 static size_t keep_candidates(const float *z, size_t n, const struct sample_rule *rule,
                               struct candidate *scratch)
 {
     const float inv_temperature = rule->inv_temperature;
+    /* p >= min_p * p_max, in logits; the likeliest token always passes.  Without min_p it is
+     * -infinity, which no token is below. */
+    float least = rule->min_p > 0
+                      ? vec_ops()->largest(z, n) + logf((float)rule->min_p) / inv_temperature
+                      : -INFINITY;
     size_t kept;
     if (rule->top_k > 0 && rule->top_k < n) {
         kept = sample_top(z, n, rule->top_k, scratch);
@@ -87,6 +92,8 @@ static size_t keep_candidates(const float *z, size_t n, const struct sample_rule
                 total += token_weight(scratch[i].z, scratch[0].z, inv_temperature);
             kept = count_nucleus(scratch, kept, inv_temperature, total, rule->top_p);
         }
+    } else if (rule->top_p >= 1) {
+        kept = collect_candidates(z, n, least, scratch); /* by id already */
     } else {
         /* top_p alone.  As in sample_top(), the distance below the maximum doubles, here until the
          * candidates carry enough of the total weight.  A distance of d logits is a factor of
@@ -106,6 +113,12 @@ static size_t keep_candidates(const float *z, size_t n, const struct sample_rule
         qsort(scratch, count, sizeof *scratch, by_value);
         kept = count_nucleus(scratch, count, inv_temperature, total, rule->top_p);
     }
+    /* min_p of what is left, and no tokens of probability 0: the draw may return any candidate. */
+    size_t count = kept;
+    kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (scratch[i].z >= least && scratch[i].z > -INFINITY)
+            scratch[kept++] = scratch[i];
     qsort(scratch, kept, sizeof *scratch, by_id);
     return kept;
 }
@@ -148,7 +161,7 @@ int32_t sample_token(const float *z, size_t n, const struct sample_rule *rule, d
 {
     if (rule->inv_temperature == 0)
         return sample_argmax(z, n);
-    if ((rule->top_k == 0 || rule->top_k >= n) && rule->top_p >= 1)
+    if ((rule->top_k == 0 || rule->top_k >= n) && rule->top_p >= 1 && rule->min_p <= 0)
         return draw_all(z, n, rule->inv_temperature, u);
     size_t kept = keep_candidates(z, n, rule, scratch);
     float max = scratch[0].z;

@@ -1,7 +1,9 @@
 /* sample.h - choose a token from one row of logits: pure functions.
  *
- * Order: temperature, then top_k, then top_p; the draw inverts the cumulative
- * distribution over the kept tokens in ascending id order, in double. */
+ * Order: penalties and biases change the logits (logit_rule.h), then temperature, top_k,
+ * top_p, min_p; the draw inverts the cumulative distribution over the kept tokens in
+ * ascending id order, in double.  A logit of -infinity is a token of probability 0: it is
+ * never drawn. */
 #ifndef ENGINE_SAMPLE_H
 #define ENGINE_SAMPLE_H
 
@@ -18,10 +20,11 @@ struct sample_rule {
     float inv_temperature; /* 0: take the largest logit, lowest id first */
     size_t top_k;          /* 0: off */
     double top_p;          /* >= 1: off */
+    double min_p;          /* 0: off */
 };
 
 /* Token for u in [0, 1).  scratch has room for n candidates; it is needed only with
- * top_k or top_p.  The logits must be finite or -infinity, with a finite maximum. */
+ * top_k, top_p or min_p.  The logits must be finite or -infinity, with a finite maximum. */
 int32_t sample_token(const float *z, size_t n, const struct sample_rule *rule, double u,
                      struct candidate *scratch);
 

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/err.h"
-#include "engine/gguf/gguf_tokenizer.h"
+#include "engine/gguf/gguf_metadata.h"
 #include "engine/kernels/blocks.h"
 #include "engine/layers/linear.h"
 #include "engine/model/adapter.h"
@@ -20,6 +21,8 @@
 struct export_entry {
     struct tensor_place at; /* of the first expert of a stack; its name is a copy */
     size_t stack;           /* matrices one below the other */
+    size_t rows;            /* of each, of a module that holds several linears all; 0: a vector */
+    const char *gguf;       /* its name there */
     enum source_dtype dtype;
     int param;   /* rank 0: index of the (first) parameter */
     bool untied; /* the head of a tied model, as a matrix of its own */
@@ -30,6 +33,7 @@ struct gguf_exporting {
     const tinker_engine *e;
     const tinker_adapter *a; /* NULL: the base model as it is */
     const struct gguf_family *family;
+    struct gguf_heads heads;
     enum source_dtype dtype; /* what matrices become */
     struct gguf_writer w;
     struct arena arena;
@@ -63,7 +67,9 @@ static enum source_dtype choose_type(const struct gguf_exporting *x, const struc
                                      bool head)
 {
     const struct model_config *c = &x->e->model->config;
-    if (at->rows == 0 || at->kind == TENSOR_ROUTER)
+    /* routers and the gates of the delta rule are few rows that decide much */
+    if (at->rows == 0 || at->kind == TENSOR_ROUTER || at->id == LINEAR_DELTA_A ||
+        at->id == LINEAR_DELTA_B || at->id == LINEAR_SHARED_ROUTER)
         return SOURCE_F32;
     enum source_dtype dtype = x->dtype;
     if (head && (dtype == SOURCE_Q4_0 || dtype == SOURCE_Q4_K))
@@ -74,8 +80,40 @@ static enum source_dtype choose_type(const struct gguf_exporting *x, const struc
     return fit_rows(dtype, at->cols);
 }
 
+/* The name of a tensor in the file.  Gates and ups that the model has in one module, and GGUF has
+ * not, are two there.  NULL with *err set: it has none. */
+static const char *choose_name(struct gguf_exporting *x, const struct tensor_place *at,
+                               tinker_error *err)
+{
+    const struct arch_names *names = x->e->arch->names;
+    char name[128], other[128];
+    int64_t expert;
+    bool found = gguf_tensor_name(x->family, at->name, name, &expert);
+    if (!found && at->stored) {
+        snprintf(other, sizeof(other), "%s.%zu.%s.weight", names->layers, at->layer,
+                 names->linear[at->id]);
+        found = gguf_tensor_name(x->family, other, name, &expert);
+    }
+    if (!found) {
+        err_set(err, TINKER_EINVAL, "GGUF has no name for %s", at->name);
+        return NULL;
+    }
+    const char *copy = arena_strdup(&x->arena, name);
+    if (!copy)
+        err_nomem(err, "export");
+    return copy;
+}
+
+/* Whether a module of several linears is one tensor in the file, too. */
+static bool is_whole(const struct gguf_exporting *x, const struct tensor_place *at)
+{
+    char name[128];
+    int64_t expert;
+    return at->stored && gguf_tensor_name(x->family, at->name, name, &expert);
+}
+
 static struct export_entry *add_entry(struct gguf_exporting *x, const struct tensor_place *at,
-                                      tinker_error *err)
+                                      const char *gguf, tinker_error *err)
 {
     if (x->n == x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
@@ -88,7 +126,11 @@ static struct export_entry *add_entry(struct gguf_exporting *x, const struct ten
         x->cap = cap;
     }
     struct export_entry *entry = &x->entries[x->n++];
-    *entry = (struct export_entry){ .at = *at, .stack = 1, .dtype = SOURCE_F32 };
+    *entry = (struct export_entry){ .at = *at,
+                                    .stack = 1,
+                                    .rows = is_whole(x, at) ? at->stored : at->rows,
+                                    .gguf = gguf,
+                                    .dtype = SOURCE_F32 };
     entry->at.name = arena_strdup(&x->arena, at->name);
     if (!entry->at.name) {
         err_nomem(err, "export");
@@ -98,21 +140,23 @@ static struct export_entry *add_entry(struct gguf_exporting *x, const struct ten
 }
 
 /* Names a tensor in the file; `suffix` is that of a factor, or "". */
-static tinker_status put_entry(struct gguf_exporting *x, const struct export_entry *entry,
-                               const char *suffix, uint64_t cols, uint64_t rows, tinker_error *err)
+static void put_entry(struct gguf_exporting *x, const struct export_entry *entry,
+                      const char *suffix, uint64_t cols, uint64_t rows)
 {
-    char name[128], full[160];
-    int64_t expert;
-    uint64_t dim[3] = { cols, rows ? rows : 1, entry->stack };
-    if (!gguf_tensor_name(entry->untied ? "lm_head.weight" : entry->at.name, name, &expert))
-        return err_set(err, TINKER_EINVAL, "GGUF has no name for %s", entry->at.name);
-    snprintf(full, sizeof(full), "%s%s", name, suffix);
-    gguf_put_tensor(&x->w, full, gguf_type_of(entry->dtype),
-                    rows == 0     ? 1
-                    : expert >= 0 ? 3
-                                  : 2,
-                    dim);
-    return TINKER_OK;
+    char full[160];
+    bool stacked = entry->at.kind == TENSOR_EXPERT;
+    uint64_t dim[3] = { cols, rows, entry->stack };
+    uint32_t n_dims = rows == 0 ? 1 : stacked ? 3 : 2;
+    if (entry->at.kind == TENSOR_EXPERT_BIAS) {
+        dim[1] = entry->stack;
+        n_dims = 2;
+    } else if (entry->at.kind == TENSOR_CONV) { /* the last dimension first */
+        dim[0] = x->e->model->config.delta_conv;
+        dim[1] = cols / dim[0];
+        n_dims = 2;
+    }
+    snprintf(full, sizeof(full), "%s%s", entry->gguf, suffix);
+    gguf_put_tensor(&x->w, full, gguf_type_of(entry->dtype), n_dims, dim);
 }
 
 static bool has_head_pair(const struct gguf_exporting *x)
@@ -120,30 +164,38 @@ static bool has_head_pair(const struct gguf_exporting *x)
     return x->a && x->a->desc.rank && lora_head(&x->a->lora, x->e->model->config.layers)->a;
 }
 
+static bool is_expert(const struct tensor_place *at)
+{
+    return at->kind == TENSOR_EXPERT || at->kind == TENSOR_EXPERT_BIAS;
+}
+
 /* A visitor of model_tensors(): the tensors of a merged model. */
 static tinker_status plan_merged(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct gguf_exporting *x = state;
     const struct model_config *c = &x->e->model->config;
-    int param = x->next_param++;
+    /* rows of one module are one parameter */
+    int param = at->first ? x->next_param - 1 : x->next_param++;
     bool tied = at->kind == TENSOR_EMBED && c->tied, untie = tied && has_head_pair(x);
-    if (at->kind == TENSOR_EXPERT && at->expert > 0)
-        return TINKER_OK; /* a part of the stack that its first expert began */
-    struct export_entry *entry = add_entry(x, at, err);
+    if ((is_expert(at) && at->expert > 0) || (at->first && is_whole(x, at)))
+        return TINKER_OK; /* a part of the tensor that the first of them began */
+    const char *name = choose_name(x, at, err);
+    struct export_entry *entry = name ? add_entry(x, at, name, err) : NULL;
     if (!entry)
-        return TINKER_ENOMEM;
+        return err->status;
     entry->param = param;
-    entry->stack = at->kind == TENSOR_EXPERT ? c->experts : 1;
+    entry->stack = is_expert(at) ? c->experts : 1;
     entry->dtype = choose_type(x, at, at->kind == TENSOR_HEAD || (tied && !untie));
-    tinker_status status = put_entry(x, entry, "", at->cols, at->rows, err);
-    if (status != TINKER_OK || !untie)
-        return status;
-    entry = add_entry(x, at, err);
+    put_entry(x, entry, "", at->cols, entry->rows);
+    if (!untie)
+        return TINKER_OK;
+    entry = add_entry(x, at, "output.weight", err);
     if (!entry)
         return TINKER_ENOMEM;
     entry->untied = true;
     entry->dtype = choose_type(x, at, true);
-    return put_entry(x, entry, "", at->cols, at->rows, err);
+    put_entry(x, entry, "", at->cols, at->rows);
+    return TINKER_OK;
 }
 
 /* Room for the largest tensor so far. */
@@ -159,23 +211,59 @@ static bool reserve_values(struct gguf_exporting *x, size_t n)
     return x->capacity > 0;
 }
 
-/* values (rows, cols) += the adapter's part of a matrix, expert k of a stack. */
+/* The adapter's part of linear `id` of an entry's layer, at its rows of the module. */
+static void merge_linear(const struct gguf_exporting *x, const struct export_entry *entry,
+                         enum linear_id id, size_t first, float *values)
+{
+    const struct tinker_adapter *a = x->a;
+    const struct lora_pair *pair = lora_pair(&a->lora, entry->at.layer, id);
+    size_t rows, cols;
+    model_linear_shape(&x->e->model->config, id, &rows, &cols);
+    if (pair->a)
+        linear_nn(x->e->threads, FACTORS_EXACT, values + first * cols, pair->b, pair->a, rows, cols,
+                  a->lora.rank, a->lora.scale, 1);
+}
+
+/* values += the adapter's part of a matrix, expert k of a stack. */
 static void merge_pair(const struct gguf_exporting *x, const struct export_entry *entry, size_t k,
                        float *values)
 {
     const tinker_adapter *a = x->a;
+    const struct model_config *c = &x->e->model->config;
     struct lora_pair pair = { 0 };
     if (!a || !a->desc.rank)
         return;
-    if (entry->at.kind == TENSOR_WEIGHT)
-        pair = *lora_pair(&a->lora, entry->at.layer, entry->at.id);
-    else if (entry->at.kind == TENSOR_EXPERT)
+    if (entry->at.kind == TENSOR_WEIGHT && entry->rows == entry->at.rows) {
+        merge_linear(x, entry, entry->at.id, 0, values);
+        return;
+    }
+    if (entry->at.kind == TENSOR_WEIGHT) { /* a module: its linears stand behind each other */
+        size_t first, rows;
+        const char *module = model_module(c, entry->at.id, &first, &rows);
+        for (enum linear_id id = entry->at.id; id < LINEARS; id++)
+            if (model_module(c, id, &first, &rows) == module)
+                merge_linear(x, entry, id, first, values);
+        return;
+    }
+    if (entry->at.kind == TENSOR_EXPERT)
         pair = lora_expert(lora_pair(&a->lora, entry->at.layer, entry->at.id), k);
     else if (entry->at.kind == TENSOR_HEAD || entry->untied)
-        pair = *lora_head(&a->lora, x->e->model->config.layers);
+        pair = *lora_head(&a->lora, c->layers);
     if (pair.a)
-        linear_nn(x->e->threads, values, pair.b, pair.a, entry->at.rows, entry->at.cols,
-                  a->lora.rank, a->lora.scale, 1);
+        linear_nn(x->e->threads, FACTORS_EXACT, values, pair.b, pair.a, entry->at.rows,
+                  entry->at.cols, a->lora.rank, a->lora.scale, 1);
+}
+
+/* What the file has in another form than the model: 1 + w of some norms, -exp(A_log). */
+static void change_form(const struct gguf_exporting *x, const struct tensor_place *at,
+                        float *values)
+{
+    if (x->e->model->config.plus_one && model_is_offset_norm(at->kind))
+        for (size_t i = 0; i < at->cols; i++)
+            values[i] += 1;
+    if (at->kind == TENSOR_A_LOG)
+        for (size_t i = 0; i < at->cols; i++)
+            values[i] = -expf(values[i]);
 }
 
 /* The numbers of matrix k of an entry, in the model's order of rows. */
@@ -183,26 +271,29 @@ static bool read_matrix(const struct gguf_exporting *x, const struct export_entr
                         float *values, tinker_error *err)
 {
     const struct tensor_place *at = &entry->at;
-    size_t rows = at->rows ? at->rows : 1;
+    size_t rows = entry->rows ? entry->rows : 1;
     char name[160];
-    struct weight w;
+    struct weight w = { 0 };
     if (x->a && x->a->desc.rank == 0) {
         const struct param *p = &x->a->params.list[(size_t)entry->param + k * EXPERT_LINEARS];
-        memcpy(values, x->a->w + p->offset, rows * at->cols * sizeof(float));
+        size_t skip = rows == at->stored ? 0 : at->first * at->cols;
+        memcpy(values, x->a->w + p->offset + skip, rows * at->cols * sizeof(float));
+        change_form(x, at, values);
         return true;
     }
     snprintf(name, sizeof(name), "%s", at->name);
-    if (at->kind == TENSOR_EXPERT) { /* "...experts.0.up_proj.weight": of expert k */
-        const char *zero = strstr(at->name, ".0.up_proj"),
-                   *other = strstr(at->name, ".0.gate_proj"),
-                   *down = strstr(at->name, ".0.down_proj");
-        zero = zero ? zero : other ? other : down;
-        snprintf(name, sizeof(name), "%.*s.%zu%s", (int)(zero - at->name), at->name, k, zero + 2);
-    }
-    if (!engine_weight(x->e, name, at->rows, at->cols, &w, err))
+    const char *zero = is_expert(at) ? strstr(at->name, ".experts.0.") : NULL;
+    if (zero) /* of expert k */
+        snprintf(name, sizeof(name), "%.*s.experts.%zu%s", (int)(zero - at->name), at->name, k,
+                 zero + strlen(".experts.0"));
+    if (!engine_weight(x->e, name, tensor_stored_rows(at), at->cols, &w, err))
         return false;
-    weight_to_float(&w, at->rows ? at->rows : at->cols, at->rows ? at->cols : 1, values);
+    if (rows != at->stored && at->first)
+        w.data = (const char *)w.data + source_bytes(w.dtype, at->first * at->cols);
+    weight_to_float(&w, at->rows ? rows : at->cols, at->rows ? at->cols : 1, values);
+    free(w.owned);
     merge_pair(x, entry, k, values);
+    change_form(x, at, values);
     return true;
 }
 
@@ -219,6 +310,7 @@ struct encode_job {
     const struct gguf_exporting *x;
     enum source_dtype dtype;
     size_t cols, pairs;
+    struct gguf_order order;
 };
 
 static void encode_rows(void *arg, size_t begin, size_t end)
@@ -226,8 +318,9 @@ static void encode_rows(void *arg, size_t begin, size_t end)
     const struct encode_job *j = arg;
     for (size_t o = begin; o < end; o++) {
         const float *from = j->x->values + o * j->cols;
-        unsigned char *to =
-            j->x->bytes + packed_source_row(j->pairs, o) * source_bytes(j->dtype, j->cols);
+        size_t place = j->order.size && !j->order.columns ? gguf_order_place(&j->order, o)
+                                                          : packed_source_row(j->pairs, o);
+        unsigned char *to = j->x->bytes + place * source_bytes(j->dtype, j->cols);
         if (source_block(j->dtype) > 1)
             blocks_quantize(to, j->dtype, from, j->cols, false);
         else if (j->dtype == SOURCE_F32)
@@ -241,11 +334,35 @@ static void encode_rows(void *arg, size_t begin, size_t end)
     }
 }
 
-/* Of a tensor of rows x cols in values, the bytes of the file. */
-static const void *encode_values(struct gguf_exporting *x, enum source_dtype dtype, size_t rows,
-                                 size_t cols, size_t pairs)
+/* values (rows, cols), with columns in the order of the model, in that of the file. */
+static bool move_columns(float *values, size_t rows, size_t cols, const struct gguf_order *order)
 {
-    struct encode_job job = { x, dtype, cols, pairs };
+    float *row = malloc(cols * sizeof(*row));
+    for (size_t i = 0; row && i < rows; i++) {
+        memcpy(row, values + i * cols, cols * sizeof(*row));
+        for (size_t k = 0; k < cols; k++)
+            values[i * cols + gguf_order_place(order, k)] = row[k];
+    }
+    free(row);
+    return row != NULL;
+}
+
+/* Of an entry's tensor of rows x cols in values, the bytes of the file.  by_rows, by_columns: its
+ * rows, or columns, are those of the weight, which files may have in another order. */
+static const void *encode_values(struct gguf_exporting *x, const struct export_entry *entry,
+                                 bool by_rows, bool by_columns, size_t rows, size_t cols,
+                                 tinker_error *err)
+{
+    struct encode_job job = { .x = x, .dtype = entry->dtype, .cols = cols };
+    struct gguf_order order = gguf_order_of(&x->heads, entry->gguf);
+    if (by_rows) {
+        job.pairs = interleaved_rows(x, &entry->at);
+        job.order = order;
+    }
+    if (by_columns && order.size && order.columns && !move_columns(x->values, rows, cols, &order)) {
+        err_nomem(err, entry->gguf);
+        return NULL;
+    }
     threads_run(x->e->threads, rows, 1, encode_rows, &job);
     return x->bytes;
 }
@@ -255,8 +372,7 @@ static const void *fetch_merged(void *state, size_t index, tinker_error *err)
 {
     struct gguf_exporting *x = state;
     const struct export_entry *entry = &x->entries[index];
-    size_t rows = entry->at.rows, cols = entry->at.cols, one = (rows ? rows : 1) * cols;
-    size_t pairs = interleaved_rows(x, &entry->at);
+    size_t rows = entry->rows, cols = entry->at.cols, one = (rows ? rows : 1) * cols;
     if (!reserve_values(x, one * entry->stack)) {
         err_nomem(err, entry->at.name);
         return NULL;
@@ -264,93 +380,11 @@ static const void *fetch_merged(void *state, size_t index, tinker_error *err)
     for (size_t k = 0; k < entry->stack; k++)
         if (!read_matrix(x, entry, k, x->values + k * one, err))
             return NULL;
-    /* a bias is a column of single numbers */
-    if (rows == 0)
-        return encode_values(x, entry->dtype, cols, 1, pairs);
-    return encode_values(x, entry->dtype, rows * entry->stack, cols, pairs);
-}
-
-/* ---- metadata ----------------------------------------------------------------------------- */
-
-static void put_size(struct gguf_exporting *x, const char *key, uint64_t value)
-{
-    char full[96];
-    snprintf(full, sizeof(full), "%s.%s", x->family->arch, key);
-    gguf_put_u32(&x->w, full, (uint32_t)value);
-}
-
-static void put_number(struct gguf_exporting *x, const char *key, double value)
-{
-    char full[96];
-    snprintf(full, sizeof(full), "%s.%s", x->family->arch, key);
-    gguf_put_f32(&x->w, full, (float)value);
-}
-
-static void put_arch_string(struct gguf_exporting *x, const char *key, const char *s)
-{
-    char full[96];
-    snprintf(full, sizeof(full), "%s.%s", x->family->arch, key);
-    gguf_put_string(&x->w, full, s, strlen(s));
-}
-
-/* What llama.cpp needs to build the network.  The divisors of Llama 3's frequencies are a tensor. */
-static void put_network(struct gguf_exporting *x)
-{
-    const struct model_config *c = &x->e->model->config;
-    put_size(x, "vocab_size", c->vocab);
-    put_size(x, "context_length", (uint64_t)c->context);
-    put_size(x, "embedding_length", c->hidden);
-    put_size(x, "block_count", c->layers);
-    put_size(x, "feed_forward_length", c->intermediate);
-    put_size(x, "attention.head_count", c->heads);
-    put_size(x, "attention.head_count_kv", c->kv_heads);
-    put_size(x, "attention.key_length", c->head_dim);
-    put_size(x, "attention.value_length", c->head_dim);
-    put_size(x, "rope.dimension_count", c->head_dim);
-    put_number(x, "attention.layer_norm_rms_epsilon", (double)c->norm_eps);
-    put_number(x, "rope.freq_base", c->rope.theta);
-    if (c->rope.type == ROPE_LINEAR || c->rope.type == ROPE_YARN) {
-        put_arch_string(x, "rope.scaling.type", c->rope.type == ROPE_YARN ? "yarn" : "linear");
-        put_number(x, "rope.scaling.factor", c->rope.factor);
-        if (c->rope.type == ROPE_YARN)
-            put_size(x, "rope.scaling.original_context_length", (uint64_t)c->rope.original_context);
+    if (rows == 0) { /* a bias is a column of single numbers, a convolution has rows of channels */
+        cols = entry->at.kind == TENSOR_CONV ? x->e->model->config.delta_conv : 1;
+        rows = one / cols;
     }
-    if (c->experts) {
-        put_size(x, "expert_count", c->experts);
-        put_size(x, "expert_used_count", c->experts_used);
-        put_size(x, "expert_feed_forward_length", c->expert_size);
-    }
-}
-
-/* general.file_type: what most tensors are, for people. */
-static uint32_t file_type(enum source_dtype dtype)
-{
-    switch (dtype) {
-    case SOURCE_F32:
-        return 0;
-    case SOURCE_BF16:
-        return 32;
-    case SOURCE_Q4_0:
-        return 2;
-    case SOURCE_Q8_0:
-        return 7;
-    case SOURCE_Q4_K:
-        return 15;
-    default:
-        return 1;
-    }
-}
-
-static tinker_status put_metadata(struct gguf_exporting *x, const char *type, tinker_error *err)
-{
-    gguf_put_string(&x->w, "general.architecture", x->family->arch, strlen(x->family->arch));
-    gguf_put_string(&x->w, "general.type", type, strlen(type));
-    gguf_put_u32(&x->w, "general.file_type", file_type(x->dtype));
-    gguf_put_u32(&x->w, "general.quantization_version", 2);
-    if (strcmp(type, "model") != 0)
-        return TINKER_OK;
-    put_network(x);
-    return gguf_put_tokenizer(&x->w, x->e, err);
+    return encode_values(x, entry, true, true, rows * entry->stack, cols, err);
 }
 
 /* What both kinds of files need: names for the architecture, and settings that GGUF can say. */
@@ -366,6 +400,9 @@ static tinker_status begin_export(struct gguf_exporting *x, tinker_error *err)
             "models of type %s are not written as GGUF; export the merged model in Hugging "
             "Face format and convert that",
             c->arch->name);
+    if (c->arch->delta)
+        x->heads = (struct gguf_heads){ c->delta_k_heads, c->delta_v_heads, c->delta_k_dim,
+                                        c->delta_v_dim };
     return TINKER_OK;
 }
 
@@ -381,17 +418,22 @@ static tinker_status end_export(struct gguf_exporting *x, tinker_status status)
 
 /* ---- a merged model ----------------------------------------------------------------------- */
 
-/* The divisors that put_llama3_rope() reads back. */
+/* Tensors that the rope has in files: the divisors of Llama 3's frequencies, which
+ * put_llama3_rope() reads back, and longrope's two lists. */
 static tinker_status plan_rope(struct gguf_exporting *x, tinker_error *err)
 {
+    static const char *const names[] = { "rope_freqs.weight", "rope_factors_long.weight",
+                                         "rope_factors_short.weight" };
     const struct model_config *c = &x->e->model->config;
-    uint64_t n = c->head_dim / 2;
-    if (c->rope.type != ROPE_LLAMA3)
-        return TINKER_OK;
-    struct tensor_place at = { .kind = TENSOR_NORM, .cols = n, .name = "rope_freqs" };
-    if (!add_entry(x, &at, err))
-        return TINKER_ENOMEM;
-    gguf_put_tensor(&x->w, "rope_freqs.weight", GGUF_TENSOR_F32, 1, &n);
+    uint64_t n = c->rotary / 2;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct tensor_place at = { .kind = TENSOR_NORM, .cols = n, .name = "rope" };
+        if (c->rope.type != (i == 0 ? ROPE_LLAMA3 : ROPE_LONGROPE))
+            continue;
+        if (!add_entry(x, &at, names[i], err))
+            return TINKER_ENOMEM;
+        gguf_put_tensor(&x->w, names[i], GGUF_TENSOR_F32, 1, &n);
+    }
     return TINKER_OK;
 }
 
@@ -399,11 +441,16 @@ static const void *fetch_tensor(void *state, size_t index, tinker_error *err)
 {
     struct gguf_exporting *x = state;
     const struct model *m = x->e->model;
-    size_t d = m->config.head_dim;
-    if (strcmp(x->entries[index].at.name, "rope_freqs") != 0)
+    const struct export_entry *entry = &x->entries[index];
+    size_t d = m->config.rotary;
+    if (strcmp(entry->at.name, "rope") != 0)
         return fetch_merged(state, index, err);
+    if (strcmp(entry->gguf, "rope_factors_long.weight") == 0)
+        return m->config.long_factor;
+    if (strcmp(entry->gguf, "rope_factors_short.weight") == 0)
+        return m->config.short_factor;
     if (!reserve_values(x, d / 2)) {
-        err_nomem(err, "rope_freqs");
+        err_nomem(err, entry->gguf);
         return NULL;
     }
     for (size_t j = 0; j < d / 2; j++)
@@ -428,7 +475,7 @@ tinker_status tinker_engine_export_gguf(tinker_engine *e, const tinker_adapter *
     struct gguf_exporting x = { .e = e, .a = a, .dtype = dtypes[type] };
     tinker_status status = begin_export(&x, err);
     if (status == TINKER_OK)
-        status = put_metadata(&x, "model", err);
+        status = gguf_put_metadata(&x.w, e, x.family, x.dtype, err);
     if (status == TINKER_OK)
         status = model_tensors(&e->model->config, plan_merged, &x, err);
     if (status == TINKER_OK)
@@ -447,34 +494,37 @@ static tinker_status plan_factors(void *state, const struct tensor_place *at, ti
     const struct lora *lora = &x->a->lora;
     const struct model_config *c = &x->e->model->config;
     const struct lora_pair *pair = NULL;
+    if (at->first && is_whole(x, at))
+        return TINKER_OK; /* its rows of B came with those of the module */
     if (at->kind == TENSOR_WEIGHT || (at->kind == TENSOR_EXPERT && at->expert == 0))
         pair = lora_pair(lora, at->layer, at->id);
     else if (at->kind == TENSOR_HEAD)
         pair = lora_head(lora, c->layers);
     if (!pair || !pair->a)
         return TINKER_OK;
+    const char *name = choose_name(x, at, err);
     for (int b = 0; b < 2; b++) {
-        struct export_entry *entry = add_entry(x, at, err);
+        struct export_entry *entry = name ? add_entry(x, at, name, err) : NULL;
         if (!entry)
-            return TINKER_ENOMEM;
+            return err->status;
         entry->stack = at->kind == TENSOR_EXPERT ? c->experts : 1;
         entry->lora_b = b;
-        tinker_status status = b ? put_entry(x, entry, ".lora_b", lora->rank, at->rows, err)
-                                 : put_entry(x, entry, ".lora_a", at->cols, lora->rank, err);
-        if (status != TINKER_OK)
-            return status;
+        if (b)
+            put_entry(x, entry, ".lora_b", lora->rank, entry->rows);
+        else
+            put_entry(x, entry, ".lora_a", at->cols, lora->rank);
     }
     return TINKER_OK;
 }
 
 /* Factors are written as they are, a copy for each expert of those that experts share; rows of B
- * are rows of the weight, and move with it. */
+ * are rows of the weight, columns of A its columns, and move with them. */
 static const void *fetch_factor(void *state, size_t index, tinker_error *err)
 {
     struct gguf_exporting *x = state;
     const struct export_entry *entry = &x->entries[index];
     const struct lora *lora = &x->a->lora;
-    size_t rows = entry->lora_b ? entry->at.rows : lora->rank;
+    size_t rows = entry->lora_b ? entry->rows : lora->rank;
     size_t cols = entry->lora_b ? lora->rank : entry->at.cols;
     const struct lora_pair *pair = entry->at.kind == TENSOR_HEAD
                                        ? lora_head(lora, x->e->model->config.layers)
@@ -488,8 +538,7 @@ static const void *fetch_factor(void *state, size_t index, tinker_error *err)
         memcpy(x->values + k * rows * cols, entry->lora_b ? one.b : one.a,
                rows * cols * sizeof(float));
     }
-    size_t pairs = entry->lora_b ? interleaved_rows(x, &entry->at) : 0;
-    return encode_values(x, SOURCE_F32, rows * entry->stack, cols, pairs);
+    return encode_values(x, entry, entry->lora_b, !entry->lora_b, rows * entry->stack, cols, err);
 }
 
 tinker_status tinker_adapter_export_gguf(const tinker_adapter *a, const char *path,
@@ -508,9 +557,8 @@ tinker_status tinker_adapter_export_gguf(const tinker_adapter *a, const char *pa
             "the head is the embedding of this model, which a GGUF adapter cannot change "
             "on one side: train with train_unembed false, or write the merged model");
     tinker_status status = begin_export(&x, err);
-    if (status == TINKER_OK)
-        status = put_metadata(&x, "adapter", err);
     if (status == TINKER_OK) {
+        gguf_put_kind(&x.w, x.family, "adapter", x.dtype);
         gguf_put_string(&x.w, "adapter.type", "lora", 4);
         gguf_put_f32(&x.w, "adapter.lora.alpha", (float)a->alpha);
         status = model_tensors(&a->engine->model->config, plan_factors, &x, err);

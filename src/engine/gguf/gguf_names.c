@@ -17,25 +17,111 @@ static const struct {
     { "self_attn.q_proj", "attn_q" },
     { "self_attn.k_proj", "attn_k" },
     { "self_attn.v_proj", "attn_v" },
+    { "self_attn.qkv_proj", "attn_qkv" },
     { "self_attn.o_proj", "attn_output" },
     { "self_attn.q_norm", "attn_q_norm" },
     { "self_attn.k_norm", "attn_k_norm" },
+    { "linear_attn.in_proj_qkv", "attn_qkv" },
+    { "linear_attn.in_proj_z", "attn_gate" },
+    { "linear_attn.in_proj_b", "ssm_beta" },
+    { "linear_attn.in_proj_a", "ssm_alpha" },
+    { "linear_attn.conv1d", "ssm_conv1d" },
+    { "linear_attn.norm", "ssm_norm" },
+    { "linear_attn.out_proj", "ssm_out" },
     { "post_attention_layernorm", "ffn_norm" },
+    { "pre_feedforward_layernorm", "ffn_norm" },
+    { "post_feedforward_layernorm", "post_ffw_norm" },
     { "mlp.gate_proj", "ffn_gate" },
     { "mlp.up_proj", "ffn_up" },
+    { "mlp.gate_up_proj", "ffn_up" },
     { "mlp.down_proj", "ffn_down" },
+    { "shared_mlp.output_linear", "ffn_down" },
     { "mlp.gate", "ffn_gate_inp" },
+    { "mlp.router", "ffn_gate_inp" },
+    { "block_sparse_moe.gate", "ffn_gate_inp" },
+    { "mlp.shared_expert.gate_proj", "ffn_gate_shexp" },
+    { "mlp.shared_expert.up_proj", "ffn_up_shexp" },
+    { "mlp.shared_expert.down_proj", "ffn_down_shexp" },
+    { "mlp.shared_expert_gate", "ffn_gate_inp_shexp" },
 }, expert_names[] = {
     { "gate_proj", "ffn_gate_exps" },
     { "up_proj", "ffn_up_exps" },
     { "down_proj", "ffn_down_exps" },
+    { "w1", "ffn_gate_exps" },
+    { "w3", "ffn_up_exps" },
+    { "w2", "ffn_down_exps" },
+}, bare_names[] = { /* with their suffixes */
+    { "self_attn.sinks", "attn_sinks.weight" },
+    { "linear_attn.A_log", "ssm_a" },
+    { "linear_attn.dt_bias", "ssm_dt.bias" },
 };
 
+/* Of rows with one name of the architecture, a file's is the first whose conditions it meets. */
 static const struct gguf_family families[] = {
-    { "llama", "llama", "LlamaForCausalLM", true },
-    { "qwen2", "qwen2", "Qwen2ForCausalLM", false },
-    { "qwen3", "qwen3", "Qwen3ForCausalLM", false },
-    { "qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", false },
+    { .arch = "llama",
+      .model_type = "mixtral",
+      .hf_class = "MixtralForCausalLM",
+      .experts = true,
+      .pairs = true },
+    { .arch = "llama",
+      .model_type = "mistral",
+      .hf_class = "MistralForCausalLM",
+      .window = true,
+      .pairs = true },
+    { .arch = "llama", .model_type = "llama", .hf_class = "LlamaForCausalLM", .pairs = true },
+    { .arch = "llama",
+      .model_type = "ministral",
+      .hf_class = "MinistralForCausalLM",
+      .window = true,
+      .pairs = true },
+    { .arch = "mistral3",
+      .model_type = "ministral3",
+      .hf_class = "Ministral3ForCausalLM",
+      .pairs = true },
+    { .arch = "qwen2", .model_type = "qwen2", .hf_class = "Qwen2ForCausalLM" },
+    { .arch = "qwen3", .model_type = "qwen3", .hf_class = "Qwen3ForCausalLM" },
+    { .arch = "qwen3moe", .model_type = "qwen3_moe", .hf_class = "Qwen3MoeForCausalLM" },
+    { .arch = "qwen35",
+      .model_type = "qwen3_5_text",
+      .hf_class = "Qwen3_5ForCausalLM",
+      .norm_after = true },
+    { .arch = "qwen35moe",
+      .model_type = "qwen3_5_moe_text",
+      .hf_class = "Qwen3_5MoeForCausalLM",
+      .norm_after = true },
+    { .arch = "gemma2",
+      .model_type = "gemma2",
+      .hf_class = "Gemma2ForCausalLM",
+      .norm_after = true,
+      .period = 2,
+      .large = 46 },
+    { .arch = "gemma3",
+      .model_type = "gemma3_text",
+      .hf_class = "Gemma3ForCausalLM",
+      .norm_after = true,
+      .period = 6,
+      .large = 62,
+      .local_theta = 10000 },
+    { .arch = "phi3", .model_type = "phi3", .hf_class = "Phi3ForCausalLM" },
+    { .arch = "smollm3", .model_type = "smollm3", .hf_class = "SmolLM3ForCausalLM", .pairs = true },
+    { .arch = "olmo2",
+      .model_type = "olmo3",
+      .hf_class = "Olmo3ForCausalLM",
+      .window = true,
+      .norm_after = true,
+      .period = 4 },
+    { .arch = "olmo2", .model_type = "olmo2", .hf_class = "Olmo2ForCausalLM", .norm_after = true },
+    { .arch = "granite", .model_type = "granite", .hf_class = "GraniteForCausalLM", .pairs = true },
+    { .arch = "granite",
+      .model_type = "granitemoehybrid",
+      .hf_class = "GraniteMoeHybridForCausalLM",
+      .pairs = true },
+    { .arch = "gpt-oss",
+      .model_type = "gpt_oss",
+      .hf_class = "GptOssForCausalLM",
+      .norm_after = true,
+      .period = 2,
+      .keep_fraction = true },
 };
 
 static const struct {
@@ -50,6 +136,7 @@ static const struct {
     { GGUF_TENSOR_Q6_K, SOURCE_Q6_K }, { GGUF_TENSOR_MXFP4, SOURCE_MXFP4 },
 };
 
+/* false: a type that the container knows and the kernels do not. */
 bool gguf_source_dtype(uint32_t type, enum source_dtype *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
@@ -60,6 +147,7 @@ bool gguf_source_dtype(uint32_t type, enum source_dtype *out)
     return false;
 }
 
+/* Only for dtypes of the table: exports offer no others. */
 uint32_t gguf_type_of(enum source_dtype dtype)
 {
     size_t i = 0;
@@ -68,14 +156,19 @@ uint32_t gguf_type_of(enum source_dtype dtype)
     return types[i].type;
 }
 
-const struct gguf_family *gguf_family_by_arch(const char *arch, size_t n)
+/* By general.architecture of a file, and what else tells two families apart. */
+const struct gguf_family *gguf_family_by_arch(const char *arch, size_t n, bool experts, bool window)
 {
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (strlen(families[i].arch) == n && memcmp(families[i].arch, arch, n) == 0)
-            return &families[i];
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        const struct gguf_family *f = &families[i];
+        if (strlen(f->arch) == n && memcmp(f->arch, arch, n) == 0 && (!f->experts || experts) &&
+            (!f->window || window))
+            return f;
+    }
     return NULL;
 }
 
+/* By model_type of a config.json, for exports. */
 const struct gguf_family *gguf_family_by_type(const char *model_type)
 {
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
@@ -88,8 +181,11 @@ void gguf_list_families(char *out, size_t size)
 {
     size_t at = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < ARRAY_LEN(families) && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? ", " : "", families[i].arch);
+    for (size_t i = 0; i < ARRAY_LEN(families) && at < size; i++) {
+        /* rows of one architecture stand together */
+        if (i == 0 || strcmp(families[i].arch, families[i - 1].arch) != 0)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", i ? ", " : "", families[i].arch);
+    }
 }
 
 /* Is `module` what stands in s up to its last dot?  Then that dot. */
@@ -99,14 +195,16 @@ static const char *match_module(const char *s, const char *module)
     return strncmp(s, module, n) == 0 && s[n] == '.' && !strchr(s + n + 1, '.') ? s + n : NULL;
 }
 
-/* "mlp.experts.7.up_proj.weight" */
+/* "mlp.experts.7.up_proj.weight": GGUF keeps all experts of a layer in one tensor with a third
+ * dimension, Hugging Face has one tensor each; *expert says which slice is meant. */
 static bool name_expert(const char *s, unsigned long layer, char out[128], int64_t *expert)
 {
-    static const char prefix[] = "mlp.experts.";
+    static const char part[] = ".experts.";
     char *end;
-    if (strncmp(s, prefix, sizeof(prefix) - 1) != 0)
+    const char *at = strstr(s, part);
+    if (!at)
         return false;
-    *expert = (int64_t)strtoul(s + sizeof(prefix) - 1, &end, 10);
+    *expert = (int64_t)strtoul(at + sizeof(part) - 1, &end, 10);
     for (size_t i = 0; *end == '.' && i < ARRAY_LEN(expert_names); i++) {
         const char *dot = match_module(end + 1, expert_names[i].hf);
         if (dot) {
@@ -117,9 +215,11 @@ static bool name_expert(const char *s, unsigned long layer, char out[128], int64
     return false;
 }
 
-bool gguf_tensor_name(const char *hf, char out[128], int64_t *expert)
+/* Suffixes (.weight, .bias) are the same in both and are copied.  false: a tensor that GGUF has
+ * no name for, which callers report by its Hugging Face name. */
+bool gguf_tensor_name(const struct gguf_family *f, const char *hf, char out[128], int64_t *expert)
 {
-    static const char layers[] = "model.layers.";
+    static const char layers[] = "model.layers.", after[] = "post_attention_layernorm";
     const char *dot;
     char *end;
     *expert = -1;
@@ -131,10 +231,19 @@ bool gguf_tensor_name(const char *hf, char out[128], int64_t *expert)
     if (strncmp(hf, layers, sizeof(layers) - 1) != 0)
         return false;
     unsigned long layer = strtoul(hf + sizeof(layers) - 1, &end, 10);
-    for (size_t i = 0; *end == '.' && i < ARRAY_LEN(layer_names); i++)
-        if ((dot = match_module(end + 1, layer_names[i].hf)) != NULL) {
-            snprintf(out, 128, "blk.%lu.%s%s", layer, layer_names[i].gguf, dot);
+    if (*end != '.')
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(bare_names); i++)
+        if (strcmp(end + 1, bare_names[i].hf) == 0) {
+            snprintf(out, 128, "blk.%lu.%s", layer, bare_names[i].gguf);
             return true;
         }
-    return *end == '.' && name_expert(end + 1, layer, out, expert);
+    for (size_t i = 0; i < ARRAY_LEN(layer_names); i++)
+        if ((dot = match_module(end + 1, layer_names[i].hf)) != NULL) {
+            bool other = f->norm_after && strcmp(layer_names[i].hf, after) == 0;
+            snprintf(out, 128, "blk.%lu.%s%s", layer,
+                     other ? "post_attention_norm" : layer_names[i].gguf, dot);
+            return true;
+        }
+    return name_expert(end + 1, layer, out, expert);
 }

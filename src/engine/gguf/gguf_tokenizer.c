@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/array.h"
 #include "base/err.h"
-#include "base/gguf_split.h"
+#include "gguf/gguf_split.h"
 #include "engine/gguf/gguf_model.h"
 #include "json/json.h"
 
@@ -67,6 +67,7 @@ static void read_added(struct json_reader *r, struct tokenizer_files *t)
     }
 }
 
+/* The vocabulary may list added tokens again: an id that has a text already keeps it. */
 static void read_model(struct json_reader *r, struct tokenizer_files *t)
 {
     struct json_str key, text;
@@ -92,7 +93,8 @@ static void read_model(struct json_reader *r, struct tokenizer_files *t)
     }
 }
 
-/* The regular expression of the first Split in a pre-tokenizer, also inside a Sequence. */
+/* The regular expression of the first Split in a pre-tokenizer, also inside a Sequence.
+ * Recursive over Sequences, whose depth the JSON reader bounds. */
 static void read_split(struct json_reader *r, struct tokenizer_files *t)
 {
     struct json_str key, text;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_GGUF_TOKENIZER_H
 #define ENGINE_GGUF_TOKENIZER_H
 
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "engine/model/model.h"
 
 /* Values for the tokenizer and chat template of the engine's model: those of its GGUF file, or from

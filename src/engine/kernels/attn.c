@@ -28,6 +28,15 @@ static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, c
                 y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
 }
 
+static void plain_accumulate_turned(float *y, size_t ldy, const float *p, size_t ldp,
+                                    const float *v, size_t ldv, size_t R, size_t n, size_t hd)
+{
+    for (size_t r = 0; r < R; r++)
+        for (size_t i = 0; i < n; i++)
+            for (size_t d = 0; d < hd; d++)
+                y[r * ldy + d] += p[i * ldp + r] * v[i * ldv + d];
+}
+
 /* Online softmax: with m' = max(m, s_i), earlier sums shrink by e^(m - m') and each new weight is
  * e^(s_i - m'), so no exponent is ever above 0 and nothing overflows. */
 static float plain_fold(float *s, size_t n, float *max, float *sum)
@@ -58,6 +67,7 @@ static void plain_gradient(float *s, float *dp, size_t n, float lse, float delta
 const struct attn_ops attn_plain = {
     .scores = plain_scores,
     .accumulate = plain_accumulate,
+    .accumulate_turned = plain_accumulate_turned,
     .fold = plain_fold,
     .gradient = plain_gradient,
 };

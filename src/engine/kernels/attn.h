@@ -16,6 +16,9 @@ struct attn_ops {
     /* y (R, hd; stride ldy) += p (R, n; stride ldp) v (n, hd; stride ldv) */
     void (*accumulate)(float *y, size_t ldy, const float *p, size_t ldp, const float *v, size_t ldv,
                        size_t R, size_t n, size_t hd);
+    /* The same with p (n, R; stride ldp) transposed. */
+    void (*accumulate_turned)(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                              size_t ldv, size_t R, size_t n, size_t hd);
     /* Fold the n valid scores of one row into its running softmax: s (ATTN_KEYS) becomes
      * the weights under the new maximum, 0 beyond n; returns what earlier sums shrink by. */
     float (*fold)(float *s, size_t n, float *max, float *sum);

@@ -49,9 +49,9 @@ static void simd_scores(float *s, const float *q, size_t ldq, const float *kt, s
         scores_rows(1, s, q, ldq, kt, hd);
 }
 
-/* R rows by NV vectors of columns. */
-INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const float *p, size_t ldp,
-                            const float *v, size_t ldv, size_t n)
+/* R rows by NV vectors of columns; element (r, i) of p is p[r * step + i * ldp]. */
+INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const float *p, size_t step,
+                            size_t ldp, const float *v, size_t ldv, size_t n)
 {
     vec acc[ROWS][4];
 #pragma GCC unroll 3
@@ -66,7 +66,7 @@ INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const flo
             x[c] = vec_load(v + i * ldv + c * LANES);
 #pragma GCC unroll 3
         for (size_t r = 0; r < R; r++) {
-            vec w = vec_set1(p[r * ldp + i]);
+            vec w = vec_set1(p[r * step + i * ldp]);
 #pragma GCC unroll 4
             for (size_t c = 0; c < NV; c++)
                 acc[r][c] = vec_fma(w, x[c], acc[r][c]);
@@ -80,42 +80,54 @@ INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const flo
 }
 
 /* The last `cols` < LANES columns of one row. */
-static void accumulate_edge(float *y, const float *p, const float *v, size_t ldv, size_t n,
-                            size_t cols)
+static void accumulate_edge(float *y, const float *p, size_t ldp, const float *v, size_t ldv,
+                            size_t n, size_t cols)
 {
     vec acc = vec_load_part(y, cols);
     for (size_t i = 0; i < n; i++)
-        acc = vec_fma(vec_set1(p[i]), vec_load_part(v + i * ldv, cols), acc);
+        acc = vec_fma(vec_set1(p[i * ldp]), vec_load_part(v + i * ldv, cols), acc);
     vec_store_part(y, acc, cols);
 }
 
-static void accumulate_few(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
-                           size_t ldv, size_t R, size_t n, size_t hd)
+static void accumulate_few(float *y, size_t ldy, const float *p, size_t step, size_t ldp,
+                           const float *v, size_t ldv, size_t R, size_t n, size_t hd)
 {
     size_t c = 0;
     for (; c + 4 * LANES <= hd; c += 4 * LANES) {
         if (R == 3)
-            accumulate_rows(3, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+            accumulate_rows(3, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
         else if (R == 2)
-            accumulate_rows(2, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+            accumulate_rows(2, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
         else
-            accumulate_rows(1, 4, y + c, ldy, p, ldp, v + c, ldv, n);
+            accumulate_rows(1, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
     }
     for (; c + LANES <= hd; c += LANES)
         for (size_t r = 0; r < R; r++)
-            accumulate_rows(1, 1, y + r * ldy + c, ldy, p + r * ldp, ldp, v + c, ldv, n);
+            accumulate_rows(1, 1, y + r * ldy + c, ldy, p + r * step, step, ldp, v + c, ldv, n);
     if (c < hd)
         for (size_t r = 0; r < R; r++)
-            accumulate_edge(y + r * ldy + c, p + r * ldp, v + c, ldv, n, hd - c);
+            accumulate_edge(y + r * ldy + c, p + r * step, ldp, v + c, ldv, n, hd - c);
+}
+
+INLINE void accumulate_all(float *y, size_t ldy, const float *p, size_t step, size_t ldp,
+                           const float *v, size_t ldv, size_t R, size_t n, size_t hd)
+{
+    for (; R >= ROWS; R -= ROWS, y += ROWS * ldy, p += ROWS * step)
+        accumulate_few(y, ldy, p, step, ldp, v, ldv, ROWS, n, hd);
+    if (R > 0)
+        accumulate_few(y, ldy, p, step, ldp, v, ldv, R, n, hd);
 }
 
 static void simd_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
                             size_t ldv, size_t R, size_t n, size_t hd)
 {
-    for (; R >= ROWS; R -= ROWS, y += ROWS * ldy, p += ROWS * ldp)
-        accumulate_few(y, ldy, p, ldp, v, ldv, ROWS, n, hd);
-    if (R > 0)
-        accumulate_few(y, ldy, p, ldp, v, ldv, R, n, hd);
+    accumulate_all(y, ldy, p, ldp, 1, v, ldv, R, n, hd);
+}
+
+static void simd_accumulate_turned(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
+                                   size_t ldv, size_t R, size_t n, size_t hd)
+{
+    accumulate_all(y, ldy, p, 1, ldp, v, ldv, R, n, hd);
 }
 
 /* Lanes in pairs, always in the same order. */
@@ -129,13 +141,25 @@ INLINE float sum_page_lanes(vec x)
     return t[0];
 }
 
+/* The largest of a row's scores and `top`; no order changes it, and a NaN is passed over. */
+INLINE float highest_score(const float *s, float top)
+{
+    float t[LANES];
+    vec most = vec_set1(top);
+    for (size_t v = 0; v < ATTN_KEYS; v += LANES)
+        most = vec_max(vec_load(s + v), most);
+    vec_store(t, most);
+    for (size_t width = LANES / 2; width > 0; width /= 2)
+        for (size_t i = 0; i < width; i++)
+            t[i] = t[i] > t[i + width] ? t[i] : t[i + width];
+    return t[0];
+}
+
 static float simd_fold(float *s, size_t n, float *max, float *sum)
 {
     for (size_t i = n; i < ATTN_KEYS; i++)
         s[i] = -INFINITY;
-    float top = *max, shrink = 1;
-    for (size_t i = 0; i < ATTN_KEYS; i++)
-        top = s[i] > top ? s[i] : top;
+    float top = highest_score(s, *max), shrink = 1;
     if (top > *max) {
         float t[LANES];
         vec_store(t, vec_exp(vec_set1(*max - top)));

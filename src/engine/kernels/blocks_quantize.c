@@ -11,6 +11,7 @@
 typedef float float8 __attribute__((vector_size(32)));
 typedef int32_t int8lanes __attribute__((vector_size(32)));
 
+/* Steps are stored as IEEE half precision, little-endian, wherever the block begins. */
 static void put_half(uint8_t *p, float f)
 {
     uint16_t h = f16_from_f32(f);
@@ -27,11 +28,13 @@ static float find_extreme(const float *x, size_t n)
     return most;
 }
 
+/* A block of zeros has step 0; its codes are then 0, too, instead of NaN. */
 static float invert_scale(float d)
 {
     return d == 0 ? 0 : 1 / d;
 }
 
+/* A half-precision step and 32 signed bytes: 34 bytes, 8.5 bits per weight. */
 static void quantize_q8_0(uint8_t *out, const float *x)
 {
     float d = fabsf(find_extreme(x, 32)) / 127, id = invert_scale(d);
@@ -85,6 +88,8 @@ static void quantize_centered(uint8_t code[32], const float *x, float d, int top
     }
 }
 
+/* A half-precision step and 16 bytes: 4.5 bits per weight. Byte i has weight i in its low half
+ * and weight i + 16 in its high half, as ggml lays them out for SIMD. */
 static void quantize_q4_0(uint8_t *out, const float *x, bool search)
 {
     uint8_t code[32];
@@ -97,6 +102,7 @@ static void quantize_q4_0(uint8_t *out, const float *x, bool search)
         out[2 + i] = (uint8_t)(code[i] | code[i + 16] << 4);
 }
 
+/* As Q4_0, with the fifth bits of all 32 weights in one 32-bit word between step and halves. */
 static void quantize_q5_0(uint8_t *out, const float *x)
 {
     uint8_t code[32];
@@ -111,6 +117,7 @@ static void quantize_q5_0(uint8_t *out, const float *x)
         out[6 + i] = (uint8_t)((code[i] & 15) | (code[i + 16] & 15) << 4);
 }
 
+/* Halves go to the even neighbor, as in ggml's nearest_int(). */
 static int round_to(float x, int low, int high)
 {
     int q = (int)lrintf(x);
@@ -149,6 +156,7 @@ static struct affine fit_codes(const float *x, const float *weight, const uint8_
     return (struct affine){ (float)scale, (float)-min };
 }
 
+/* The range of the values alone is a poor fit: one outlier would cost all others a bit. */
 static struct affine search_affine(const float *x)
 {
     float low = 0, high = x[0], square = 0, weight[32];
@@ -188,6 +196,8 @@ static void join_scales(uint8_t *s, const uint8_t *sub, const uint8_t *mins)
     }
 }
 
+/* 256 weights in 8 groups of 32. Each group has a scale and a minimum of 6 bits, which are
+ * relative to two half-precision numbers of the whole block: 144 bytes, 4.5 bits per weight. */
 static void quantize_q4_k(uint8_t *out, const float *x)
 {
     struct affine part[8];
@@ -240,6 +250,8 @@ static float search_q6_step(const float *x)
     return best;
 }
 
+/* 256 weights in 16 groups of 16 with scales of 8 bits; low four and high two bits of the codes
+ * lie apart: 210 bytes, 6.56 bits per weight. */
 static void quantize_q6_k(uint8_t *out, const float *x)
 {
     float step[16];

@@ -13,6 +13,8 @@
 
 static const struct kernel_ops *chosen; /* written once, by choose_kernels() */
 
+/* Sets are listed from the fastest on, so the first that the CPU supports is the one; a name in
+ * TINKER_KERNELS wins over it if the CPU has that set. An unknown name changes nothing. */
 static void choose_kernels(void)
 {
     const char *forced = getenv("TINKER_KERNELS");
@@ -28,6 +30,7 @@ static void choose_kernels(void)
         chosen = &kernels_plain;
 }
 
+/* Once per process: a choice that changed between two passes would change the bits of a run. */
 const struct kernel_ops *kernels_ops(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -35,6 +38,7 @@ const struct kernel_ops *kernels_ops(void)
     return chosen;
 }
 
+/* For the log and for messages: figures of two machines compare only when it is the same. */
 const char *kernels_name(void)
 {
     return kernels_ops()->name;
@@ -48,4 +52,9 @@ int kernels_bf16_exact(void)
 int kernels_bf16_rounds(void)
 {
     return kernels_ops()->weights[PACKED_BF16_PAIRS].narrow != NULL;
+}
+
+int kernels_int8_rounds(void)
+{
+    return kernels_ops()->weights[PACKED_Q8_0_INT8].quantize != NULL;
 }

@@ -104,6 +104,31 @@ static void round_left(const struct weight_ops *ops, uint16_t *dst, struct opera
     }
 }
 
+/* The same in 8 bits. */
+static void quantize_left(const struct weight_ops *ops, enum packed_dtype type,
+                          struct int8_row *dst, struct operand a, size_t n, size_t K)
+{
+    for (size_t m = 0; m < n; m++)
+        ops->quantize(&dst[m], type, a.p + m * a.row, K);
+}
+
+/* dst [ceil(K/2)][16][2] = columns [0, n) of b, which lie beside each other, rounded to bfloat16;
+ * missing columns and the odd k are zero. */
+static void pair_columns(const struct weight_ops *ops, uint16_t *dst, struct operand b, size_t n,
+                         size_t K)
+{
+    float edge[KC * NR];
+    assert(b.row == 1 && K <= KC);
+    if (n == NR && K % 2 == 0) {
+        ops->pair_rows(dst, b.p, b.col, K);
+        return;
+    }
+    memset(edge, 0, sizeof edge);
+    for (size_t k = 0; k < K; k++)
+        memcpy(edge + k * NR, b.p + k * b.col, n * sizeof *edge);
+    ops->pair_rows(dst, edge, NR, K + (K & 1));
+}
+
 /* One block of a product: a packed left operand, and panels of weights with the kernels of their
  * format.  Panels that were expanded are float32, whatever the weights are. */
 struct block {
@@ -251,7 +276,10 @@ static void pack_block(const struct kernel_ops *ops, float *dst, const float *x,
                        const struct rows *r, size_t K, const struct weight_ops *format)
 {
     struct operand left = { x, ld, 1 };
-    if (format)
+    if (format && format->quantize)
+        quantize_left(format, (enum packed_dtype)(format - ops->weights),
+                      (struct int8_row *)(void *)dst, left, r->n, K);
+    else if (format)
         round_left(format, (uint16_t *)(void *)dst, left, r->n, K);
     else
         pack_left(ops, dst, left, r, K);
@@ -264,14 +292,15 @@ static struct block make_block(const struct kernel_ops *ops, const float *a, con
     const struct weight_ops *format = &ops->weights[w->type];
     return (struct block){
         .a = a,
-        .a_row = KC * (format->narrow ? sizeof(uint16_t) : sizeof(float)),
+        .a_row = format->quantize ? sizeof(struct int8_row)
+                                  : KC * (format->narrow ? sizeof(uint16_t) : sizeof(float)),
         .ops = format,
         .type = w->type,
         .K = K,
     };
 }
 
-/* A block of two operands that both are float32 now. */
+/* A block of two operands that both are float32, or turned into it. */
 static struct block make_f32_block(const struct kernel_ops *ops, const float *a, const float *b,
                                    size_t K, size_t columns)
 {
@@ -287,11 +316,26 @@ static struct block make_f32_block(const struct kernel_ops *ops, const float *a,
     };
 }
 
-/* What rounds the left operand of forward products with w, else NULL. */
+/* The same block with operands that are rounded, see struct weight_ops.narrow. */
+static void take_pairs(struct block *b, const struct weight_ops *pairs, enum packed_dtype type)
+{
+    b->ops = pairs;
+    b->type = type;
+    b->a_row = KC * sizeof(uint16_t);
+}
+
+/* What rounds the left operand of products with w in both directions, else NULL. */
 static const struct weight_ops *find_rounding_ops(const struct kernel_ops *ops,
                                                   const struct packed *w)
 {
     return ops->weights[w->type].narrow ? &ops->weights[w->type] : NULL;
+}
+
+/* The same of forward products. */
+static const struct weight_ops *find_forward_rounding(const struct kernel_ops *ops,
+                                                      const struct packed *w)
+{
+    return ops->weights[w->type].quantize ? &ops->weights[w->type] : find_rounding_ops(ops, w);
 }
 
 /* The matrix unit, if it takes the products with w, else NULL. */
@@ -300,11 +344,30 @@ static const struct matrix_ops *matrix_for(const struct kernel_ops *ops, const s
     return ops->weights[w->type].matrix;
 }
 
+/* The tallest tile of forward products with w. */
+static size_t find_tallest(const struct kernel_ops *ops, const struct packed *w)
+{
+    return ops->weights[w->type].quantize ? ops->weights[w->type].rows : ops->mr;
+}
+
 int gemm_same_left(const struct packed *a, const struct packed *b)
 {
     const struct kernel_ops *ops = kernels_ops();
+    /* rows in 8 bits begin their sums with the offset of the format */
+    if (ops->weights[a->type].quantize || ops->weights[b->type].quantize)
+        return a->type == b->type;
     return matrix_for(ops, a) == matrix_for(ops, b) &&
            ops->weights[a->type].narrow == ops->weights[b->type].narrow;
+}
+
+int gemm_left_turns(const struct packed *w)
+{
+    return kernels_ops()->weights[w->type].quantize == NULL;
+}
+
+bool gemm_rounds(const struct packed *w)
+{
+    return find_rounding_ops(kernels_ops(), w) != NULL;
 }
 
 /* ---- packed weights, left operand as it is -------------------------------------------------- */
@@ -322,10 +385,10 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
     size_t step = block_rows(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+        struct rows r = cut_rows(min_size(N - m, step), find_tallest(ops, w));
         for (size_t c = 0; c < w->C; c += KC) {
             struct block b = make_block(ops, a, w, packed_block(w, c));
-            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, find_rounding_ops(ops, w));
+            pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, find_forward_rounding(ops, w));
             struct tile_out out = { y + m * w->O + begin, w->O, 1, accumulate || c > 0, NULL, 0 };
             forward_block(ops, &r, b, w, c, begin, end, out);
         }
@@ -359,20 +422,48 @@ static void unpack_panel(const struct kernel_ops *ops, float *dst, const struct 
     }
 }
 
-/* Columns that backward takes at once: two panels if every tile has registers for them. */
-static size_t backward_width(const struct kernel_ops *ops)
+/* The same for weights that stay pairs: dst [K/2][16][2].  Inputs behind the end are zero. */
+static void unpack_pairs(const struct weight_ops *ops, uint16_t *dst, const struct packed *w,
+                         size_t o, size_t c, size_t K, size_t ahead)
+{
+    size_t block = c / KC * KC, inputs = packed_block(w, block);
+    size_t have = min_size(inputs - (c - block), NR), bytes;
+    uint16_t square[NR * NR] = { 0 };
+    for (size_t k = 0; k < K; k += NR, dst += NR * NR) {
+        const char *panel = packed_panel(w, block, (o + k) / NR);
+        const uint16_t *src =
+            (const uint16_t *)(const void *)(panel +
+                                             packed_square(w->type, inputs, c - block, &bytes));
+        for (size_t i = 0; ahead > 0 && i < bytes; i += LINE)
+            __builtin_prefetch((const char *)(src + ahead * NR) + i, 0, 2);
+        if (have < NR) {
+            memcpy(square, src, (have + (have & 1)) * NR * sizeof *square);
+            src = square;
+        }
+        ops->transpose_pairs(dst, src);
+    }
+}
+
+/* Columns that backward and dense products take at once: two panels if every tile has registers for them. */
+static size_t panel_width(const struct kernel_ops *ops)
 {
     return ops->wide >= ops->mr ? 2 * NR : NR;
 }
 
-/* right [columns/16][K][16] = rows [o, o+K) of columns [c, c + columns) of w. */
+/* right [columns/16][K][16] = rows [o, o+K) of columns [c, c + columns) of w, or pairs of them
+ * where the kernels of the format take pairs. */
 static void unpack_columns(const struct kernel_ops *ops, float *right, const struct packed *w,
                            size_t o, size_t c, size_t columns, size_t K, size_t ahead)
 {
     /* K is rounded up to whole squares: the surplus rows of a panel are overwritten by the next
      * panel, and `right` has room for those of the last (RIGHT). */
+    const struct weight_ops *pairs = find_rounding_ops(ops, w);
+    size_t squares = (K + NR - 1) / NR * NR, even = K + (K & 1);
     for (size_t n = 0; n < columns; n += NR)
-        unpack_panel(ops, right + n * K, w, o, c + n, (K + NR - 1) / NR * NR, ahead);
+        if (pairs)
+            unpack_pairs(pairs, (uint16_t *)(void *)right + n * even, w, o, c + n, squares, ahead);
+        else
+            unpack_panel(ops, right + n * K, w, o, c + n, squares, ahead);
 }
 
 /* Prefetch the squares that unpack_columns() will transpose for `columns` from c. */
@@ -399,9 +490,11 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
                            const float *right, const struct packed *w, size_t o, size_t c,
                            size_t end, int last, struct tile_out out)
 {
-    size_t width = backward_width(ops), columns = min_size(end - c, width);
+    size_t width = panel_width(ops), columns = min_size(end - c, width);
     struct block b = make_f32_block(ops, a, right, min_size(w->O - o, KC), columns);
     struct fetch f = { 0 };
+    if (find_rounding_ops(ops, w))
+        take_pairs(&b, find_rounding_ops(ops, w), w->type);
     if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + width, width, b.K);
     run_tiles(r, &b, f, out);
@@ -417,13 +510,13 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         return;
     }
     _Alignas(LINE) float a[LEFT], right[RIGHT];
-    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = panel_width(ops);
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += step) {
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
-            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, NULL);
+            pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, find_rounding_ops(ops, w));
             for (size_t c = begin; c < end; c += width) {
                 unpack_columns(ops, right, w, o, c, min_size(end - c, width), K,
                                r.tiles < MANY_TILES ? width : 0);
@@ -437,6 +530,9 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
 /* A left operand that is packed once for all slices of columns: for every block of rows its
  * blocks of the summed index, each followed by room for what packing spills. */
 enum { SPILL = 16 };
+
+/* Columns of a strip, see gemm_forward_left(): whole pairs of panels. */
+enum { STRIP = 256 };
 
 static size_t count_k_blocks(size_t K)
 {
@@ -468,21 +564,20 @@ static size_t left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
     return before + k / KC * (min_size(N - m, step) * KC + SPILL);
 }
 
-void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
-               enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end)
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
+               size_t begin, size_t end)
 {
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w)) {
         matrix_for(ops, w)->left(left, x, ld, N, K, begin, end);
         return;
     }
-    const struct weight_ops *rounds = direction == GEMM_FORWARD ? find_rounding_ops(ops, w) : NULL;
     size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
         struct rows r = cut_rows(min_size(N - m, step), ops->mr);
         pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
-                   min_size(K - k, KC), rounds);
+                   min_size(K - k, KC), find_forward_rounding(ops, w));
     }
 }
 
@@ -496,15 +591,20 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
     }
     size_t step = block_rows(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
-    for (size_t m = 0; m < N; m += step) {
-        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
-        for (size_t c = from; c < to; c += KC) {
-            const float *a = left + left_offset(N, to - from, step, m, c - from);
-            struct tile_out out = {
-                y + m * w->O + begin, w->O, 1, accumulate || c > from, NULL, 0
-            };
-            forward_block(ops, &r, make_block(ops, a, w, packed_block(w, c)), w, c, begin, end,
-                          out);
+    /* A strip's outputs and weights stay in L2 from one block of the sum, and of rows, to the
+     * next. */
+    for (size_t at = begin; at < end; at += STRIP) {
+        size_t stop = min_size(at + STRIP, end);
+        for (size_t m = 0; m < N; m += step) {
+            struct rows r = cut_rows(min_size(N - m, step), find_tallest(ops, w));
+            for (size_t c = from; c < to; c += KC) {
+                const float *a = left + left_offset(N, to - from, step, m, c - from);
+                struct tile_out out = {
+                    y + m * w->O + at, w->O, 1, accumulate || c > from, NULL, 0
+                };
+                forward_block(ops, &r, make_block(ops, a, w, packed_block(w, c)), w, c, at, stop,
+                              out);
+            }
         }
     }
 }
@@ -518,7 +618,8 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         return;
     }
     _Alignas(LINE) float right[RIGHT];
-    size_t step = block_rows(N, ops->mr), width = backward_width(ops);
+    size_t step = block_rows(N, ops->mr), width = panel_width(ops);
+    assert(gemm_left_turns(w));
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
     /* Rows are the innermost loop here: a panel of weights is transposed once for all of them.
      * An output still receives its blocks in ascending order of o. */
@@ -560,82 +661,189 @@ struct part {
     size_t row, row_end, column, column_end;
 };
 
-/* One part of y (.,J) (+)= alpha * a b^T over K, both operands unpacked. */
-static void dense_product(float *y, size_t J, size_t K, struct operand a, struct operand b,
-                          float alpha, int accumulate, struct part part)
+/* y (.,J) (+)= alpha * a b^T over K, both operands unpacked.  pairs is NULL, or rounds both operands
+ * to bfloat16 and multiplies them in pairs; the columns of b lie beside each other then. */
+struct dense {
+    float *y;
+    size_t J, K;
+    struct operand a, b;
+    float alpha;
+    int accumulate;
+    const struct weight_ops *pairs;
+};
+
+/* dst [n][KC] = columns of a rounded to bfloat16: words of two neighboring k, then transposed.  Up
+ * to 15 surplus rows are written. */
+static void round_left_columns(const struct kernel_ops *ops, const struct weight_ops *pairs,
+                               uint16_t *dst, struct operand a, size_t n, size_t K)
+{
+    float words[KC / 2 * NR];
+    size_t long_ = (K / 2 + 8) / 8 * 8; /* of words, what transpose() takes */
+    memset(words, 0, sizeof words);
+    for (size_t m = 0; m < n; m += NR) {
+        pair_columns(pairs, (uint16_t *)(void *)words, (struct operand){ a.p + m, 1, a.col },
+                     min_size(n - m, NR), K);
+        ops->transpose((float *)(void *)(dst + m * KC), KC / 2, words, NR, min_size(long_, KC / 2),
+                       NR);
+    }
+}
+
+/* The left operand of one block: rows of d->a from m, columns from k. */
+static void pack_dense_left(const struct kernel_ops *ops, float *left, const struct dense *d,
+                            size_t m, size_t k, const struct rows *r, size_t K)
+{
+    struct operand a = { d->a.p + m * d->a.row + k * d->a.col, d->a.row, d->a.col };
+    uint16_t *rounded = (uint16_t *)(void *)left;
+    if (d->pairs == NULL)
+        pack_left(ops, left, a, r, K);
+    else if (a.col == 1)
+        round_left(d->pairs, rounded, a, r->n, K);
+    else
+        round_left_columns(ops, d->pairs, rounded, a, r->n, K);
+}
+
+/* The panels of `columns` columns of b, rows of the block, side by side. */
+static void pack_dense_right(const struct kernel_ops *ops, float *right, const struct dense *d,
+                             struct operand b, size_t columns, size_t K)
+{
+    size_t even = K + (K & 1);
+    for (size_t n = 0; n < columns; n += NR) {
+        struct operand panel = { b.p + n * b.row, b.row, b.col };
+        if (d->pairs)
+            pair_columns(d->pairs, (uint16_t *)(void *)right + n * even, panel,
+                         min_size(columns - n, NR), K);
+        else
+            pack_right(ops, right + n * K, panel, min_size(columns - n, NR), K);
+    }
+}
+
+/* One part of d->y. */
+static void dense_product(const struct dense *d, struct part part)
 {
     const struct kernel_ops *ops = kernels_ops();
-    _Alignas(LINE) float left[LEFT], right[KC * NR];
-    size_t step = block_rows(part.row_end - part.row, ops->mr);
+    _Alignas(LINE) float left[LEFT], right[2 * KC * NR];
+    size_t step = block_rows(part.row_end - part.row, ops->mr), width = panel_width(ops);
+    float *y = d->y;
+    size_t J = d->J;
     /* an empty sum is zero, but the loops below would not store it */
-    for (size_t m = part.row; K == 0 && !accumulate && m < part.row_end; m++)
+    for (size_t m = part.row; d->K == 0 && !d->accumulate && m < part.row_end; m++)
         memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
     for (size_t m = part.row; m < part.row_end; m += step) {
         struct rows r = cut_rows(min_size(part.row_end - m, step), ops->mr);
-        for (size_t k = 0; k < K; k += KC) {
-            size_t block = min_size(K - k, KC);
-            struct operand rows = { a.p + m * a.row + k * a.col, a.row, a.col };
-            pack_left(ops, left, rows, &r, block);
-            for (size_t j = part.column; j < part.column_end; j += NR) {
-                struct operand columns = { b.p + j * b.row + k * b.col, b.row, b.col };
+        for (size_t k = 0; k < d->K; k += KC) {
+            size_t block = min_size(d->K - k, KC);
+            int add = d->accumulate || k > 0;
+            pack_dense_left(ops, left, d, m, k, &r, block);
+            for (size_t j = part.column; j < part.column_end; j += width) {
+                struct operand b = { d->b.p + j * d->b.row + k * d->b.col, d->b.row, d->b.col };
                 struct block p =
-                    make_f32_block(ops, left, right, block, min_size(part.column_end - j, NR));
+                    make_f32_block(ops, left, right, block, min_size(part.column_end - j, width));
                 /* A single row reads 16 rows of w where they are: packing them would move more
                  * bytes than the product does. */
-                if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns == NR &&
+                if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns % NR == 0 &&
                     block % 8 == 0) {
-                    ops->row(y + m * J + j, left, columns.p, b.row, block, alpha,
-                             accumulate || k > 0);
+                    for (size_t n = 0; n < p.columns; n += NR)
+                        ops->row(y + m * J + j + n, left, b.p + n * b.row, b.row, block, d->alpha,
+                                 add);
                     continue;
                 }
-                pack_right(ops, right, columns, p.columns, block);
-                struct tile_out out = { y + m * J + j, J, alpha, accumulate || k > 0, NULL, 0 };
+                pack_dense_right(ops, right, d, b, p.columns, block);
+                if (d->pairs)
+                    take_pairs(&p, d->pairs, PACKED_BF16_PAIRS);
+                struct tile_out out = { y + m * J + j, J, d->alpha, add, NULL, 0 };
                 run_tiles(&r, &p, (struct fetch){ 0 }, out);
             }
         }
     }
 }
 
-/* The five forms differ only in how the operands are stored (row and col above) and in which
- * dimension of the output is cut. */
+/* The forms differ only in how the operands are stored (row and col above) and in which dimension
+ * of the output is cut. */
 void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
+    struct dense d = { y, O, C, { x, C, 1 }, { w, C, 1 }, alpha, accumulate, NULL };
     assert(end <= N);
     (void)N;
-    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
-                  accumulate, (struct part){ begin, end, 0, O });
+    dense_product(&d, (struct part){ begin, end, 0, O });
 }
 
 void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
+    struct dense d = { y, O, C, { x, C, 1 }, { w, C, 1 }, alpha, accumulate, NULL };
     assert(end <= O);
-    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, C, 1 }, alpha,
-                  accumulate, (struct part){ 0, N, begin, end });
+    dense_product(&d, (struct part){ 0, N, begin, end });
+}
+
+static struct dense make_nn(float *y, const float *x, const float *w, size_t O, size_t C,
+                            float alpha, int accumulate)
+{
+    return (struct dense){ y, O, C, { x, C, 1 }, { w, 1, O }, alpha, accumulate, NULL };
+}
+
+static struct dense make_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                            float alpha, int accumulate)
+{
+    return (struct dense){ y, C, N, { a, 1, O }, { x, 1, C }, alpha, accumulate, NULL };
+}
+
+/* The kernels of the rounded forms, where there are any. */
+static const struct weight_ops *find_pair_ops(void)
+{
+    const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
+    return ops->narrow ? ops : NULL;
 }
 
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
+    struct dense d = make_nn(y, x, w, O, C, alpha, accumulate);
     assert(end <= N);
     (void)N;
-    dense_product(y, O, C, (struct operand){ x, C, 1 }, (struct operand){ w, 1, O }, alpha,
-                  accumulate, (struct part){ begin, end, 0, O });
+    dense_product(&d, (struct part){ begin, end, 0, O });
+}
+
+void dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end)
+{
+    struct dense d = make_nn(y, x, w, O, C, alpha, accumulate);
+    assert(end <= N);
+    (void)N;
+    d.pairs = find_pair_ops();
+    dense_product(&d, (struct part){ begin, end, 0, O });
 }
 
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {
+    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
     assert(end <= O);
-    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
-                  accumulate, (struct part){ begin, end, 0, C });
+    dense_product(&d, (struct part){ begin, end, 0, C });
+}
+
+void dense_tn_rounded(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end)
+{
+    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
+    assert(end <= O);
+    d.pairs = find_pair_ops();
+    dense_product(&d, (struct part){ begin, end, 0, C });
 }
 
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end)
 {
+    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
     assert(end <= C);
-    dense_product(y, C, N, (struct operand){ a, 1, O }, (struct operand){ x, 1, C }, alpha,
-                  accumulate, (struct part){ 0, O, begin, end });
+    dense_product(&d, (struct part){ 0, O, begin, end });
+}
+
+void dense_tn_columns_rounded(float *y, const float *a, const float *x, size_t N, size_t O,
+                              size_t C, float alpha, int accumulate, size_t begin, size_t end)
+{
+    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
+    assert(end <= C);
+    d.pairs = find_pair_ops();
+    dense_product(&d, (struct part){ 0, O, begin, end });
 }

@@ -8,6 +8,7 @@
 #ifndef ENGINE_KERNELS_KERNELS_H
 #define ENGINE_KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,9 @@ struct packed;
 /* PACKED_BF16 multiplies as accurately as the same numbers would as PACKED_F32; with
  * PACKED_BF16_PAIRS the other factor may be rounded to bfloat16 too, where that is faster.  The
  * quantized formats mean the float32 numbers that source_to_float() gives for a block of theirs:
- * every product has the bits that PACKED_F32 would give with these numbers. */
+ * every product has the bits that PACKED_F32 would give with these numbers.  With the INT8 formats,
+ * the same numbers, forward products may round the other factor to 8 bits, where that is faster:
+ * 32 neighbors with one scale, so that a row's result depends on that row alone. */
 enum packed_dtype {
     PACKED_F32,
     PACKED_BF16,
@@ -29,6 +32,8 @@ enum packed_dtype {
     PACKED_Q5_K,
     PACKED_Q6_K,
     PACKED_MXFP4,
+    PACKED_Q8_0_INT8,
+    PACKED_Q4_0_INT8,
     PACKED_TYPES
 };
 /* How weights lie in files: numbers, or blocks of GGUF (blocks.h). */
@@ -98,9 +103,8 @@ size_t gemm_grain(void);
 size_t gemm_left_floats(const struct packed *w, size_t N, size_t K);
 size_t gemm_left_units(const struct packed *w, size_t N, size_t K);
 /* Units [begin, end) of x (N,K), rows ld apart, for gemm_forward_left() or gemm_backward_left(). */
-enum gemm_direction { GEMM_FORWARD, GEMM_BACKWARD };
-void gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
-               enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end);
+void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
+               size_t begin, size_t end);
 /* As above over [from, to) of the summed index, which is what left holds; from is a multiple
  * of gemm_left_step(), and so is `to` but at the edge. */
 void gemm_forward_left(float *y, const float *left, const struct packed *w, size_t N,
@@ -110,6 +114,9 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
 size_t gemm_left_step(void);
 /* Do products with a and b read the same packed form of a left operand? */
 int gemm_same_left(const struct packed *a, const struct packed *b);
+/* May gemm_backward_left() read it, too?  Not where forward products round and backward ones do
+ * not. */
+int gemm_left_turns(const struct packed *w);
 
 /* Small dense products on unpacked matrices, for LoRA and weight gradients.
  * Rows [begin, end) of the output only. */
@@ -131,6 +138,17 @@ void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end);
 
+/* For gradients where speed was asked for (PACKED_BF16_PAIRS): both factors are rounded to bfloat16
+ * where kernels_bf16_rounds(), else as above. */
+void dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end);
+void dense_tn_rounded(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
+                      float alpha, int accumulate, size_t begin, size_t end);
+void dense_tn_columns_rounded(float *y, const float *a, const float *x, size_t N, size_t O,
+                              size_t C, float alpha, int accumulate, size_t begin, size_t end);
+/* Do products with w round their other factor? */
+bool gemm_rounds(const struct packed *w);
+
 /* The plain twins of the above, double accumulation; w is (O, C) float32. */
 void ref_gemm_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
                  float alpha, int accumulate);
@@ -139,13 +157,16 @@ void ref_gemm_nn(float *y, const float *x, const float *w, size_t N, size_t O, s
 void ref_gemm_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                  float alpha, int accumulate);
 
-/* Which implementation was chosen: "amx", "avx512bf16", "avx512", "avx2", "plain".
+/* Which implementation was chosen: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2",
+ * "plain".
  * TINKER_KERNELS=name in the environment forces one (it must be supported by this CPU). */
 const char *kernels_name(void);
 /* Are products with PACKED_BF16 weights those with the same numbers as PACKED_F32 to the bit?  A
  * matrix unit sums in another order. */
 int kernels_bf16_exact(void);
-/* Do products with PACKED_BF16_PAIRS weights round their other factor? */
+/* Do products with PACKED_BF16_PAIRS weights round their other factor?  And forward products with
+ * the INT8 formats? */
 int kernels_bf16_rounds(void);
+int kernels_int8_rounds(void);
 
 #endif

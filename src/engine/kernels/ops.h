@@ -39,6 +39,16 @@ struct attn_ops;
 struct packed;
 struct vec_ops;
 
+/* A row of the left operand in 8 bits, as many inputs as a block of the summed index has: x is near
+ * scale * code.  Codes of weights are unsigned in the products, w + offset, so that a sum starts from
+ * -offset times the sum of the row's codes. */
+enum { INT8_BLOCK = 32, INT8_BLOCKS = KC / INT8_BLOCK };
+struct int8_row {
+    float scale[INT8_BLOCKS];
+    int32_t start[INT8_BLOCKS];
+    int8_t code[KC];
+};
+
 /* What a matrix unit provides: whole products with weights instead of tiles, with the
  * semantics of gemm_forward(), gemm_left() and so on in kernels.h. */
 struct matrix_ops {
@@ -68,9 +78,18 @@ struct weight_ops {
      * quantized formats fill up to the next multiple of 16 rows. */
     void (*expand)(float *dst, enum packed_dtype type, const void *panel, size_t K, size_t k,
                    size_t n);
-    /* NULL, or: forward tiles take rows [mr][KC] of 16 bits, which this rounds, n a multiple of 16,
-     * in the place of a [K][mr] */
+    /* NULL, or: tiles take rows [mr][KC] of 16 bits, which this rounds, n a multiple of 16, in the
+     * place of a [K][mr], and panels of pairs in both directions */
     void (*narrow)(uint16_t *dst, const float *src, size_t n);
+    /* With narrow: dst [8][16][2] = src [8][16][2] transposed, a square of weights whose pairs are
+     * neighbors in the input, as pairs that are neighbors in the output */
+    void (*transpose_pairs)(uint16_t *dst, const uint16_t *src);
+    /* With narrow: dst [K/2][16][2] = src [K][16; rows ld apart], rounded, K even: what the two
+     * factors of a gradient are multiplied as */
+    void (*pair_rows)(uint16_t *dst, const float *src, size_t ld, size_t K);
+    /* NULL, or: tiles of forward products take struct int8_row [mr] in the place of a [K][mr], which
+     * this makes of K inputs; `rows` is then that of the tallest tile. */
+    void (*quantize)(struct int8_row *dst, enum packed_dtype type, const float *src, size_t K);
     const struct matrix_ops *matrix; /* NULL, or what takes the whole product */
 };
 

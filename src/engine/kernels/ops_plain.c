@@ -123,6 +123,8 @@ const struct kernel_ops kernels_plain = {
         [PACKED_Q5_K] = { .expand = plain_expand_quant },
         [PACKED_Q6_K] = { .expand = plain_expand_quant },
         [PACKED_MXFP4] = { .expand = plain_expand_quant },
+        [PACKED_Q8_0_INT8] = { .expand = plain_expand_quant },
+        [PACKED_Q4_0_INT8] = { .expand = plain_expand_quant },
     },
     .transpose = plain_transpose,
     .pack_rows = plain_pack_rows,

@@ -96,9 +96,10 @@ enum packed_dtype packed_native(enum source_dtype source)
 const char *packed_name(enum packed_dtype type)
 {
     static const char *const names[PACKED_TYPES] = {
-        [PACKED_F32] = "f32",   [PACKED_BF16] = "bf16", [PACKED_BF16_PAIRS] = "bf16",
-        [PACKED_Q8_0] = "q8_0", [PACKED_Q4_0] = "q4_0", [PACKED_Q4_K] = "q4_k",
-        [PACKED_Q5_K] = "q5_k", [PACKED_Q6_K] = "q6_k", [PACKED_MXFP4] = "mxfp4",
+        [PACKED_F32] = "f32",        [PACKED_BF16] = "bf16",      [PACKED_BF16_PAIRS] = "bf16",
+        [PACKED_Q8_0] = "q8_0",      [PACKED_Q4_0] = "q4_0",      [PACKED_Q4_K] = "q4_k",
+        [PACKED_Q5_K] = "q5_k",      [PACKED_Q6_K] = "q6_k",      [PACKED_MXFP4] = "mxfp4",
+        [PACKED_Q8_0_INT8] = "q8_0", [PACKED_Q4_0_INT8] = "q4_0",
     };
     return names[type];
 }
@@ -165,18 +166,24 @@ static const void *source_row(const struct packed *w, const struct packed_source
            packed_source_row(from->pairs, o) * source_bytes(from->dtype, w->C);
 }
 
+/* The format with the same numbers whose products round nothing. */
+static enum packed_dtype exact_format(enum packed_dtype type)
+{
+    return type == PACKED_Q8_0_INT8 ? PACKED_Q8_0 : type == PACKED_Q4_0_INT8 ? PACKED_Q4_0 : type;
+}
+
 /* Codes and scales of inputs [c, c + K) of a row: those of the source where it has the same format,
  * else numbers are quantized, the last block filled up with zeros. */
 static void read_codes(struct block_codes *codes, const struct packed *w,
                        const struct packed_source *from, size_t o, size_t c, size_t K)
 {
     const void *row = source_row(w, from, o);
-    if (packed_native(from->dtype) == w->type) {
+    if (packed_native(from->dtype) == exact_format(w->type)) {
         blocks_unpack(codes, row, from->dtype, c, K);
         return;
     }
-    assert(w->type == PACKED_Q8_0 || w->type == PACKED_Q4_0);
-    enum source_dtype to = w->type == PACKED_Q8_0 ? SOURCE_Q8_0 : SOURCE_Q4_0;
+    assert(exact_format(w->type) == PACKED_Q8_0 || exact_format(w->type) == PACKED_Q4_0);
+    enum source_dtype to = exact_format(w->type) == PACKED_Q8_0 ? SOURCE_Q8_0 : SOURCE_Q4_0;
     size_t padded = (K + QUANT_BLOCK - 1) / QUANT_BLOCK * QUANT_BLOCK;
     float wide[KC] = { 0 };
     uint8_t blocks[QUANT_BLOCKS * 34];

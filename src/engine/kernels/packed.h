@@ -50,8 +50,10 @@ quant_format(enum packed_dtype type)
 {
     switch (type) {
     case PACKED_Q8_0:
+    case PACKED_Q8_0_INT8:
         return (struct quant_format){ .bits = 8, .block = 32 };
     case PACKED_Q4_0:
+    case PACKED_Q4_0_INT8:
         return (struct quant_format){ .bits = 4, .block = 32, .values = VALUES_MINUS_8 };
     case PACKED_Q4_K:
         return (struct quant_format){

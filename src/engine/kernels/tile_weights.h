@@ -188,9 +188,11 @@ TILE void tile_quant(enum packed_dtype type, size_t mr, size_t np, size_t K, con
 {
     switch (type) {
     case PACKED_Q8_0:
+    case PACKED_Q8_0_INT8:
         tile_format_quant(quant_format(PACKED_Q8_0), mr, np, K, a, b, out);
         break;
     case PACKED_Q4_0:
+    case PACKED_Q4_0_INT8:
         tile_format_quant(quant_format(PACKED_Q4_0), mr, np, K, a, b, out);
         break;
     case PACKED_Q4_K:
@@ -213,9 +215,11 @@ TILE void tile_expand_quant(float *dst, enum packed_dtype type, const void *pane
 {
     switch (type) {
     case PACKED_Q8_0:
+    case PACKED_Q8_0_INT8:
         tile_expand_format(dst, quant_format(PACKED_Q8_0), panel, K, k, n);
         break;
     case PACKED_Q4_0:
+    case PACKED_Q4_0_INT8:
         tile_expand_format(dst, quant_format(PACKED_Q4_0), panel, K, k, n);
         break;
     case PACKED_Q4_K:

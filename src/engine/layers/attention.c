@@ -265,7 +265,7 @@ static void uncap_gradient(const struct attention_job *j, float *ds, const float
 static void backward_rows(const struct attention_job *j, struct page_gradient *p, size_t head,
                           size_t row, size_t rows, size_t pos, size_t b)
 {
-    float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK], turned[KV_BLOCK * KV_BLOCK];
+    float s[KV_BLOCK * KV_BLOCK], ds[KV_BLOCK * KV_BLOCK];
     float capped[KV_BLOCK];
     float scaled[KV_BLOCK * MODEL_MAX_HEAD_DIM];
     size_t hd = j->hd, stride = j->heads * hd, at = row * stride + head * hd;
@@ -291,10 +291,8 @@ static void backward_rows(const struct attention_job *j, struct page_gradient *p
     }
     /* dQ += dS K, dK += dS^T Q, dV += P^T dO */
     j->ops->accumulate(j->dq + at, stride, ds, KV_BLOCK, p->k, hd, rows, KV_BLOCK, hd);
-    transpose_block(turned, KV_BLOCK, ds, KV_BLOCK, rows, KV_BLOCK);
-    j->ops->accumulate(p->dk, hd, turned, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
-    transpose_block(turned, KV_BLOCK, s, KV_BLOCK, rows, KV_BLOCK);
-    j->ops->accumulate(p->dv, hd, turned, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
+    j->ops->accumulate_turned(p->dk, hd, ds, KV_BLOCK, j->q + at, stride, KV_BLOCK, rows, hd);
+    j->ops->accumulate_turned(p->dv, hd, s, KV_BLOCK, j->dout + at, stride, KV_BLOCK, rows, hd);
 }
 
 /* dk and dv of one page, and its part of dq: all query heads of the group and all rows that

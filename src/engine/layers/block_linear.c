@@ -4,13 +4,15 @@
  * meet. */
 #include "engine/layers/block_linear.h"
 
-/* Add the LoRA parts of linears that read x to their y, run by run of rows with one adapter. */
+/* Add the LoRA parts of linears that read x to their y.  Consecutive segments with one adapter are
+ * one product.  Those of few rows are collected, so that a batch of many adapters costs two runs of
+ * the threads, as one adapter does. */
 static void add_layer_lora(const struct block *b, size_t layer, const struct linear_set *set,
                            const enum linear_id *ids, const struct acts *a, const float *x)
 {
     const struct segment *s = b->batch->segments, *end = s + b->batch->n_segments;
-    size_t in = set->linear[0]->in;
-    /* consecutive segments with one adapter are one product */
+    struct lora_group groups[LINEAR_GROUPS];
+    size_t in = set->linear[0]->in, n_groups = 0;
     while (s < end) {
         const struct segment *first = s;
         struct lora_part parts[LINEAR_SET];
@@ -24,8 +26,19 @@ static void add_layer_lora(const struct block *b, size_t layer, const struct lin
                 (struct lora_part){ lora_pair(first->lora, layer, ids[i]),
                                     set->y[i] + first->row * set->linear[i]->out,
                                     a->xa[ids[i]] + first->row * b->rank, set->linear[i]->out };
-        lora_forward_set(b->threads, first->lora, parts, set->n, x + first->row * in, rows, in);
+        if (rows > LORA_FEW_ROWS) {
+            lora_forward_set(b->threads, first->lora, parts, set->n, x + first->row * in, rows, in);
+            continue;
+        }
+        if (n_groups + set->n > LINEAR_GROUPS) {
+            lora_forward_groups(b->threads, groups, n_groups);
+            n_groups = 0;
+        }
+        for (size_t i = 0; i < set->n; i++)
+            groups[n_groups++] =
+                (struct lora_group){ first->lora, parts[i], x + first->row * in, rows, in };
     }
+    lora_forward_groups(b->threads, groups, n_groups);
 }
 
 void block_linears(const struct block *b, size_t layer, size_t n, const enum linear_id *ids,
@@ -62,7 +75,7 @@ static void add_linear_grads(const struct block *b, size_t layer, enum linear_id
         const struct layer_params *p = &g->params->layers[layer];
         size_t first, rows;
         model_module(&b->model->config, id, &first, &rows);
-        linear_gradient(b->threads, grads_rows(g, p->weight[id], first, l->in),
+        linear_gradient(b->threads, linear_factors(l), grads_rows(g, p->weight[id], first, l->in),
                         grads_rows(g, p->bias[id], first, 1), dy, x, b->batch->n, l->out, l->in);
     }
 }

@@ -65,18 +65,17 @@ struct left_job {
     const float *x;
     size_t ld, rows, length;
     const struct packed *w;
-    enum gemm_direction direction;
 };
 
 static void left_slice(void *arg, size_t begin, size_t end)
 {
     const struct left_job *j = arg;
-    gemm_left(j->left, j->x, j->ld, j->w, j->direction, j->rows, j->length, begin, end);
+    gemm_left(j->left, j->x, j->ld, j->w, j->rows, j->length, begin, end);
 }
 
 /* Lay out columns [from, to) of the rows of x (., ld) for a product with w. */
 static void lay_out(struct threads *t, struct product_job *job, const float *x, size_t ld,
-                    const struct packed *w, enum gemm_direction direction, size_t from, size_t to)
+                    const struct packed *w, size_t from, size_t to)
 {
     struct left_job left = {
         .left = threads_memory(t),
@@ -85,7 +84,6 @@ static void lay_out(struct threads *t, struct product_job *job, const float *x, 
         .rows = job->rows,
         .length = to - from,
         .w = w,
-        .direction = direction,
     };
     threads_run(t, gemm_left_units(w, job->rows, to - from), 1, left_slice, &left);
     job->left = left.left;
@@ -140,7 +138,7 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
         job.rows = min_size(rows - job.row, SHARED_MAX);
         size_t length = left_length(l->w, job.rows);
         for (size_t from = 0; from < l->in; from += length) {
-            lay_out(t, &job, x, l->in, l->w, GEMM_FORWARD, from, min_size(from + length, l->in));
+            lay_out(t, &job, x, l->in, l->w, from, min_size(from + length, l->in));
             threads_run_fine(t, columns, grain, product_forward_slice, &job);
         }
     }
@@ -165,20 +163,28 @@ static void backward_left_slice(void *arg, size_t begin, size_t end)
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
 {
     struct product_job job = { .set = set, .dx = dx, .rows = rows };
-    if (rows <= SHARED_ROWS)
+    bool shared = rows > SHARED_ROWS;
+    for (size_t i = 0; i < set->n; i++)
+        shared &= gemm_left_turns(set->linear[i]->w);
+    if (!shared)
         threads_run(t, set->linear[0]->in, gemm_grain(), product_backward_slice, &job);
-    for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
+    for (; shared && job.row < rows; job.row += job.rows) {
         job.rows = min_size(rows - job.row, SHARED_MAX);
         for (job.i = 0; job.i < set->n; job.i++) {
             const struct linear *l = set->linear[job.i];
             size_t length = left_length(l->w, job.rows);
             for (size_t from = 0; from < l->out; from += length) {
-                lay_out(t, &job, set->y[job.i], l->out, l->w, GEMM_BACKWARD, from,
+                lay_out(t, &job, set->y[job.i], l->out, l->w, from,
                         min_size(from + length, l->out));
                 threads_run_fine(t, l->in, gemm_grain(), backward_left_slice, &job);
             }
         }
     }
+}
+
+enum factors linear_factors(const struct linear *l)
+{
+    return gemm_rounds(l->w) ? FACTORS_ROUNDED : FACTORS_EXACT;
 }
 
 typedef void dense_kernel(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
@@ -275,19 +281,53 @@ void linear_nt_set(struct threads *t, const struct dense_product *products, size
         run_slices(t, set.start[n], grain, dense_set_slice, &set);
 }
 
-void linear_nn(struct threads *t, float *y, const float *x, const float *w, size_t N, size_t O,
-               size_t C, float alpha, int accumulate)
+struct group_job {
+    const struct dense_group *groups;
+    size_t n;
+    int accumulate;
+    size_t start[LINEAR_GROUPS + 1]; /* first column of each product, whole grains */
+};
+
+static void dense_group_slice(void *arg, size_t begin, size_t end)
 {
-    struct dense_job job = make_dense_job(dense_nn, y, x, w, N, O, C);
+    const struct group_job *j = arg;
+    size_t first, last;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct dense_group *g = &j->groups[i];
+        const struct dense_product *p = &g->product;
+        if (columns_of(j->start[i], p->O, begin, end, &first, &last))
+            dense_nt_columns(p->y, p->x, p->w, g->N, p->O, g->C, g->alpha, j->accumulate, first,
+                             last);
+    }
+}
+
+/* Whole panels as grains, the fewest columns that a slice may begin at: products differ in what a
+ * column costs, and the pool cuts parts of grains as finely as it must. */
+void linear_nt_groups(struct threads *t, const struct dense_group *groups, size_t n, int accumulate)
+{
+    struct group_job job = { .groups = groups, .n = n, .accumulate = accumulate };
+    size_t grain = dense_panel();
+    assert(n <= LINEAR_GROUPS);
+    for (size_t i = 0; i < n; i++)
+        job.start[i + 1] = job.start[i] + (groups[i].product.O + grain - 1) / grain * grain;
+    run_slices(t, job.start[n], grain, dense_group_slice, &job);
+}
+
+void linear_nn(struct threads *t, enum factors factors, float *y, const float *x, const float *w,
+               size_t N, size_t O, size_t C, float alpha, int accumulate)
+{
+    struct dense_job job =
+        make_dense_job(factors == FACTORS_ROUNDED ? dense_nn_rounded : dense_nn, y, x, w, N, O, C);
     job.alpha = alpha;
     job.accumulate = accumulate;
     run_slices(t, N, dense_grain(O * C), dense_slice, &job);
 }
 
-void linear_tn(struct threads *t, float *y, const float *a, const float *x, size_t N, size_t O,
-               size_t C, float alpha, int accumulate)
+void linear_tn(struct threads *t, enum factors factors, float *y, const float *a, const float *x,
+               size_t N, size_t O, size_t C, float alpha, int accumulate)
 {
-    struct dense_job job = make_dense_job(dense_tn, y, a, x, N, O, C);
+    bool rounded = factors == FACTORS_ROUNDED;
+    struct dense_job job = make_dense_job(rounded ? dense_tn_rounded : dense_tn, y, a, x, N, O, C);
     job.alpha = alpha;
     job.accumulate = accumulate;
     /* cut along rows of y, or where these are few along its columns */
@@ -295,7 +335,7 @@ void linear_tn(struct threads *t, float *y, const float *a, const float *x, size
         run_slices(t, O, dense_grain(N * C), dense_slice, &job);
         return;
     }
-    job.kernel = dense_tn_columns;
+    job.kernel = rounded ? dense_tn_columns_rounded : dense_tn_columns;
     run_slices(t, C, column_grain(N * O), dense_slice, &job);
 }
 
@@ -315,11 +355,11 @@ static void bias_slice(void *arg, size_t begin, size_t end)
             job->db[o] += job->dy[i * job->out + o];
 }
 
-void linear_gradient(struct threads *t, float *dw, float *db, const float *dy, const float *x,
-                     size_t rows, size_t out, size_t in)
+void linear_gradient(struct threads *t, enum factors factors, float *dw, float *db, const float *dy,
+                     const float *x, size_t rows, size_t out, size_t in)
 {
     if (dw)
-        linear_tn(t, dw, dy, x, rows, out, in, 1, 1);
+        linear_tn(t, factors, dw, dy, x, rows, out, in, 1, 1);
     if (db) {
         struct bias_job job = { .db = db, .dy = dy, .rows = rows, .out = out };
         run_slices(t, out, 64, bias_slice, &job);

@@ -29,7 +29,8 @@ size_t lm_head_floats(const struct model_config *c, size_t rank)
 {
     size_t n = lm_head_chunk(c);
     return pad_head_floats(n * c->vocab) + 3 * pad_head_floats(n * rank) +
-           2 * pad_head_floats(n * c->hidden) + pad_head_floats(n);
+           2 * pad_head_floats(n * c->hidden) + pad_head_floats(n) +
+           pad_head_floats(n * sizeof(struct logits_norm) / sizeof(float));
 }
 
 void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, float *mem)
@@ -41,7 +42,9 @@ void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, 
     h->xac = h->dxa + pad_head_floats(n * rank);
     h->hc = h->xac + pad_head_floats(n * rank);
     h->dhc = h->hc + pad_head_floats(n * c->hidden);
-    h->live = (unsigned char *)(h->dhc + pad_head_floats(n * c->hidden));
+    h->norms = (struct logits_norm *)(h->dhc + pad_head_floats(n * c->hidden));
+    size_t norms = pad_head_floats(n * sizeof(*h->norms) / sizeof(float));
+    h->live = (unsigned char *)((float *)h->norms + norms);
 }
 
 struct rows_job {
@@ -78,38 +81,67 @@ static void logits_gradient(const struct lm_head *head, const struct lm_head_row
         z[i] /= c->logit_divisor;
 }
 
-/* Logprobs and losses of one row; with gradients, z becomes dL/dz. */
-static void score_row(struct lm_head *head, const struct lm_head_row *row, float *z, float *grads,
-                      unsigned char *live)
+/* The logits z of a row become dL/dz, block by block. */
+static void spread_gradient(const struct lm_head *head, const struct lm_head_row *row,
+                            const struct logits_norm *norm, float *z)
 {
     const struct loss_datum *d = row->datum;
     size_t vocab = head->model->config.vocab, first = row->position * d->k;
-    struct logits_norm norm = logits_normalize(z, vocab, 1.0f);
     float total = 0;
-    bool any = false;
-    for (size_t k = 0; k < d->k; k++) {
-        size_t i = first + k;
-        row->logprobs[i] = logits_logprob(&norm, z[d->targets[i]]);
-        loss_element(head->loss, d, i, row->logprobs[i], &row->losses[i], &grads[i]);
-        total += grads[i];
-        any = any || grads[i] != 0;
-    }
-    *live = any;
-    if (!head->grads || !any)
-        return;
+    for (size_t k = 0; k < d->k; k++)
+        total += row->grads[first + k];
     for (size_t i = 0; i < vocab; i += BLOCK)
-        logits_gradient(head, row, &norm, z, i, vocab - i < BLOCK ? vocab - i : BLOCK, grads,
+        logits_gradient(head, row, norm, z, i, vocab - i < BLOCK ? vocab - i : BLOCK, row->grads,
                         total);
 }
 
-/* Rows are independent: each has its own logits and results. */
+/* Whether any target of the row has a derivative. */
+static bool row_live(const struct lm_head_row *row)
+{
+    size_t k = row->datum->k, first = row->position * k;
+    for (size_t i = first; i < first + k; i++)
+        if (row->grads[i] != 0)
+            return true;
+    return false;
+}
+
+/* Rows are independent: each has its own logits and results.  Logprobs and losses of each; with
+ * gradients, its logits become dL/dz. */
 static void score_slice(void *arg, size_t begin, size_t end)
 {
     const struct rows_job *j = arg;
-    size_t vocab = j->head->model->config.vocab;
-    for (size_t i = begin; i < end; i++)
-        score_row(j->head, &j->rows[i], j->head->logits + i * vocab, j->rows[i].grads,
-                  &j->head->live[i]);
+    struct lm_head *head = j->head;
+    size_t vocab = head->model->config.vocab;
+    for (size_t r = begin; r < end; r++) {
+        const struct lm_head_row *row = &j->rows[r];
+        const struct loss_datum *d = row->datum;
+        float *z = head->logits + r * vocab;
+        head->norms[r] = logits_normalize(z, vocab, 1.0f);
+        size_t first = row->position * d->k;
+        for (size_t i = first; i < first + d->k; i++) {
+            row->logprobs[i] = logits_logprob(&head->norms[r], z[d->targets[i]]);
+            if (!head->loss->type->whole_datum)
+                loss_element(head->loss, d, i, row->logprobs[i], &row->losses[i], &row->grads[i]);
+        }
+        if (head->loss->type->whole_datum)
+            continue;
+        head->live[r] = row_live(row);
+        if (head->grads && head->live[r])
+            spread_gradient(head, row, &head->norms[r], z);
+    }
+}
+
+/* The second half of score_slice() for losses of a whole datum. */
+static void gradient_slice(void *arg, size_t begin, size_t end)
+{
+    const struct rows_job *j = arg;
+    struct lm_head *head = j->head;
+    for (size_t r = begin; r < end; r++) {
+        head->live[r] = row_live(&j->rows[r]);
+        if (head->live[r])
+            spread_gradient(head, &j->rows[r], &head->norms[r],
+                            head->logits + r * head->model->config.vocab);
+    }
 }
 
 /* Copies the live rows of h and xa, and moves those of the logits, to the front; returns how
@@ -147,25 +179,15 @@ static void head_gradient(struct lm_head *head, size_t live)
     } else {
         /* a tied head adds to the gradient of the embedding */
         int index = c->tied ? g->params->embed : g->params->head;
-        linear_gradient(head->threads, grads_param(g, index), NULL, head->logits, head->hc, live,
-                        c->vocab, c->hidden);
+        linear_gradient(head->threads, linear_factors(&head->model->head), grads_param(g, index),
+                        NULL, head->logits, head->hc, live, c->vocab, c->hidden);
     }
 }
 
-void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
-                  float *dh)
+/* From dL/dz of the rows to dh and the gradients of parameters. */
+static void rows_backward(struct lm_head *head, const float *h, size_t n, float *dh)
 {
     const struct model_config *c = &head->model->config;
-    struct linear_set set = { 1, { &head->model->head }, { head->logits } };
-    linear_forward(head->threads, &set, h, n);
-    if (head->lora)
-        lora_forward(head->threads, head->lora, lora_head(head->lora, c->layers), head->logits,
-                     head->xa, h, n, c->vocab, c->hidden);
-    forward_finish_logits(head->model, head->threads, head->logits, n);
-    struct rows_job job = { head, rows };
-    threads_run(head->threads, n, 1, score_slice, &job);
-    if (!dh)
-        return;
     memset(dh, 0, n * c->hidden * sizeof(float));
     /* rows without a gradient, such as a prompt's, are left out of the backward products */
     size_t live = compact_rows(head, h, n);
@@ -176,4 +198,33 @@ void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row
     for (size_t i = 0, at = 0; i < n; i++)
         if (head->live[i])
             memcpy(dh + i * c->hidden, head->dhc + at++ * c->hidden, c->hidden * sizeof(float));
+}
+
+void lm_head_score(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n)
+{
+    const struct model_config *c = &head->model->config;
+    struct linear_set set = { 1, { &head->model->head }, { head->logits } };
+    linear_forward(head->threads, &set, h, n);
+    if (head->lora)
+        lora_forward(head->threads, head->lora, lora_head(head->lora, c->layers), head->logits,
+                     head->xa, h, n, c->vocab, c->hidden);
+    forward_finish_logits(head->model, head->threads, head->logits, n);
+    struct rows_job job = { head, rows };
+    threads_run(head->threads, n, 1, score_slice, &job);
+}
+
+void lm_head_gradient(struct lm_head *head, const float *h, const struct lm_head_row *rows,
+                      size_t n, float *dh)
+{
+    struct rows_job job = { head, rows };
+    threads_run(head->threads, n, 1, gradient_slice, &job);
+    rows_backward(head, h, n, dh);
+}
+
+void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
+                  float *dh)
+{
+    lm_head_score(head, h, rows, n);
+    if (dh)
+        rows_backward(head, h, n, dh);
 }

@@ -2,7 +2,10 @@
  *
  * The logits of a whole batch never exist.  One visit of a chunk computes its logits,
  * the logprobs of the targets, the losses and, since every loss is a function of one
- * position, at once the gradient of the logits and what follows from it. */
+ * position, at once the gradient of the logits and what follows from it.
+ *
+ * Losses of a whole datum need all its logprobs first: lm_head_score() gives them,
+ * lm_head_gradient() goes on from there once the caller knows the derivatives. */
 #ifndef ENGINE_LM_HEAD_H
 #define ENGINE_LM_HEAD_H
 
@@ -23,11 +26,12 @@ struct lm_head {
     const struct loss *loss;
     const struct grads *grads; /* NULL: forward only */
     /* scratch for head_chunk() rows */
-    float *logits;       /* (chunk, vocab) */
-    float *xa, *dxa;     /* (chunk, rank) */
-    float *hc, *dhc;     /* (chunk, hidden): the rows that have a gradient */
-    float *xac;          /* (chunk, rank) */
-    unsigned char *live; /* (chunk): the row has a gradient */
+    float *logits;             /* (chunk, vocab) */
+    float *xa, *dxa;           /* (chunk, rank) */
+    float *hc, *dhc;           /* (chunk, hidden): the rows that have a gradient */
+    float *xac;                /* (chunk, rank) */
+    unsigned char *live;       /* (chunk): the row has a gradient */
+    struct logits_norm *norms; /* (chunk): of lm_head_score() */
 };
 
 /* Rows of a chunk for this model; the same everywhere, because it decides the order
@@ -41,5 +45,10 @@ void lm_head_init(struct lm_head *h, const struct model_config *c, size_t rank, 
  * hidden) receives its gradient (NULL: forward only). */
 void lm_head_rows(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n,
                   float *dh);
+/* The same in two halves, for losses of a whole datum.  Logits and logprobs of the rows: */
+void lm_head_score(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n);
+/* and, of the rows that were scored last, the gradient from their grads. */
+void lm_head_gradient(struct lm_head *head, const float *h, const struct lm_head_row *rows,
+                      size_t n, float *dh);
 
 #endif

@@ -51,15 +51,44 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
     linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
+/* One run of all x A^T, one of all B parts, whatever the number of adapters. */
+void lora_forward_groups(struct threads *t, const struct lora_group *groups, size_t n)
+{
+    struct dense_group down[LINEAR_GROUPS], up[LINEAR_GROUPS];
+    for (size_t from = 0; from < n;) {
+        size_t count = 0;
+        for (; from < n && count < LINEAR_GROUPS; from++) {
+            const struct lora_group *g = &groups[from];
+            const struct lora_part *p = &g->part;
+            if (!p->pair->a)
+                continue;
+            down[count] = (struct dense_group){
+                .product = { .y = p->xa, .x = g->x, .w = p->pair->a, .O = g->lora->rank },
+                .N = g->n,
+                .C = g->in,
+                .alpha = 1,
+            };
+            up[count++] = (struct dense_group){
+                .product = { .y = p->y, .x = p->xa, .w = p->pair->b, .O = p->out },
+                .N = g->n,
+                .C = g->lora->rank,
+                .alpha = g->lora->scale,
+            };
+        }
+        linear_nt_groups(t, down, count, 0);
+        linear_nt_groups(t, up, count, 1);
+    }
+}
+
 /* dxa is kept for lora_backward_factors(), which may run over more rows at once. */
 void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
                          float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in)
 {
     if (!p->a)
         return;
-    linear_nn(t, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
+    linear_nn(t, l->gradients, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
     if (dx)
-        linear_nn(t, dx, dxa, p->a, n, in, l->rank, 1, 1);
+        linear_nn(t, l->gradients, dx, dxa, p->a, n, in, l->rank, 1, 1);
 }
 
 /* Sums over rows; called once for all rows that share the factors. */
@@ -68,9 +97,9 @@ void lora_backward_factors(struct threads *t, const struct lora *l, const struct
                            const float *xa, size_t n, size_t out, size_t in)
 {
     if (p->a && db)
-        linear_tn(t, db, dy, xa, n, out, l->rank, l->scale, 1);
+        linear_tn(t, l->gradients, db, dy, xa, n, out, l->rank, l->scale, 1);
     if (p->a && da)
-        linear_tn(t, da, dxa, x, n, l->rank, in, 1, 1);
+        linear_tn(t, l->gradients, da, dxa, x, n, l->rank, in, 1, 1);
 }
 
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,

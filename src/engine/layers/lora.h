@@ -5,6 +5,7 @@
 #ifndef ENGINE_LORA_H
 #define ENGINE_LORA_H
 
+#include "engine/layers/linear.h"
 #include "engine/model/model.h"
 
 struct lora_pair {
@@ -15,6 +16,7 @@ struct lora_pair {
 struct lora {
     size_t rank;
     float scale;             /* alpha / rank */
+    enum factors gradients;  /* of the products of the backward; the forward is exact always */
     struct lora_pair *pairs; /* layers * LINEARS, then the head */
 };
 
@@ -40,6 +42,15 @@ struct lora_part {
 };
 void lora_forward_set(struct threads *t, const struct lora *l, const struct lora_part *parts,
                       size_t n_parts, const float *x, size_t n, size_t in);
+/* The same for parts of different adapters, each with rows of its own, at most LORA_FEW_ROWS. */
+enum { LORA_FEW_ROWS = 16 };
+struct lora_group {
+    const struct lora *lora;
+    struct lora_part part;
+    const float *x;
+    size_t n, in;
+};
+void lora_forward_groups(struct threads *t, const struct lora_group *groups, size_t n);
 
 /* The gradients: da, db and dx are added to (NULL: not wanted); dxa (n, rank) receives
  * the gradient of xa, which is what the forward left. */

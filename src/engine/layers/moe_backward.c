@@ -141,7 +141,8 @@ static void expert_gradient(const struct moe_job *j, size_t expert, enum linear_
         const struct layer_params *p = &g->params->layers[j->layer];
         int at = (int)(expert * EXPERT_LINEARS) + (id - LINEAR_GATE);
         float *db = l->bias ? grads_param(g, p->expert_biases + at) : NULL;
-        linear_gradient(NULL, grads_param(g, p->experts + at), db, dy, x, n, l->out, l->in);
+        linear_gradient(NULL, linear_factors(l), grads_param(g, p->experts + at), db, dy, x, n,
+                        l->out, l->in);
         return;
     }
     struct lora_pair p = expert_factors(j, expert, id);
@@ -182,13 +183,14 @@ static void shared_factors(const struct moe_job *j, size_t entries)
     for (int id = LINEAR_GATE; id < LINEAR_DOWN; id++) {
         const struct lora_pair *p = lora_pair(l, j->layer, (enum linear_id)id);
         if (p->a)
-            linear_tn(b->threads, grads_lora(j->g, p->a), j->s->moe.dxa[id - LINEAR_GATE],
-                      j->a->moe.x, entries, l->rank, c->hidden, 1, 1);
+            linear_tn(b->threads, l->gradients, grads_lora(j->g, p->a),
+                      j->s->moe.dxa[id - LINEAR_GATE], j->a->moe.x, entries, l->rank, c->hidden, 1,
+                      1);
     }
     const struct lora_pair *down = lora_pair(l, j->layer, LINEAR_DOWN);
     if (down->a)
-        linear_tn(b->threads, grads_lora(j->g, down->b), j->s->moe.dy, j->a->xa[LINEAR_DOWN],
-                  entries, c->hidden, l->rank, l->scale, 1);
+        linear_tn(b->threads, l->gradients, grads_lora(j->g, down->b), j->s->moe.dy,
+                  j->a->xa[LINEAR_DOWN], entries, c->hidden, l->rank, l->scale, 1);
 }
 
 void moe_backward(const struct block *b, size_t layer, const float *x, const struct acts *a,
@@ -208,7 +210,7 @@ void moe_backward(const struct block *b, size_t layer, const float *x, const str
     if (g->lora)
         shared_factors(&job, rows * c->experts_used);
     else
-        linear_gradient(b->threads, grads_param(g, g->params->layers[layer].router),
+        linear_gradient(b->threads, FACTORS_EXACT, grads_param(g, g->params->layers[layer].router),
                         grads_param(g, g->params->layers[layer].router_bias), s->moe.dlogits, x,
                         rows, c->experts, c->hidden);
 }

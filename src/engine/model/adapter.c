@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/rand.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 /* Far above any use; keeps products of rank and a size inside size_t. */
 enum { RANK_MAX = 4096 };
@@ -58,6 +58,7 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
     a->lora.rank = (size_t)a->desc.rank;
     /* alpha / rank: the size of the update does not grow with the rank */
     a->lora.scale = (float)(a->alpha / (double)a->desc.rank);
+    a->lora.gradients = linear_factors(&a->engine->model->head);
     a->lora.pairs = calloc(n, sizeof(*a->lora.pairs));
     if (!a->lora.pairs)
         return err_nomem(err, "adapter");
@@ -264,7 +265,7 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
     /* the weights changed since they were packed: an optimizer step, or nothing was packed yet */
     if (a->stale) {
         struct own_weights own = { a, 0 };
-        struct weight_source source = { get_own_weight, NULL, &own };
+        struct weight_source source = { .get = get_own_weight, .state = &own };
         if (model_fill(a->model, e->threads, &source, NULL) != TINKER_OK)
             return NULL;
         a->stale = false;

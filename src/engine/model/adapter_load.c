@@ -4,19 +4,19 @@
  * projections of a group (PEFT often has q and v alone) loads as the whole group; the
  * missing pairs start as in a new adapter, with no effect.  Names are PEFT's; the
  * unembedding is unembed_tokens or, in files of PEFT, lm_head. */
-#include "base/array.h"
 #include "engine/model/adapter.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/os.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/adapter_config.h"
+#include "engine/model/peft_form.h"
+#include "engine/safetensors/safetensors.h"
 #include "json/json.h"
 
 enum { JSON_MAX = 16 << 20 };
@@ -46,127 +46,16 @@ static char *make_path(struct loading *l, const char *name)
 
 /* ---- adapter_config.json --------------------------------------------------------------- */
 
-/* adapter_config.json as it stands, unchecked. */
-struct raw_adapter_config {
-    struct json_str type, bias;
-    int64_t rank;
-    double alpha;
-    bool has_rank, has_alpha, refused;
-    /* the setting that is refused, for the message */
-    const char *why;
-};
-
-/* Settings that would change the arithmetic; off in what we can load. */
-static void refuse_if_on(struct json_reader *r, struct raw_adapter_config *c, const char *why)
-{
-    bool on = false;
-    struct json_str key;
-    switch (json_peek(r)) {
-    case JSON_BOOL:
-        json_bool(r, &on);
-        break;
-    case JSON_OBJECT:
-        json_begin_object(r);
-        while (json_next_key(r, &key)) {
-            on = true;
-            json_skip(r);
-        }
-        break;
-    case JSON_ARRAY:
-        json_begin_array(r);
-        while (json_next_item(r)) {
-            on = true;
-            json_skip(r);
-        }
-        break;
-    default:
-        json_skip(r);
-    }
-    if (on) {
-        c->refused = true;
-        c->why = why;
-    }
-}
-
-/* One member.  What would change the arithmetic in a way that we do not compute is refused. */
-static void read_adapter_config_key(struct json_reader *r, struct json_str key,
-                                    struct raw_adapter_config *c)
-{
-    /* each of them changes which weights are used or how they are scaled */
-    static const char *const refused[] = {
-        "use_rslora",   "use_dora",          "fan_in_fan_out",
-        "rank_pattern", "alpha_pattern",     "modules_to_save",
-        "lora_bias",    "layer_replication", "use_qalora",
-        "use_bdlora",   "arrow_config",      "alora_invocation_tokens",
-        "kasa_config",  "target_parameters", "trainable_token_indices",
-    };
-    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-        if (json_str_is(key, refused[i])) {
-            refuse_if_on(r, c, refused[i]);
-            return;
-        }
-    }
-    /* These initializations subtract the first A and B from the base weights, so that the pair
-     * does not belong to the weights that we have.  Compared by 5 letters: there are variants
-     * such as pissa_niter_4. */
-    static const char *const changed_base[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
-    if (json_str_is(key, "init_lora_weights") && json_peek(r) == JSON_STRING) {
-        struct json_str way = { NULL, 0 };
-        json_string(r, &way);
-        for (size_t i = 0; i < ARRAY_LEN(changed_base); i++) {
-            if (way.n >= 5 && strncasecmp(way.s, changed_base[i], 5) == 0) {
-                c->refused = true;
-                c->why = "such init_lora_weights";
-            }
-        }
-        return;
-    }
-    if (json_str_is(key, "peft_type"))
-        json_string(r, &c->type);
-    else if (json_str_is(key, "bias"))
-        json_string(r, &c->bias);
-    else if (json_str_is(key, "r"))
-        c->has_rank = json_int64(r, &c->rank);
-    else if (json_str_is(key, "lora_alpha"))
-        c->has_alpha = json_double(r, &c->alpha);
-    else
-        json_skip(r);
-}
-
 static tinker_status read_adapter_config(struct loading *l)
 {
-    char *path = make_path(l, "adapter_config.json"), *text;
-    size_t len;
+    struct adapter_config c;
+    char *path = make_path(l, "adapter_config.json");
     if (!path)
         return err_nomem(l->err, "adapter");
-    tinker_status status = os_read_file(path, JSON_MAX, &text, &len, l->err);
-    if (status != TINKER_OK)
-        return status;
-    struct json_reader r;
-    struct json_str key;
-    struct raw_adapter_config c = { 0 };
-    json_reader_init(&r, text, len, &l->arena);
-    json_begin_object(&r);
-    while (json_next_key(&r, &key))
-        read_adapter_config_key(&r, key, &c);
-    bool full = json_str_is(c.type, "FULL"); /* what tinker_adapter_save() calls rank 0 */
-    if (!json_end(&r))
-        status = err_set(l->err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
-    else if (!json_str_is(c.type, "LORA") && !full)
-        status = err_set(l->err, TINKER_EINVAL, "%s: peft_type is not LORA", path);
-    else if (c.refused)
-        status = err_set(l->err, TINKER_EINVAL, "%s: %s is not supported", path, c.why);
-    else if (c.bias.s && !json_str_is(c.bias, "none"))
-        status = err_set(l->err, TINKER_EINVAL, "%s: only bias \"none\" is supported", path);
-    else if (!c.has_rank || !c.has_alpha)
-        status = err_set(l->err, TINKER_EINVAL, "%s: r and lora_alpha are needed", path);
-    else if ((c.rank < 1) != full)
-        status = err_set(l->err, TINKER_EINVAL, "%s: r is %lld", path, (long long)c.rank);
-    else if (!isfinite((float)(c.alpha / (double)(c.rank ? c.rank : 1))))
-        status = err_set(l->err, TINKER_EINVAL, "%s: lora_alpha is wrong", path);
+    tinker_status status =
+        adapter_config_read(&c, path, l->e->model->config.experts > 0, &l->arena, l->err);
     l->lora.rank = c.rank;
     l->alpha = c.alpha;
-    free(text); /* strings of c may point into it */
     return status;
 }
 
@@ -263,7 +152,8 @@ static tinker_status infer_modules(struct loading *l)
             if (module && has_module(name, module))
                 *(linear_is_attention(id) ? &lora->train_attn : &lora->train_mlp) = 1;
         }
-        if (l->names->experts && has_module(name, l->names->experts))
+        if ((l->names->experts && has_module(name, l->names->experts)) ||
+            (l->names->other_experts && has_module(name, l->names->other_experts)))
             lora->train_mlp = 1;
         if (has_module(name, l->names->adapter_head) || has_module(name, l->names->head))
             lora->train_unembed = 1;
@@ -300,7 +190,10 @@ static tinker_status check_size(struct loading *l)
             return refuse_unplaced(l, t->name);
         size_t rows = t->ndim < 2 ? 0 : t->shape[t->ndim - 2];
         size_t cols = t->ndim < 2 ? 0 : t->shape[t->ndim - 1];
-        if (!t->count || (a ? rows : cols) != rank)
+        /* experts in the form of PEFT hold a multiple, which peft_stack_read() checks */
+        bool experts = l->names->experts && strstr(t->name, ".experts.") && rank && t->ndim == 2 &&
+                       (a ? rows : cols) % rank == 0;
+        if (!t->count || ((a ? rows : cols) != rank && !experts))
             return err_set(l->err, TINKER_EINVAL,
                            "%s: tensor %.120s is not %zu x %zu as adapter_config.json says",
                            l->weights.path, t->name, a ? rank : rows, a ? cols : rank);
@@ -355,14 +248,23 @@ static tinker_status copy_finite(struct loading *l, const struct safetensors *s,
     return status;
 }
 
-/* A stack from files of PEFT, which have a matrix for each expert.  A factor that all experts
- * share must be the same in each.  *found stays false when the file has none of them. */
+/* A stack from files of PEFT: one tensor for all experts as peft_form.h says, or, of older
+ * versions, a matrix for each.  A factor that all experts share must be the same in each.  *found
+ * stays false when the file has none of them. */
 static tinker_status copy_experts(struct loading *l, const struct param *p, float *out, bool *seen,
                                   bool *found)
 {
     /* one expert's matrix of the stack */
     struct param one = { .rows = p->rows, .cols = p->cols };
     size_t count = p->rows * p->cols, experts = l->e->model->config.experts;
+    const struct model_config *config = &l->e->model->config;
+    char fused[PARAM_NAME];
+    const struct st_tensor *all =
+        peft_stack_name(config, p, fused) ? safetensors_find(&l->weights, fused) : NULL;
+    if (all) {
+        seen[all - l->weights.tensors] = *found = true;
+        return peft_stack_read(config, p, &l->weights, all, out, l->err);
+    }
     float *again = arena_array(&l->arena, count, sizeof(*again));
     for (size_t e = 0; e < experts; e++) {
         char name[PARAM_NAME];

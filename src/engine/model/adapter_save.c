@@ -4,7 +4,7 @@
  * optimizer.safetensors holds the moments (and a pending gradient) under the
  * parameter's name plus .exp_avg, .exp_avg_sq, .grad; trainer_state.json the rest.
  * A rank-0 adapter stores every weight under its HF name, with r = 0.  Experts are stacks
- * of three dimensions (params.h), or with the names of PEFT a pair for each. */
+ * of three dimensions (params.h); the form of PEFT is in peft_form.h. */
 #include "engine/model/adapter.h"
 
 #include <math.h>
@@ -16,7 +16,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/os.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/peft_form.h"
+#include "engine/safetensors/safetensors.h"
 #include "json/json.h"
 
 /* Members of the JSON files. */
@@ -66,7 +67,7 @@ static bool trains_linear(const struct model_config *c, const tinker_lora *l, en
 
 /* target_modules: the last parts of the module names in alphabetical order, as PEFT writes them. */
 static void put_target_modules(struct json_writer *w, const struct model_config *c,
-                               const tinker_lora *l, bool peft)
+                               const tinker_lora *l)
 {
     const struct arch_names *names = c->arch->names;
     /* all linears of a layer and the head */
@@ -76,7 +77,7 @@ static void put_target_modules(struct json_writer *w, const struct model_config 
         if (trains_linear(c, l, id))
             modules[n++] = model_module(c, id, &first, &rows);
     if (l->train_unembed)
-        modules[n++] = peft ? names->head : names->adapter_head;
+        modules[n++] = names->adapter_head;
     for (size_t i = 0; i < n; i++) {
         const char *dot = strrchr(modules[i], '.');
         modules[i] = dot ? dot + 1 : modules[i];
@@ -98,7 +99,6 @@ static void put_target_modules(struct json_writer *w, const struct model_config 
 struct document {
     const tinker_adapter *a;
     const char *base_name;
-    bool peft; /* use the names of PEFT */
 };
 
 /* The members that PEFT reads; the others have PEFT's defaults. */
@@ -116,7 +116,7 @@ static void put_adapter_config(struct json_writer *w, const struct document *d)
         json_put_int64(w, (int64_t)a->alpha);
     else
         json_put_double(w, a->alpha);
-    put_target_modules(w, &a->engine->model->config, &a->desc, d->peft);
+    put_target_modules(w, &a->engine->model->config, &a->desc);
     json_put_key(w, "lora_dropout");
     json_put_double(w, 0);
     put_text_member(w, "bias", "none");
@@ -181,7 +181,6 @@ static tinker_status write_json(const struct document *d, const char *dir, const
 /* The tensors of one file. */
 struct saving {
     const tinker_adapter *a;
-    bool peft; /* use the names of PEFT, which has no stacks of experts */
     struct arena arena;
     struct st_entry *entries;
     const float **data;
@@ -226,28 +225,15 @@ static bool add_saved_tensor(struct saving *s, const struct param *p, const char
     return name != NULL;
 }
 
-/* All parameters of one buffer, under their names plus suffix.  With the names of PEFT a stack
- * becomes one matrix per expert, shared factors repeated. */
+/* All parameters of one buffer, under their names plus suffix. */
 static bool add_saved_buffer(struct saving *s, const float *buffer, const char *suffix)
 {
-    const struct arch_names *names = s->a->engine->names;
     const struct params *all = &s->a->params;
     bool ok = true;
     for (size_t i = 0; ok && i < all->n; i++) {
         const struct param *p = &all->list[i];
-        const float *data = buffer + p->offset;
-        char peft[PARAM_NAME];
-        if (!s->peft || !p->stack) {
-            params_peft_name(&s->a->engine->model->config, p->name, peft);
-            char *name = arena_printf(&s->arena, "%s%s", s->peft ? peft : p->name, suffix);
-            ok = add_saved_tensor(s, p, name, p->stack > 0, data);
-            continue;
-        }
-        size_t step = p->stack > 1 ? p->rows * p->cols : 0; /* 0: one factor for all */
-        for (size_t e = 0; ok && e < s->a->engine->model->config.experts; e++) {
-            params_peft_expert_name(names, p->name, e, peft);
-            ok = add_saved_tensor(s, p, arena_strdup(&s->arena, peft), false, data + e * step);
-        }
+        char *name = arena_printf(&s->arena, "%s%s", p->name, suffix);
+        ok = add_saved_tensor(s, p, name, p->stack > 0, buffer + p->offset);
     }
     return ok;
 }
@@ -257,13 +243,8 @@ static tinker_status write_buffers(const tinker_adapter *a, int flags, const flo
                                    const char *const *suffix, size_t n, const char *dir,
                                    const char *file, tinker_error *err)
 {
-    bool peft = flags & TINKER_ADAPTER_PEFT;
-    struct saving s = { .a = a,
-                        .peft = peft,
-                        .dtype = flags & TINKER_ADAPTER_BF16 ? SOURCE_BF16 : SOURCE_F32 };
-    /* an upper bound: only stacks become one tensor per expert */
-    size_t experts = a->engine->model->config.experts, most = a->params.n * n;
-    most *= peft && experts ? experts : 1;
+    struct saving s = { .a = a, .dtype = flags & TINKER_ADAPTER_BF16 ? SOURCE_BF16 : SOURCE_F32 };
+    size_t most = a->params.n * n;
     arena_init(&s.arena, SIZE_MAX);
     s.entries = arena_array(&s.arena, most, sizeof(*s.entries));
     s.data = arena_array(&s.arena, most, sizeof(*s.data));
@@ -278,18 +259,49 @@ static tinker_status write_buffers(const tinker_adapter *a, int flags, const flo
     return status;
 }
 
+/* The weights and adapter_config.json as PEFT reads them. */
+static tinker_status write_peft(const tinker_adapter *a, int flags, const char *dir,
+                                const char *base_name, tinker_error *err)
+{
+    const struct params *all = &a->params;
+    struct peft_settings settings = { .config = &a->engine->model->config,
+                                      .base_name = base_name,
+                                      .rank = a->desc.rank,
+                                      .alpha = a->alpha,
+                                      .bf16 = flags & TINKER_ADAPTER_BF16 };
+    struct peft_source *list = calloc(all->n, sizeof(*list));
+    if (!list)
+        return err_nomem(err, "adapter files");
+    for (size_t i = 0; i < all->n; i++) {
+        const struct param *p = &all->list[i];
+        list[i] = (struct peft_source){ .name = p->name, .data = a->w + p->offset };
+        list[i].dtype = SOURCE_F32;
+        if (p->stack)
+            list[i].shape[list[i].ndim++] = p->stack;
+        list[i].shape[list[i].ndim++] = p->rows;
+        list[i].shape[list[i].ndim++] = p->cols;
+    }
+    tinker_status status = peft_form_write(dir, &settings, list, all->n, err);
+    free(list);
+    return status;
+}
+
 tinker_status tinker_adapter_save(const tinker_adapter *a, const char *dir, const char *base_name,
                                   int flags, tinker_error *err)
 {
-    bool peft = flags & TINKER_ADAPTER_PEFT;
-    struct document document = { a, base_name ? base_name : "", peft };
+    struct document document = { a, base_name ? base_name : "" };
     bool optimizer = flags & TINKER_ADAPTER_OPTIMIZER;
     if (optimizer && a->snapshot)
         return err_set(err, TINKER_EINVAL, "this adapter is a snapshot: it has no optimizer state");
     const float *weights[] = { a->w };
-    tinker_status status = write_buffers(a, flags, weights, (const char *const[]){ "" }, 1, dir,
-                                         "adapter_model.safetensors", err);
-    if (status == TINKER_OK)
+    bool peft = (flags & TINKER_ADAPTER_PEFT) && a->desc.rank; /* PEFT has no rank 0 */
+    tinker_status status;
+    if (peft)
+        status = write_peft(a, flags, dir, document.base_name, err);
+    else
+        status = write_buffers(a, flags, weights, (const char *const[]){ "" }, 1, dir,
+                               "adapter_model.safetensors", err);
+    if (status == TINKER_OK && !peft)
         status = write_json(&document, dir, "adapter_config.json", put_adapter_config, err);
     if (status == TINKER_OK && optimizer) {
         /* in full precision, with our own names; moments that do not exist yet are zero */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "engine/kernels/blocks.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 enum { NAME = 192, MX_WEIGHTS = 32, MX_HALF = 16, MX_BLOCK = 17 };
 

@@ -11,7 +11,7 @@
 #define ENGINE_EXPERT_STACK_H
 
 #include "engine/model/model.h"
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 
 enum stack_result { STACK_NONE, STACK_FOUND, STACK_WRONG /* *err is set */ };
 

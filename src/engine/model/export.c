@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/os.h"
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 #include "engine/layers/linear.h"
 #include "json/json.h"
 
@@ -96,9 +96,9 @@ static bool merge_weight(const struct exporting *x, const char *name, float *val
             memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
         else if (change->pair.a)
             /* values += scale * B A */
-            linear_nn(a->engine->threads, values + change->first * cols, change->pair.b,
-                      change->pair.a, change->rows ? change->rows : rows, cols, a->lora.rank,
-                      a->lora.scale, 1);
+            linear_nn(a->engine->threads, FACTORS_EXACT, values + change->first * cols,
+                      change->pair.b, change->pair.a, change->rows ? change->rows : rows, cols,
+                      a->lora.rank, a->lora.scale, 1);
         changed = changed || change->full || change->pair.a;
     }
     return changed;

@@ -15,7 +15,7 @@
 #include "base/rand.h"
 #include "engine/layers/rope.h"
 #include "engine/model/config.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 #include "json/json.h"
 
 enum { PATH_LIMIT = 4096 };

@@ -11,7 +11,7 @@
 #include "engine/kernels/blocks.h"
 #include "engine/model/huge_pages.h"
 #include "engine/layers/rope.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 enum { ALIGN = 64 };
 
@@ -206,10 +206,9 @@ static const float **place_vector(struct model *m, const struct tensor_place *at
     }
 }
 
-/* Norms that multiply by 1 + w where the architecture does so. */
-static bool is_offset_norm(const struct tensor_place *at)
+bool model_is_offset_norm(enum tensor_kind kind)
 {
-    switch (at->kind) {
+    switch (kind) {
     case TENSOR_NORM1:
     case TENSOR_NORM2:
     case TENSOR_POST_NORM1:
@@ -273,7 +272,7 @@ static void fill_vector(struct filling *f, const struct tensor_place *at,
 {
     float *values = (float *)(void *)f->vectors;
     weight_to_float(source, at->cols, 1, values);
-    for (size_t i = 0; f->m->config.plus_one && is_offset_norm(at) && i < at->cols; i++)
+    for (size_t i = 0; f->m->config.plus_one && model_is_offset_norm(at->kind) && i < at->cols; i++)
         values[i] += 1;
     *place_vector(f->m, at) = values;
     f->vectors += round_up(at->cols * sizeof(float));
@@ -296,6 +295,9 @@ static tinker_status fill_tensor(void *state, const struct tensor_place *at, tin
         fill_vector(f, at, &source);
     else if (at->kind != TENSOR_EMBED || f->m->config.tied)
         status = pack_matrix(f, at, &source, err);
+    if (f->source->done && !source.owned)
+        f->source->done(source.data,
+                        source_bytes(source.dtype, (at->rows ? at->rows : 1) * at->cols));
     free(source.owned);
     return status;
 }

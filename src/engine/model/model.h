@@ -180,6 +180,8 @@ struct weight_source {
                 tinker_error *err);
     /* NULL: float32.  Gives the same for the same place every time. */
     enum packed_dtype (*format)(void *state, const struct tensor_place *at);
+    /* NULL, or: the model has read these bytes, which `get` gave without `owned`, for now. */
+    void (*done)(const void *data, size_t n);
     void *state;
 };
 
@@ -230,6 +232,8 @@ struct tensor_place {
      * vector, elements. */
     size_t first, stored;
 };
+/* Norms that multiply by 1 + w where the architecture does so. */
+bool model_is_offset_norm(enum tensor_kind kind);
 /* Rows of the matrix as it is stored. */
 static inline size_t tensor_stored_rows(const struct tensor_place *at)
 {
@@ -247,10 +251,11 @@ struct tinker_engine {
     const struct arch_names *names; /* of that */
     struct threads *threads;
     tinker_engine_options opts;
-    tinker_engine_info info; /* info.context honors opts.max_context */
-    uint64_t memory_limit;   /* opts.memory_limit, or what was free at open */
-    uint64_t pass_bytes;     /* held by all live passes; together at most the limit */
-    float *spare;            /* work memory of the last pass, for the next one */
+    tinker_engine_info info;          /* info.context honors opts.max_context */
+    uint64_t memory_limit;            /* opts.memory_limit, or what was free at open */
+    uint64_t pass_bytes;              /* held by all live passes */
+    struct budget_user *budget_users; /* generators, who share the limit with passes: budget.h */
+    float *spare;                     /* work memory of the last pass, for the next one */
     size_t spare_bytes;
     char fingerprint[65];
     char *dir;

@@ -74,6 +74,7 @@ void forward_space_free(struct forward_space *s)
     free(s);
 }
 
+/* The angles of a position are the same in all layers and heads, so they are computed once. */
 void batch_prepare(const struct model *m, const struct batch *b, uint32_t *segment_of, float *cs)
 {
     size_t rotary = m->config.rotary;
@@ -100,6 +101,7 @@ struct logits_job {
     float *z;
 };
 
+/* z / divisor (Granite's logits_scaling), then cap tanh(z / cap) (Gemma 2's final_logit_softcapping). */
 static void finish_logits_slice(void *arg, size_t begin, size_t end)
 {
     const struct logits_job *j = arg;
@@ -149,15 +151,28 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
     struct linear_set head = { 1, { &m->head }, { logits } };
     assert(n <= s->rows);
     linear_forward(t, &head, h, n);
+    struct lora_group groups[LINEAR_GROUPS];
+    size_t n_groups = 0;
     for (size_t i = 0; lora && i < n;) { /* runs of rows with one adapter */
         size_t first = i;
         while (i < n && lora[i] == lora[first])
             i++;
-        if (lora[first])
-            lora_forward(t, lora[first], lora_head(lora[first], c->layers),
-                         logits + first * c->vocab, s->xa + first * s->rank, h + first * c->hidden,
-                         i - first, c->vocab, c->hidden);
+        if (!lora[first])
+            continue;
+        struct lora_part part = { lora_head(lora[first], c->layers), logits + first * c->vocab,
+                                  s->xa + first * s->rank, c->vocab };
+        if (i - first > LORA_FEW_ROWS) {
+            lora_forward_set(t, lora[first], &part, 1, h + first * c->hidden, i - first, c->hidden);
+            continue;
+        }
+        if (n_groups == LINEAR_GROUPS) {
+            lora_forward_groups(t, groups, n_groups);
+            n_groups = 0;
+        }
+        groups[n_groups++] =
+            (struct lora_group){ lora[first], part, h + first * c->hidden, i - first, c->hidden };
     }
+    lora_forward_groups(t, groups, n_groups);
     forward_finish_logits(m, t, logits, n);
 }
 

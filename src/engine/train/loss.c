@@ -63,6 +63,17 @@ static struct loss_value compute_dro(const struct loss *l, const struct loss_poi
     };
 }
 
+/* L = -min(r, 1) A l + kl (r - 1 - (l - q)), with min(r, 1) as a constant.  The second term is the
+ * estimate of KL(new || old) that is never negative; its derivative by l is kl (r - 1). */
+static struct loss_value compute_stable_reinforce(const struct loss *l, const struct loss_point *p)
+{
+    double slope = -(p->ratio < 1 ? p->ratio : 1) * p->advantage;
+    return (struct loss_value){
+        .loss = slope * p->logprob + l->kl_coeff * (p->ratio - 1 - (p->logprob - p->old_logprob)),
+        .slope = slope + l->kl_coeff * (p->ratio - 1),
+    };
+}
+
 /* Every message that lists losses, their settings or their inputs walks this table. */
 static const struct loss_type losses[] = {
     {
@@ -103,6 +114,31 @@ static const struct loss_type losses[] = {
         .settings = { { "beta", offsetof(struct loss, beta), 0.05 } },
         .compute = compute_dro,
     },
+    {
+        /* ppo's formula with the ratio of the sequence; the thresholds are those of the paper */
+        .name = "gspo",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS | LOSS_CLIP_LOW | LOSS_CLIP_HIGH | LOSS_RATIO_MASK,
+        .scaled_by_advantage = true,
+        .whole_datum = true,
+        .settings = { { "clip_low_threshold", offsetof(struct loss, clip_low), 0.9997 },
+                      { "clip_high_threshold", offsetof(struct loss, clip_high), 1.0004 } },
+        .compute = compute_ppo,
+    },
+    {
+        .name = "stable_reinforce",
+        .required = LOSS_LOGPROBS | LOSS_ADVANTAGES,
+        .optional = LOSS_WEIGHTS,
+        .settings = { { "kl_coeff", offsetof(struct loss, kl_coeff), 0.0 } },
+        .compute = compute_stable_reinforce,
+    },
+    {
+        /* no formula here: tinker_pass_new_custom() brings one */
+        .name = "custom",
+        .many_targets = true,
+        .whole_datum = true,
+        .by_caller = true,
+    },
 };
 
 /* Room for all names of a message, which is limited to 512 bytes anyway. */
@@ -127,11 +163,12 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
     char list[LIST_TEXT] = ""; /* what is known, for a message */
     *l = (struct loss){ 0 };
     for (size_t i = 0; i < ARRAY_LEN(losses) && !l->type; i++)
-        if (strcmp(losses[i].name, name) == 0)
+        if (!losses[i].by_caller && strcmp(losses[i].name, name) == 0)
             l->type = &losses[i];
     if (!l->type) {
         for (size_t i = 0; i < ARRAY_LEN(losses); i++)
-            append_name(list, losses[i].name);
+            if (!losses[i].by_caller)
+                append_name(list, losses[i].name);
         return err_set(err, TINKER_EINVAL, "unknown loss \"%.60s\" (%s are known)", name, list);
     }
     /* the defaults of the type, then what the request says */
@@ -155,6 +192,14 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
         }
         set_field(l, s, number->value);
     }
+    /* every setting known here is a number */
+    if (in->n_texts) {
+        for (const struct loss_setting *s = l->type->settings; s->name; s++)
+            append_name(list, s->name);
+        return err_set(err, TINKER_EINVAL,
+                       "loss %s: %.60s is a text; the settings of this loss%s%s", name,
+                       in->texts[0].name, *list ? " are numbers: " : " are none", list);
+    }
     /* both are 0 in losses that do not clip */
     if (l->clip_low > l->clip_high)
         return err_set(err, TINKER_EINVAL,
@@ -162,25 +207,79 @@ tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *er
     return TINKER_OK;
 }
 
+void loss_by_caller(struct loss *l)
+{
+    *l = (struct loss){ 0 };
+    for (size_t i = 0; i < ARRAY_LEN(losses); i++)
+        if (losses[i].by_caller)
+            l->type = &losses[i];
+}
+
 bool loss_takes(const struct loss *l, enum loss_input input)
 {
     return (l->type->required | l->type->optional) & input;
 }
 
-void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
-                  float *loss, float *grad)
+/* Element i of a datum as the formulas read it; false: its loss is exactly 0. */
+static bool read_point(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
+                       struct loss_point *p)
 {
-    double w = d->weights ? (double)d->weights[i] : 1.0;
-    struct loss_point p = {
+    *p = (struct loss_point){
         .logprob = (double)logprob,
         .old_logprob = d->logprobs ? (double)d->logprobs[i] : 0,
         .advantage = d->advantages ? (double)d->advantages[i] : 0,
         .clip_low = d->clip_low ? (double)d->clip_low[i] : l->clip_low,
         .clip_high = d->clip_high ? (double)d->clip_high[i] : l->clip_high,
     };
-    *loss = *grad = 0;
     /* exactly zero even where the ratio overflows: 0 * inf would be NAN */
-    if (w == 0 || (l->type->scaled_by_advantage && p.advantage == 0))
+    return !(d->weights && d->weights[i] == 0) &&
+           !(l->type->scaled_by_advantage && p->advantage == 0);
+}
+
+/* Whether position i is in M: marked by the mask or, without one, of any effect. */
+static bool in_ratio(const struct loss_datum *d, size_t i)
+{
+    if (d->ratio_mask)
+        return d->ratio_mask[i] != 0;
+    return d->weights ? d->weights[i] != 0 : d->advantages[i] != 0;
+}
+
+/* The ratio of a sequence is the geometric mean of those of its tokens,
+ * exp(1/n sum(log p - log p_old)), and the same for all of them (GSPO, arXiv:2507.18071). */
+void loss_sequence(const struct loss *l, struct loss_datum *d, const float *logprobs, float *values,
+                   float *grads)
+{
+    double sum = 0, n = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        if (!in_ratio(d, i))
+            continue;
+        sum += (double)logprobs[i] - (double)d->logprobs[i];
+        n++;
+    }
+    d->ratio = n > 0 ? exp(sum / n) : 1;
+    d->clipped = false;
+    for (size_t i = 0; i < d->n; i++) {
+        struct loss_point p;
+        double w = d->weights ? (double)d->weights[i] : 1.0;
+        values[i] = grads[i] = 0;
+        if (!read_point(l, d, i, logprobs[i], &p))
+            continue;
+        p.ratio = d->ratio;
+        struct loss_value v = l->type->compute(l, &p);
+        values[i] = (float)(w * v.loss);
+        grads[i] = (float)(w * v.slope);
+        d->clipped = d->clipped || v.slope == 0;
+    }
+}
+
+/* Without the sampler's logprobs the step is on policy: a ratio of 1. */
+void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
+                  float *loss, float *grad)
+{
+    double w = d->weights ? (double)d->weights[i] : 1.0;
+    struct loss_point p;
+    *loss = *grad = 0;
+    if (!read_point(l, d, i, logprob, &p))
         return;
     p.ratio = d->logprobs ? exp(p.logprob - p.old_logprob) : 1.0;
     struct loss_value v = l->type->compute(l, &p);

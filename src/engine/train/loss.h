@@ -9,6 +9,13 @@
  *   ppo                   -w min(r A, clip(r, lo, hi) A)              -w r A, 0 when clipped
  *   cispo                 -w clip(r, lo, hi) l A, clip not derived    -w clip(r, lo, hi) A
  *   dro                   -w (l A - beta (l - q)^2 / 2)               -w (A - beta (l - q))
+ *   stable_reinforce      -w (min(r, 1) A l - kl (r - 1 - l + q)),    -w (min(r, 1) A - kl (r - 1))
+ *                         min(r, 1) not derived
+ *   gspo                  -w min(s A, clip(s, lo, hi) A)              -w s A, 0 when clipped
+ *
+ * with s, one ratio for the whole datum, the exponential of the mean of l - q over the positions M
+ * that sequence_ratio_mask marks; its derivative goes to each token as if s were that token's own
+ * ratio.  Such a loss needs all logprobs of a datum before the first gradient: loss_sequence().
  *
  * Losses are sums: nothing is divided by a count.  Everything that differs between them is
  * in the table of loss.c; nothing else compares losses.  Pure functions, any thread. */
@@ -25,7 +32,8 @@ enum loss_input {
     LOSS_LOGPROBS = 2,
     LOSS_ADVANTAGES = 4,
     LOSS_CLIP_LOW = 8,
-    LOSS_CLIP_HIGH = 16
+    LOSS_CLIP_HIGH = 16,
+    LOSS_RATIO_MASK = 32
 };
 
 struct loss_type;
@@ -33,7 +41,7 @@ struct loss_type;
 /* A loss with its settings, those of the request or the defaults of its type. */
 struct loss {
     const struct loss_type *type;
-    double clip_low, clip_high, beta;
+    double clip_low, clip_high, beta, kl_coeff;
 };
 
 /* One element before its weight: what the formulas read, and what they give. */
@@ -51,6 +59,8 @@ struct loss_type {
     unsigned required, optional; /* enum loss_input */
     bool many_targets;           /* takes (N, K) targets */
     bool scaled_by_advantage;    /* an advantage of 0 makes the loss exactly 0 */
+    bool whole_datum;            /* needs all logprobs of a datum at once */
+    bool by_caller;              /* computed by a function of the caller, any inputs */
     struct loss_setting {
         const char *name;
         size_t offset; /* in struct loss */
@@ -65,9 +75,14 @@ struct loss_datum {
     bool matrix; /* targets came as (N, K) */
     int32_t *targets;
     float *weights, *logprobs, *advantages, *clip_low, *clip_high; /* NULL: not given */
+    float *ratio_mask;
+    double ratio; /* s, once loss_sequence() has run, and whether the clip changed any token */
+    bool clipped;
 };
 
 tinker_status loss_parse(struct loss *l, const tinker_loss *in, tinker_error *err);
+/* The loss that a function of the caller computes. */
+void loss_by_caller(struct loss *l);
 /* Whether the loss takes this tensor. */
 bool loss_takes(const struct loss *l, enum loss_input input);
 /* Check and copy; index is for messages, n the tokens of the datum's input. */
@@ -80,6 +95,9 @@ const char *loss_sparse_problem(const tinker_tensor *t);
 /* Element i (position i / k): the loss and its derivative by the logprob. */
 void loss_element(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                   float *loss, float *grad);
+/* All elements of a datum whose loss needs the whole datum; sets d->ratio and d->clipped. */
+void loss_sequence(const struct loss *l, struct loss_datum *d, const float *logprobs, float *values,
+                   float *grads);
 /* Whether element i counts in the ratio metrics, its ratio and whether it was clipped. */
 bool loss_ratio(const struct loss *l, const struct loss_datum *d, size_t i, float logprob,
                 double *ratio, bool *clipped);

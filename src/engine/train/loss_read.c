@@ -160,6 +160,7 @@ static tinker_status read_inputs(struct loss_datum *d, const struct loss *l, con
         { "advantages", LOSS_ADVANTAGES, &d->advantages },
         { "clip_low_threshold", LOSS_CLIP_LOW, &d->clip_low },
         { "clip_high_threshold", LOSS_CLIP_HIGH, &d->clip_high },
+        { "sequence_ratio_mask", LOSS_RATIO_MASK, &d->ratio_mask },
     };
     for (size_t i = 0; i < in->n_inputs; i++) {
         const tinker_tensor *t = &in->inputs[i].tensor;
@@ -213,10 +214,18 @@ tinker_status loss_read(struct loss_datum *d, const struct loss *l, const tinker
                        l->type->name);
     if (status == TINKER_OK)
         status = read_targets(&r, targets, vocab, d);
-    if (status == TINKER_OK)
+    /* a function of the caller reads its inputs itself */
+    if (status == TINKER_OK && !l->type->by_caller)
         status = read_inputs(d, l, in, &r);
     if (status != TINKER_OK)
         return status;
+    /* s is a mean over the marked positions: a mask that marks none is a mistake */
+    bool marked = !d->ratio_mask;
+    for (size_t i = 0; i < d->n && !marked; i++)
+        marked = d->ratio_mask[i] != 0;
+    r.name = "sequence_ratio_mask";
+    if (!marked)
+        return refuse_tensor(&r, "marks no position");
     /* as loss_parse() checks the settings; elements that do not count may hold anything, such as
      * zeros where only one of the two thresholds was given for each token */
     for (size_t i = 0; (d->clip_low || d->clip_high) && i < d->n; i++) {

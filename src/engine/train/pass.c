@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/err.h"
 #include "engine/layers/norm.h"
+#include "engine/train/budget.h"
 
 /* Operations of one step, after which a server can sample. */
 static const double step_flops = 5e9;
@@ -19,7 +20,7 @@ static const double step_flops = 5e9;
  * engine's limit, or what other passes leave of it. */
 static void refuse_data(const tinker_engine *e, tinker_error *err)
 {
-    unsigned long long limit = e->memory_limit, others = e->pass_bytes;
+    unsigned long long limit = e->memory_limit, others = budget_promised(e);
     if (!others) {
         err_set(err, TINKER_ENOMEM,
                 "the data of this batch need more than the limit of %llu bytes of memory", limit);
@@ -27,14 +28,16 @@ static void refuse_data(const tinker_engine *e, tinker_error *err)
     }
     err_set(err, TINKER_ENOMEM,
             "the data of this batch need more memory than is left of the limit of %llu bytes, of "
-            "which other passes hold %llu",
+            "which other passes and samples hold %llu",
             limit, others);
     if (err)
-        err->retryable = 1; /* once the other passes are done */
+        err->retryable = 1; /* once the others are done */
 }
 
-tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
-                             size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
+/* Both ways to make a pass: with a loss of the table or, with fn, of the caller. */
+static tinker_pass *make_pass(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
+                              size_t n, const tinker_loss *loss, tinker_datum_loss_fn *fn,
+                              void *state, int forward_only, tinker_error *err)
 {
     /* nothing to train */
     if (!forward_only && (!a || a->snapshot)) {
@@ -54,10 +57,12 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     }
     p->engine = e;
     p->adapter = a;
+    p->custom = fn;
+    p->custom_state = state;
     p->backward = !forward_only;
     p->adapter_steps = a ? a->steps : 0;
     /* a small sparse tensor can expand to any size, so the data count against the limit, too */
-    arena_init(&p->arena, e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0);
+    arena_init(&p->arena, budget_room(e));
     tinker_status status = pass_read(p, data, n, loss, err);
     if (status == TINKER_ENOMEM && !p->arena.failed)
         refuse_data(e, err);
@@ -68,6 +73,19 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
         return NULL;
     }
     return p;
+}
+
+tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
+                             size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
+{
+    return make_pass(e, a, data, n, loss, NULL, NULL, forward_only, err);
+}
+
+tinker_pass *tinker_pass_new_custom(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
+                                    size_t n, tinker_datum_loss_fn *fn, void *state,
+                                    int forward_only, tinker_error *err)
+{
+    return make_pass(e, a, data, n, NULL, fn, state, forward_only, err);
 }
 
 /* The bytes of the results count until here. */
@@ -192,9 +210,76 @@ static void next_batch(tinker_pass *p)
         begin_batch(p);
 }
 
+/* The loss of a datum whose logprobs are known, and its derivatives. */
+static tinker_status evaluate_datum(tinker_pass *p, size_t datum, tinker_error *err)
+{
+    struct loss_datum *d = &p->data[datum];
+    if (!p->custom) {
+        loss_sequence(&p->loss, d, p->logprobs[datum], p->losses[datum], p->loss_grads[datum]);
+        return TINKER_OK;
+    }
+    double loss = 0;
+    tinker_status status = p->custom(p->custom_state, datum, p->logprobs[datum], d->n * d->k, &loss,
+                                     p->backward ? p->loss_grads[datum] : NULL, err);
+    p->custom_loss += loss;
+    return status;
+}
+
+/* Rows [row, row + n) of the micro-batch through one half of the head, or both. */
+static void score_rows(tinker_pass *p, size_t row, size_t n)
+{
+    lm_head_score(&p->head, p->h + row * p->model->config.hidden, p->rows + row, n);
+}
+static void backward_rows(tinker_pass *p, size_t row, size_t n)
+{
+    size_t hidden = p->model->config.hidden;
+    if (p->backward)
+        lm_head_gradient(&p->head, p->h + row * hidden, p->rows + row, n, p->dh + row * hidden);
+}
+
+/* One unit of the head for a loss of whole datums: as many of them as fit a chunk, whose logits
+ * are there for both halves.  A datum longer than a chunk is scored chunk by chunk first, and
+ * again before the gradient of each.  Returns how many rows are done. */
+static size_t step_whole_datums(tinker_pass *p, size_t chunk, tinker_error *err)
+{
+    const struct loss_datum *first = p->rows[p->row].datum;
+    size_t datum = (size_t)(first - p->data), n = 0;
+    if (first->n <= chunk) {
+        size_t last = p->batches[p->at].first + p->batches[p->at].n, end = datum;
+        for (; end < last && n + p->data[end].n <= chunk; end++)
+            n += p->data[end].n;
+        score_rows(p, p->row, n);
+        for (; p->stage != PASS_FAILED && datum < end; datum++)
+            if (evaluate_datum(p, datum, err) != TINKER_OK)
+                p->stage = PASS_FAILED;
+        if (p->stage != PASS_FAILED)
+            backward_rows(p, p->row, n);
+        return n;
+    }
+    size_t start = p->row - p->rows[p->row].position;
+    if (p->scored < first->n) {
+        n = first->n - p->scored < chunk ? first->n - p->scored : chunk;
+        score_rows(p, start + p->scored, n);
+        p->scored += n;
+        if (p->scored == first->n && evaluate_datum(p, datum, err) != TINKER_OK)
+            p->stage = PASS_FAILED;
+        if (p->scored < first->n || p->backward)
+            return 0;
+        p->scored = 0;
+        return first->n;
+    }
+    size_t left = start + first->n - p->row;
+    n = left < chunk ? left : chunk;
+    score_rows(p, p->row, n);
+    backward_rows(p, p->row, n);
+    if (n == left)
+        p->scored = 0;
+    return n;
+}
+
 /* PASS_HEAD: one chunk of rows; after the last one, begin the backward with the final norm
  * or go on to the next micro-batch. */
-static void step_head(tinker_pass *p)
+static void step_head(tinker_pass *p, tinker_error *err)
 {
     const struct model_config *c = &p->model->config;
     size_t rows = p->batch.n, chunk = lm_head_chunk(c);
@@ -204,8 +289,13 @@ static void step_head(tinker_pass *p)
     p->head.lora = adapter_lora(p->adapter);
     p->head.loss = &p->loss;
     p->head.grads = p->backward ? &p->grads : NULL;
-    lm_head_rows(&p->head, p->h + p->row * c->hidden, p->rows + p->row, n,
-                 p->backward ? p->dh + p->row * c->hidden : NULL);
+    if (p->loss.type->whole_datum)
+        n = step_whole_datums(p, chunk, err);
+    else
+        lm_head_rows(&p->head, p->h + p->row * c->hidden, p->rows + p->row, n,
+                     p->backward ? p->dh + p->row * c->hidden : NULL);
+    if (p->stage == PASS_FAILED)
+        return;
     p->row += n;
     if (p->row < rows)
         return;
@@ -277,7 +367,7 @@ static void add_slice(void *arg, size_t begin, size_t end)
 
 /* One unit of work.  Returns roughly its number of operations: 2 per weight and row forward,
  * twice that backward. */
-static double run_unit(tinker_pass *p)
+static double run_unit(tinker_pass *p, tinker_error *err)
 {
     const struct model_config *c = &p->model->config;
     double rows = (double)p->batch.n, hidden = (double)c->hidden;
@@ -289,7 +379,7 @@ static double run_unit(tinker_pass *p)
         step_forward(p);
         return layer;
     case PASS_HEAD:
-        step_head(p);
+        step_head(p, err);
         return 4 * (double)lm_head_chunk(c) * hidden * (double)c->vocab;
     default:
         step_backward(p);
@@ -327,8 +417,12 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
         return -1;
     }
     double done = 0;
-    while (p->at < p->n_batches && done < step_flops)
-        done += run_unit(p);
+    while (p->at < p->n_batches && done < step_flops && p->stage != PASS_FAILED)
+        done += run_unit(p, err);
+    if (p->stage == PASS_FAILED) { /* the caller's loss */
+        pass_release(p);
+        return -1;
+    }
     if (p->at < p->n_batches)
         return 1;
     /* everything is computed: the gradient reaches the adapter as a whole */

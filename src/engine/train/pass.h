@@ -20,6 +20,9 @@ struct tinker_pass {
     tinker_engine *engine;
     tinker_adapter *adapter;
     struct loss loss;
+    tinker_datum_loss_fn *custom; /* computes the loss instead; NULL: none */
+    void *custom_state;
+    double custom_loss;       /* the sum so far */
     bool backward, recompute; /* recompute: keep layer inputs only */
     int64_t adapter_steps;    /* when the pass was made */
     struct arena arena;       /* everything but the work memory */
@@ -59,6 +62,7 @@ struct tinker_pass {
     enum pass_stage stage;
     size_t at; /* micro-batch */
     size_t layer, row;
+    size_t scored; /* positions of a datum longer than a chunk of the head that have logprobs */
     const struct model *model;
     float *grad; /* added to the adapter at the end */
 };

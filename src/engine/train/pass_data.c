@@ -78,7 +78,8 @@ static tinker_status make_output(tinker_pass *p, size_t index, tinker_loss_outpu
             .ndim = d->matrix ? 2 : 1,
         };
     }
-    *out = (tinker_loss_output){ tensors, 2 };
+    /* a caller's function has one loss per datum, none per position */
+    *out = (tinker_loss_output){ tensors, p->custom ? 1 : 2 };
     return TINKER_OK;
 }
 
@@ -86,7 +87,11 @@ tinker_status pass_read(tinker_pass *p, const tinker_datum *data, size_t n, cons
                         tinker_error *err)
 {
     /* the loss first: it decides which tensors a datum must have */
-    tinker_status status = loss_parse(&p->loss, loss, err);
+    tinker_status status = TINKER_OK;
+    if (p->custom)
+        loss_by_caller(&p->loss);
+    else
+        status = loss_parse(&p->loss, loss, err);
     if (status != TINKER_OK)
         return status;
     if (n == 0)
@@ -184,18 +189,29 @@ static void put_expert_metrics(tinker_pass *p, double tokens)
 
 void pass_metrics(tinker_pass *p)
 {
-    double loss = 0, tokens = 0, ratios = 0, clips = 0, kl = 0, counted = 0;
+    double loss = p->custom_loss, tokens = 0, ratios = 0, clips = 0, kl = 0, counted = 0,
+           datums = 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct loss_datum *d = &p->data[i];
         tokens += (double)d->n;
+        if (p->custom)
+            continue; /* its losses are in the sum */
+        /* one ratio for the sequence */
+        if (p->loss.type->whole_datum) {
+            ratios += d->ratio;
+            clips += d->clipped;
+            datums++;
+        }
         for (size_t e = 0; e < d->n * d->k; e++) {
             double ratio;
             bool clipped;
             loss += (double)p->losses[i][e];
             if (!loss_ratio(&p->loss, d, e, p->logprobs[i][e], &ratio, &clipped))
                 continue;
-            ratios += ratio;
-            clips += clipped;
+            if (!p->loss.type->whole_datum) {
+                ratios += ratio;
+                clips += clipped;
+            }
             /* the first-order estimate of KL(sampler || trainer): mean of q - l over sampled tokens */
             kl += (double)d->logprobs[e] - (double)p->logprobs[i][e];
             counted++;
@@ -209,7 +225,8 @@ void pass_metrics(tinker_pass *p)
         put_expert_metrics(p, tokens);
     if (!loss_takes(&p->loss, LOSS_LOGPROBS))
         return; /* no ratios to report */
-    put_metric(p, "ratio:mean", counted ? ratios / counted : 1);
-    put_metric(p, "clip_frac:mean", counted ? clips / counted : 0);
+    double terms = p->loss.type->whole_datum ? datums : counted;
+    put_metric(p, "ratio:mean", terms > 0 ? ratios / terms : 1);
+    put_metric(p, "clip_frac:mean", terms > 0 ? clips / terms : 0);
     put_metric(p, "kl_sample_train:mean", counted ? kl / counted : 0);
 }

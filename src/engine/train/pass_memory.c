@@ -5,11 +5,12 @@
  * limit, only layer inputs are kept and each layer is computed again before its
  * backward; the arithmetic, and so the bits, are the same.
  *
- * All live passes of an engine share its limit. */
+ * All live passes of an engine share its limit, with its generators: budget.h. */
 #include "engine/train/pass.h"
 
 #include <stdlib.h>
 #include "base/err.h"
+#include "engine/train/budget.h"
 #include "engine/layers/rope.h"
 
 enum { ALIGN_FLOATS = 16 };
@@ -121,7 +122,7 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
 {
     tinker_engine *e = p->engine;
     /* keep all activations where the limit allows it, else compute layers twice */
-    uint64_t room = e->memory_limit > e->pass_bytes ? e->memory_limit - e->pass_bytes : 0;
+    uint64_t room = budget_room(e);
     struct batch_size largest = largest_batch(p);
     struct plan plan = make_plan(&e->model->config, &largest, false);
     if (p->backward && plan_bytes(&plan, p) > room) {
@@ -130,21 +131,22 @@ tinker_status pass_allocate(tinker_pass *p, tinker_error *err)
     }
     uint64_t need = plan_bytes(&plan, p);
     if (need > room) {
-        unsigned long long bytes = need, limit = e->memory_limit, others = e->pass_bytes;
+        unsigned long long bytes = need, limit = e->memory_limit, others = budget_promised(e);
         if (!others)
             return err_set(err, TINKER_ENOMEM,
                            "this batch needs %llu bytes of memory, the limit is %llu (longest "
                            "part: %zu tokens)",
                            bytes, limit, p->rows_max);
         err_set(err, TINKER_ENOMEM,
-                "this batch needs %llu bytes of memory, of the limit of %llu other passes hold "
-                "%llu (longest part: %zu tokens)",
+                "this batch needs %llu bytes of memory, of the limit of %llu other passes and "
+                "samples hold %llu (longest part: %zu tokens)",
                 bytes, limit, others, p->rows_max);
         if (err)
-            err->retryable = need <= limit; /* once the other passes are done */
+            err->retryable = need <= limit; /* once the others are done */
         return TINKER_ENOMEM;
     }
     /* count it before allocating, spare memory that is larger than needed included */
+    budget_make_room(e, need);
     size_t work = plan_floats(&plan) * sizeof(float);
     take_memory(p, work, room - need);
     p->bytes = need + (p->memory_bytes - work);

@@ -6,6 +6,7 @@
 const struct attn_ops attn_avx2 = {
     .scores = simd_scores,
     .accumulate = simd_accumulate,
+    .accumulate_turned = simd_accumulate_turned,
     .fold = simd_fold,
     .gradient = simd_gradient,
 };

@@ -27,10 +27,16 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-/* VDPBF16PS; see ops_avx512bf16.c. */
+/* VPDPBUSD; see ops_avx512vnni.c. */
+static int has_avx512vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
+/* VDPBF16PS; see ops_avx512bf16.c.  Every CPU that has it has VPDPBUSD, too. */
 static int has_avx512bf16(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
 /* CPUID leaf 7, EDX.  Read directly, because gcc and clang name these two features differently. */
@@ -38,25 +44,28 @@ static int has_amx(void)
 {
     const unsigned amx_tile = 1u << 24, amx_bf16 = 1u << 22;
     unsigned eax, ebx, ecx, edx;
-    return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & amx_tile) &&
-           (edx & amx_bf16) && os_allow_tiles();
+    return has_avx512vnni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+           (edx & amx_tile) && (edx & amx_bf16) && os_allow_tiles();
 }
 
-/* Two sets are AVX-512 with some functions replaced; they are put together at the first use. */
-static struct kernel_ops avx512_with_bf16, avx512_with_amx;
+/* Three sets are AVX-512 with some functions replaced; they are put together at the first use. */
+static struct kernel_ops avx512_with_vnni, avx512_with_bf16, avx512_with_amx;
 
 const struct kernel_set *cpu_kernel_sets(size_t *n)
 {
     static const struct kernel_set sets[] = {
         { .ops = &avx512_with_amx, .is_supported = has_amx },
         { .ops = &avx512_with_bf16, .is_supported = has_avx512bf16 },
+        { .ops = &avx512_with_vnni, .is_supported = has_avx512vnni },
         { .ops = &kernels_avx512, .is_supported = has_avx512 },
         { .ops = &kernels_avx2, .is_supported = has_avx2 },
     };
     /* Called once, by dispatch.c, before any thread computes. */
-    avx512_with_bf16 = kernels_avx512;
+    avx512_with_vnni = kernels_avx512;
+    kernels_avx512vnni_fill(&avx512_with_vnni);
+    avx512_with_bf16 = avx512_with_vnni;
     kernels_avx512bf16_fill(&avx512_with_bf16);
-    avx512_with_amx = kernels_avx512;
+    avx512_with_amx = avx512_with_vnni;
     avx512_with_amx.name = "amx";
     avx512_with_amx.weights[PACKED_BF16].matrix = &kernels_amx;
     avx512_with_amx.weights[PACKED_BF16_PAIRS].matrix = &kernels_amx;

@@ -138,6 +138,8 @@ const struct kernel_ops kernels_avx2 = {
         [PACKED_Q5_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
         [PACKED_Q6_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
         [PACKED_MXFP4] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q8_0_INT8] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_0_INT8] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
     },
     .transpose = avx2_transpose,
     .pack_rows = avx2_pack_rows,

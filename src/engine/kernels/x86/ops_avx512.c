@@ -156,6 +156,8 @@ const struct kernel_ops kernels_avx512 = {
         [PACKED_Q5_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
         [PACKED_Q6_K] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
         [PACKED_MXFP4] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q8_0_INT8] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
+        [PACKED_Q4_0_INT8] = { .rows = QUANT_ROWS, .tile = tile_quant, .expand = tile_expand_quant },
     },
     .transpose = avx512_transpose,
     .pack_rows = avx512_pack_rows,

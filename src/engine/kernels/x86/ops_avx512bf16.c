@@ -1,10 +1,11 @@
-/* ops_avx512bf16.c - forward products of bfloat16 weights with VDPBF16PS.
+/* ops_avx512bf16.c - products of bfloat16 weights with VDPBF16PS, forward and backward.
  *
  * The left operand is rounded to bfloat16 once per block and a pair of products is
  * summed per step, so the bits differ from the widening kernels (half the time, and
  * the tolerance of the bfloat16 mode).  Everything else is that of AVX-512. */
 #include "engine/kernels/x86/simd_avx512.h"
 #include "engine/kernels/tile_simd.h"
+#include "engine/kernels/x86/pack_avx2.h"
 #include "engine/kernels/x86/sets.h"
 
 /* float32 to bfloat16, to nearest, ties to even. */
@@ -12,6 +13,27 @@ TILE void avx512_narrow(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
         vec_store_bf16(dst + i, vec_load(src + i));
+}
+
+/* Even inputs of a square are the lower halves of its words, odd ones the upper.  Taken apart, an
+ * input's row is 8 pairs of outputs; 16 such rows, transposed as 32-bit words, are the result. */
+TILE void avx512_transpose_pairs(uint16_t *dst, const uint16_t *src)
+{
+    _Alignas(LINE) float rows[NR][NR / 2];
+    for (size_t c = 0; c < NR; c += 2) {
+        ivec words = ivec_load(src + c * NR);
+        ivec_store_low16(rows[c], words);
+        ivec_store_low16(rows[c + 1], ivec_shift(words, 16));
+    }
+    transpose8((float *)(void *)dst, NR, rows[0], NR / 2);
+    transpose8((float *)(void *)dst + NR / 2, NR, rows[NR / 2], NR / 2);
+}
+
+/* Rows of 16 numbers, of which two become the halves of 16 words. */
+TILE void avx512_pair_rows(uint16_t *dst, const float *src, size_t ld, size_t K)
+{
+    for (size_t k = 0; k < K; k += 2, src += 2 * ld, dst += 2 * NR)
+        ivec_store_pairs(dst, vec_load(src), vec_load(src + ld));
 }
 
 /* VDPBF16PS adds two products of neighboring k to each sum, so k runs in steps of two. */
@@ -96,11 +118,13 @@ TILE void avx512_tile_pairs(enum packed_dtype type, size_t mr, size_t np, size_t
     }
 }
 
-/* ops is a copy of kernels_avx512.  Only products with the forward weights change; all other
+/* ops is a copy of kernels_avx512.  Only products with these weights change; all other
  * functions stay those of AVX-512. */
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
     ops->weights[PACKED_BF16_PAIRS].narrow = avx512_narrow;
+    ops->weights[PACKED_BF16_PAIRS].transpose_pairs = avx512_transpose_pairs;
+    ops->weights[PACKED_BF16_PAIRS].pair_rows = avx512_pair_rows;
     ops->weights[PACKED_BF16_PAIRS].tile = avx512_tile_pairs;
 }

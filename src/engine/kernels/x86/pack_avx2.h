@@ -89,29 +89,33 @@ TILE_PART __m256i lanes_mask(size_t n)
     return _mm256_loadu_si256((const __m256i *)(ones + 8 - n));
 }
 
-/* dst [K][mr] = transpose of src [mr][lds].  A tile of up to 8 rows is written in whole
- * vectors whose surplus lanes the next k overwrites: 8 floats after dst are scratch. */
+/* dst [K][mr] = transpose of src [mr][lds].  Whole vectors are written, whose surplus lanes the
+ * next k overwrites: 8 floats after dst are scratch.  Masked stores take twelve cycles each on some
+ * CPUs. */
 TILE_PART void tile_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     size_t k = 0;
     for (; k + 8 <= K; k += 8) {
-        __m256 r[8];
+        __m256 low[8], high[8];
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
-            r[i] = i < mr ? _mm256_loadu_ps(src + i * lds + k) : _mm256_setzero_ps();
-        transpose8_in_place(r);
+            low[i] = i < mr ? _mm256_loadu_ps(src + i * lds + k) : _mm256_setzero_ps();
+        transpose8_in_place(low);
+        if (mr <= 8) {
 #pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            _mm256_storeu_ps(dst + (k + i) * mr, r[i]);
-        if (mr <= 8)
+            for (size_t i = 0; i < 8; i++)
+                _mm256_storeu_ps(dst + (k + i) * mr, low[i]);
             continue;
+        }
 #pragma GCC unroll 8
         for (size_t i = 0; i < 8; i++)
-            r[i] = i + 8 < mr ? _mm256_loadu_ps(src + (i + 8) * lds + k) : _mm256_setzero_ps();
-        transpose8_in_place(r);
+            high[i] = i + 8 < mr ? _mm256_loadu_ps(src + (i + 8) * lds + k) : _mm256_setzero_ps();
+        transpose8_in_place(high);
 #pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            _mm256_maskstore_ps(dst + (k + i) * mr + 8, lanes_mask(mr - 8), r[i]);
+        for (size_t i = 0; i < 8; i++) {
+            _mm256_storeu_ps(dst + (k + i) * mr, low[i]);
+            _mm256_storeu_ps(dst + (k + i) * mr + 8, high[i]);
+        }
     }
     for (; k < K; k++)
         for (size_t m = 0; m < mr; m++)
@@ -125,7 +129,7 @@ TILE_PART void tile_pack_columns(float *dst, size_t mr, const float *src, size_t
     for (size_t k = 0; k < K; k++, dst += mr, src += lds) {
         _mm256_storeu_ps(dst, _mm256_maskload_ps(src, first));
         if (mr > 8)
-            _mm256_maskstore_ps(dst + 8, rest, _mm256_maskload_ps(src + 8, rest));
+            _mm256_storeu_ps(dst + 8, _mm256_maskload_ps(src + 8, rest));
     }
 }
 

@@ -11,7 +11,8 @@ extern const struct kernel_ops kernels_avx2, kernels_avx512;
 extern const struct attn_ops attn_avx2, attn_avx512;
 extern const struct vec_ops vec_avx2, vec_avx512;
 
-/* Parts of a set: what VDPBF16PS replaces in the AVX-512 kernels, and the matrix unit. */
+/* Parts of a set: what VPDPBUSD and VDPBF16PS replace in the AVX-512 kernels, and the matrix unit. */
+void kernels_avx512vnni_fill(struct kernel_ops *ops);
 void kernels_avx512bf16_fill(struct kernel_ops *ops);
 extern const struct matrix_ops kernels_amx;
 

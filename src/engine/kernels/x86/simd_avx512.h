@@ -160,6 +160,11 @@ INLINE ivec ivec_set1(const void *p)
     memcpy(&word, p, sizeof word);
     return _mm512_set1_epi32(word);
 }
+/* The lower halves of all words, side by side. */
+INLINE void ivec_store_low16(void *p, ivec words)
+{
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(words));
+}
 /* acc + a.odd * b.odd + a.even * b.even, on words of two bfloat16 */
 INLINE vec vec_dot_bf16(vec acc, ivec a, ivec b)
 {
@@ -168,6 +173,13 @@ INLINE vec vec_dot_bf16(vec acc, ivec a, ivec b)
 INLINE void vec_store_bf16(uint16_t *p, vec x)
 {
     _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+/* Words of two bfloat16: even in the lower half, odd in the upper. */
+INLINE void ivec_store_pairs(uint16_t *p, vec even, vec odd)
+{
+    ivec low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
+    ivec high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd));
+    _mm512_storeu_si512(p, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 #endif
 

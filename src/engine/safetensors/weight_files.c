@@ -2,7 +2,7 @@
  *
  * File names come from the index, which is outside data: only plain names that end
  * in .safetensors are accepted, so nothing outside the directory can be named. */
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 
 #include <dirent.h>
 #include <stdio.h>

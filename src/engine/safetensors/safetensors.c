@@ -3,7 +3,7 @@
  * A file is: u64 little-endian header length, that many bytes of JSON, the data.
  * Nothing is trusted: every offset is compared with the file before a pointer is
  * made from it.  Not thread-safe while opening; read-only afterwards. */
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +241,7 @@ static tinker_status init_reader(struct safetensors *s, const char *path, tinker
     return s->path ? TINKER_OK : err_nomem(err, path);
 }
 
+/* The data stays the caller's and must outlive *s. */
 tinker_status safetensors_parse(struct safetensors *s, const char *path, const void *data,
                                 size_t len, tinker_error *err)
 {
@@ -252,6 +253,7 @@ tinker_status safetensors_parse(struct safetensors *s, const char *path, const v
     return status;
 }
 
+/* A map: tensors are read once, in any order, and nothing is held twice. */
 tinker_status safetensors_open(struct safetensors *s, const char *path, tinker_error *err)
 {
     tinker_status status = init_reader(s, path, err);

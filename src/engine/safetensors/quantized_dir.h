@@ -5,7 +5,7 @@
 #ifndef ENGINE_QUANTIZED_DIR_H
 #define ENGINE_QUANTIZED_DIR_H
 
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 
 /* TINKER_EINVAL when quantization_config of this config.json names a method we do not read. */
 tinker_status quantized_check_config(const char *path, const char *text, size_t n,

@@ -2,7 +2,7 @@
  *
  * Tensors are produced one at a time by the caller's fetch, so a model of any size
  * is written with the memory of its largest tensor. */
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

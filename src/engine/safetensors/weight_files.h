@@ -2,7 +2,7 @@
 #ifndef ENGINE_WEIGHT_FILES_H
 #define ENGINE_WEIGHT_FILES_H
 
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 struct weight_files {
     struct safetensors *files; /* sorted by file name */

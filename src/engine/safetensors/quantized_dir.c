@@ -1,5 +1,5 @@
 /* quantized_dir.c - see quantized_dir.h. */
-#include "engine/model/quantized_dir.h"
+#include "engine/safetensors/quantized_dir.h"
 
 #include <string.h>
 #include "base/array.h"
@@ -57,6 +57,8 @@ tinker_status quantized_check_config(const char *path, const char *text, size_t 
     return status;
 }
 
+/* Not every such repository has a config that says so; the names of its tensors do.  Read as
+ * plain weights, the packed integers would be noise. */
 tinker_status quantized_check_files(const struct weight_files *files, tinker_error *err)
 {
     static const struct {

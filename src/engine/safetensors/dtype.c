@@ -2,7 +2,7 @@
  *
  * Pure functions; the file's data may lie at any address, so it is read with
  * memcpy.  Little-endian hosts only, as the rest of the engine. */
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 #include <string.h>
 #include "engine/kernels/blocks.h"
@@ -12,16 +12,19 @@ size_t st_dtype_size(enum source_dtype dtype)
     return dtype == SOURCE_F32 ? 4 : 2;
 }
 
+/* In capitals, as the format spells types. */
 const char *st_dtype_name(enum source_dtype dtype)
 {
     return source_name(dtype);
 }
 
+/* Elements first to first + n. */
 void st_to_float(const void *data, enum source_dtype dtype, size_t first, size_t n, float *out)
 {
     source_to_float(out, data, dtype, first, n);
 }
 
+/* Rounded to nearest, ties to even. */
 void st_from_float(const float *in, enum source_dtype dtype, size_t n, void *out)
 {
     unsigned char *p = out;
