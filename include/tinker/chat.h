@@ -158,10 +158,12 @@ typedef struct tinker_renderer_options {
     const char *date;        /* gpt_oss system prompt: "YYYY-MM-DD"; NULL: today, local time */
     tinker_renderer_warn_fn *warn; /* NULL: silence */
     void *warn_state;
+    int has_thinking_effort; /* tml_v0: 1: say thinking_effort; -1: say nothing; 0: 0.9 */
+    double thinking_effort;  /* from 0 to 1 */
 } tinker_renderer_options;
-#define TINKER_RENDERER_OPTIONS_INIT                               \
-    {                                                              \
-        sizeof(tinker_renderer_options), 0, 0, 0, NULL, NULL, NULL \
+#define TINKER_RENDERER_OPTIONS_INIT                                       \
+    {                                                                      \
+        sizeof(tinker_renderer_options), 0, 0, 0, NULL, NULL, NULL, 0, 0.0 \
     }
 
 /* The renderer called `name` ("qwen3"; see tinker_renderer_for()) for a tokenizer, which is

@@ -72,11 +72,25 @@ typedef struct tinker_named_tensor {
     tinker_tensor tensor;
 } tinker_named_tensor;
 
-/* One training example: position i of the input predicts element i of the tensors. */
+/* Where some consecutive tokens of a datum come from: positions offset to offset + length of a
+ * sampled sequence, or of the prompt that it was sampled for. */
+typedef struct tinker_provenance {
+    int sampled;             /* 0: of the prompt, 1: of the sampled tokens */
+    const char *sequence_id; /* of tinker_sequence */
+    int64_t offset, length;
+} tinker_provenance;
+
+/* One training example: position i of the input predicts element i of the tensors.  Spans, if
+ * given, are given for both: they cover the tokens of the input, and "target_tokens", without
+ * gaps and in order.  The loss "stable_reinforce" needs them. */
 typedef struct tinker_datum {
     tinker_model_input model_input;
     const tinker_named_tensor *inputs;
     size_t n_inputs;
+    const tinker_provenance *input_spans;
+    size_t n_input_spans;
+    const tinker_provenance *target_spans;
+    size_t n_target_spans;
 } tinker_datum;
 
 /* A number with a name: a metric, or a setting of a loss function. */
@@ -91,14 +105,18 @@ typedef struct tinker_named_string {
     const char *value;
 } tinker_named_string;
 
-/* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"
- * (of the hosted service), or another that the service knows, with optional settings such as
- * { "clip_low_threshold", 0.8 }.  All need "target_tokens"; all but the first also "logprobs"
- * and "advantages", float32. */
+/* Which loss to compute: "cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo",
+ * "stable_reinforce", or another that the service knows, with optional settings such as
+ * { "clip_low_threshold", 0.8 }, numbers or texts.  All need "target_tokens"; all but the first
+ * also "logprobs" and "advantages", float32; "gspo" takes "sequence_ratio_mask", the positions
+ * whose mean makes the ratio of the sequence; "stable_reinforce" takes its logprobs from the
+ * record of the samples that tinker_datum's spans name. */
 typedef struct tinker_loss {
     const char *name;
     const tinker_named_number *config;
     size_t n_config;
+    const tinker_named_string *texts; /* settings that are texts */
+    size_t n_texts;
 } tinker_loss;
 
 /* Optimizer settings of one step: AdamW with decoupled decay; clip 0 = off. */
@@ -126,9 +144,19 @@ typedef struct tinker_lora {
         sizeof(tinker_lora), 32, 0, 0, 1, 1, 1, NULL, 0 \
     }
 
+/* What is added to the logit of one token; -100 and less practically forbids it. */
+typedef struct tinker_logit_bias {
+    int32_t token;
+    double bias;
+} tinker_logit_bias;
+
 /* How to sample.  max_tokens 0: up to the context limit.  top_k -1: no limit.
  * Stop: at most one of the two lists; both NULL: the model's end tokens; a
- * non-NULL list replaces them, so an empty list (n_stop 0) stops at max_tokens only. */
+ * non-NULL list replaces them, so an empty list (n_stop 0) stops at max_tokens only.
+ *
+ * What follows the stops is known to `tinker serve` and to few other services; it is sent only where
+ * it is not 0.  Penalties, biases and a schema change the distribution itself, so the logprobs of
+ * samples are those of the changed one; min_p, as top_k and top_p, only leaves tokens out. */
 typedef struct tinker_sampling_params {
     size_t size; /* set by TINKER_SAMPLING_PARAMS_INIT */
     int64_t max_tokens;
@@ -140,10 +168,20 @@ typedef struct tinker_sampling_params {
     const char *const *stop_strings;
     const int32_t *stop_tokens;
     size_t n_stop;
+    double min_p; /* leave out tokens less likely than this share of the likeliest; 0: none */
+    /* Divides the logit of every token of prompt and sample, or multiplies it where it is negative;
+     * 0 and 1: off. */
+    double repetition_penalty;
+    double presence_penalty;  /* subtracted once for every token of the sample so far */
+    double frequency_penalty; /* subtracted as often as the token is there */
+    const tinker_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    const char *json_schema; /* what is sampled is JSON that this schema allows; NULL: any text */
 } tinker_sampling_params;
-#define TINKER_SAMPLING_PARAMS_INIT                                          \
-    {                                                                        \
-        sizeof(tinker_sampling_params), 0, 0, 0, 1.0, -1, 1.0, NULL, NULL, 0 \
+#define TINKER_SAMPLING_PARAMS_INIT                                                                \
+    {                                                                                              \
+        sizeof(tinker_sampling_params), 0, 0, 0, 1.0, -1, 1.0, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, \
+            NULL                                                                                   \
     }
 
 typedef enum tinker_stop_reason { TINKER_STOP_STOP = 0, TINKER_STOP_LENGTH = 1 } tinker_stop_reason;

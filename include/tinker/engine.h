@@ -41,7 +41,13 @@ typedef enum tinker_weights_dtype {
      * the head always to 8, norms, biases, routers and the embedding not at all.  Adapters are
      * trained on top (rank 1 and more); gradients are those of the quantized weights, exactly. */
     TINKER_WEIGHTS_Q8 = 3,
-    TINKER_WEIGHTS_Q4 = 4
+    TINKER_WEIGHTS_Q4 = 4,
+    /* The same weights, and forward products round the other factor to 8 bits, 32 neighbors with one
+     * scale, where the CPU multiplies such numbers faster (AVX-512 VNNI): training and sampling
+     * alike, so that sampled logprobs stay those of a forward pass to the bit.  Gradients pass the
+     * rounding as if it were not there. */
+    TINKER_WEIGHTS_Q8_INT8 = 5,
+    TINKER_WEIGHTS_Q4_INT8 = 6
 } tinker_weights_dtype;
 
 typedef struct tinker_engine_options {
@@ -49,8 +55,9 @@ typedef struct tinker_engine_options {
     int threads;                /* 0: one per available core */
     tinker_weights_dtype dtype; /* of the packed base weights */
     int64_t max_context;        /* 0: the model's own limit */
-    uint64_t memory_limit;      /* bytes for passes, and half as many beside them for a generator's
-                                 * keys and values; 0: half of what is free */
+    uint64_t memory_limit;      /* bytes for passes and generators together; running samples have at
+                                 * most half of it, cached prefixes what is left.  0: half of what
+                                 * is free */
     int raw_logprobs;           /* sampled logprobs before temperature (else after) */
 } tinker_engine_options;
 #define TINKER_ENGINE_OPTIONS_INIT                                    \
@@ -101,7 +108,7 @@ TINKER_API tinker_adapter *tinker_adapter_snapshot(const tinker_adapter *a, tink
 
 enum {
     TINKER_ADAPTER_OPTIMIZER = 1, /* save: also moments and pending gradients; load: want them */
-    TINKER_ADAPTER_PEFT = 2,      /* save: name the unembedding pair lm_head, as PEFT does */
+    TINKER_ADAPTER_PEFT = 2,      /* save: names and shapes of PEFT, see tinker_adapter_to_peft() */
     TINKER_ADAPTER_BF16 = 4       /* save: the weights in bf16, half the size */
 };
 
@@ -115,6 +122,15 @@ TINKER_API tinker_status tinker_adapter_save(const tinker_adapter *a, const char
  * step is bit-identical to continuing the saved adapter. */
 TINKER_API tinker_adapter *tinker_adapter_load(tinker_engine *e, const char *dir, int flags,
                                                tinker_error *err);
+/* Write the files of an adapter in `dir`, as tinker_adapter_save() or the service writes them, into
+ * the existing directory out_dir so that PEFT applies all of it: PEFT drops what it does not know
+ * without a word, such as our name of the unembedding.  `model`: the base model, a directory or
+ * GGUF file, of which only the configuration is read; NULL: it is not here and taken for a dense
+ * text model.  base_name NULL: as the adapter says.  TINKER_ESTATE: PEFT has no such adapter
+ * (rank 0), or the model must be given (experts). */
+TINKER_API tinker_status tinker_adapter_to_peft(const char *dir, const char *model,
+                                                const char *base_name, const char *out_dir,
+                                                tinker_error *err);
 /* Write the merged model as a Hugging Face directory.  The base must be one, too. */
 TINKER_API tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir,
                                                tinker_error *err);
@@ -165,6 +181,17 @@ typedef struct tinker_pass tinker_pass;
 TINKER_API tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a,
                                         const tinker_datum *data, size_t n, const tinker_loss *loss,
                                         int forward_only, tinker_error *err);
+/* The loss of one datum as a function of its logprobs, n for each of its positions times targets;
+ * it sets the loss and, unless grads is NULL, its derivative by each logprob.  Called inside
+ * tinker_pass_step(), once per datum in the order of data; a failure fails the pass. */
+typedef tinker_status tinker_datum_loss_fn(void *state, size_t datum, const float *logprobs,
+                                           size_t n, double *loss, float *grads, tinker_error *err);
+/* As tinker_pass_new() with a loss of the caller: of each datum only the input and "target_tokens"
+ * are read.  Costs one pass; the same through two passes of cross_entropy costs a forward more. */
+TINKER_API tinker_pass *tinker_pass_new_custom(tinker_engine *e, tinker_adapter *a,
+                                               const tinker_datum *data, size_t n,
+                                               tinker_datum_loss_fn *fn, void *state,
+                                               int forward_only, tinker_error *err);
 /* Run one micro-batch.  1: more to do; 0: done, and the gradient was added to the
  * adapter as a whole; -1: failed, and nothing was added. */
 TINKER_API int tinker_pass_step(tinker_pass *p, tinker_error *err);
@@ -185,6 +212,13 @@ typedef int tinker_token_callback(void *state, size_t sample, int32_t token, flo
  * topk_sample_logprobs says.  Borrowed until on_token has returned. */
 typedef void tinker_rivals_callback(void *state, size_t sample, const int32_t *tokens,
                                     const float *logprobs, size_t k);
+
+/* Asked before a token of a sequence is drawn: which may come, one bit per token of the vocabulary
+ * (bit i % 64 of word i / 64).  The others have probability 0, and logprobs are those of the rest.
+ * NULL: all may.  The words are borrowed until on_token has been asked about the drawn token.
+ * Before the first token it is asked once, for all samples.  A mask without any token that the model
+ * gives a probability fails the request.  Called inside generator_step. */
+typedef const uint64_t *tinker_mask_callback(void *state, size_t sample);
 
 typedef struct tinker_generate {
     tinker_adapter *adapter; /* NULL: the base model.  Must outlive the request. */
@@ -207,10 +241,12 @@ typedef struct tinker_generate {
     /* Prefixes are shared only between requests of the same number, so that neither the count of
      * cached tokens nor the time tells one user what another has prompted. */
     uint64_t cache_scope;
+    tinker_mask_callback *on_mask; /* may be NULL; with the state of on_token */
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);
 TINKER_API void tinker_generator_free(tinker_generator *g);
+/* TINKER_ENOMEM: it does not fit beside the passes (retryable: once they are freed) or never. */
 TINKER_API tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *request,
                                               tinker_error *err);
 /* Advance every active sequence by one token (a long prompt by one slice).
@@ -220,9 +256,9 @@ TINKER_API int tinker_generator_step(tinker_generator *g, tinker_error *err);
  * next or free), or its error.  Returns 0 when none is finished. */
 TINKER_API int tinker_generator_next(tinker_generator *g, void **tag, const tinker_sample **sample,
                                      tinker_error *err);
-/* Give the memory of cached prefixes, and of pages that no request uses, back to the system.
- * Returns how many bytes that was. */
-TINKER_API uint64_t tinker_generator_trim(tinker_generator *g);
+/* Give the memory of cached prefixes that no request has used for unused_ms, and of other pages that
+ * none uses, back to the system; 0: of all that none uses now.  Returns how many bytes that was. */
+TINKER_API uint64_t tinker_generator_trim(tinker_generator *g, int64_t unused_ms);
 /* Bytes of keys and values that it holds: of running requests, of cached prefixes and of pages kept
  * for the next ones. */
 TINKER_API uint64_t tinker_generator_memory(const tinker_generator *g);

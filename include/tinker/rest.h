@@ -173,7 +173,9 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
 /* Unpack such an archive, a plain tar or one in gzip, into a new directory `dir`, which appears
  * when it is complete.  Files and directories only: an archive with links or devices, or with
  * names that lead out of dir, is refused as a whole; so is a gzip archive that unpacks to more than
- * 64 MB plus 100 times its size.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
+ * 64 MB plus 100 times its size.  The files are those of the service, in which the unembedding and
+ * experts have names that PEFT drops without a word: tinker_adapter_to_peft() of engine.h, or the
+ * command `tinker checkpoint download`, makes files for PEFT of them.  TINKER_EINVAL names the place; TINKER_ESTATE for the file
  * system.  Works in the caller's thread, for as long as the disk takes; nothing is sent. */
 TINKER_API tinker_status tinker_archive_extract(const char *file, const char *dir,
                                                 tinker_error *err);

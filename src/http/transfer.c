@@ -18,6 +18,7 @@
 /* A request passes through these in order.  The number also is the index into the table of
  * limits in enter_phase() and in pool.c's request_timer(), so the order is part of the
  * contract. */
+enum { ERROR_BODY_MAX = 1 << 20 }; /* bytes of the body of an error */
 enum { PHASE_ACQUIRE, PHASE_CONNECT, PHASE_SEND, PHASE_RECEIVE };
 enum {
     SMALL_BODY = 64 * 1024,   /* goes out with the request head in one write */
@@ -238,11 +239,23 @@ static size_t on_write(char *p, size_t size, size_t count, void *arg)
      * the limit allows it: a peer can write any number there. */
     if (body->len == 0 && r->resp.length > 0 && (size_t)r->resp.length <= body->max)
         buf_reserve(body, (size_t)r->resp.length);
+    /* An error is a message, however much the request may be answered with. */
+    if (body->len + n > ERROR_BODY_MAX && body->max > ERROR_BODY_MAX) {
+        curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+        if (status >= 400) {
+            transfer_fail(r, HTTP_FAIL_PROTOCOL, "error response (status %ld) larger than %d bytes",
+                          status, ERROR_BODY_MAX);
+            return 0;
+        }
+    }
+    /* What arrives here is decompressed: the limit is for the memory, not for the wire. */
     buf_append(body, p, n);
     if (buf_ok(body))
         return n;
     if (body->len + n > body->max)
-        transfer_fail(r, HTTP_FAIL_PROTOCOL, "response larger than %zu bytes", body->max);
+        transfer_fail(r, HTTP_FAIL_PROTOCOL,
+                      "response larger than %zu bytes, which is more than was asked for can take",
+                      body->max);
     else
         transfer_fail(r, HTTP_FAIL_NOMEM, "out of memory for the response");
     return 0;

@@ -226,6 +226,53 @@ tinker_status wire_check_model_input(const tinker_model_input *input, bool point
 
 /* ---- datums ---------------------------------------------------------------------- */
 
+/* Spans must cover `length` positions without gaps; -1: how many there are is not known here. */
+static tinker_status check_spans(const tinker_provenance *spans, size_t n, int64_t length,
+                                 const struct wire_place *at, tinker_error *err)
+{
+    int64_t covered = 0;
+    if (!spans)
+        return wire_refuse(at, err, "has no data");
+    for (size_t i = 0; i < n; i++) {
+        const tinker_provenance *s = &spans[i];
+        if (!s->sequence_id || !*s->sequence_id)
+            return wire_refuse(at, err, "span %zu has no sequence_id", i);
+        if (s->offset < 0 || s->length < 0 || s->length > INT64_MAX - covered)
+            return wire_refuse(at, err, "span %zu has a negative offset or length", i);
+        covered += s->length;
+    }
+    if (length >= 0 && covered != length)
+        return wire_refuse(at, err, "the spans cover %lld positions but the field has %lld",
+                           (long long)covered, (long long)length);
+    return TINKER_OK;
+}
+
+/* Both lists or none, each as long as what it describes. */
+static tinker_status check_provenance(const tinker_datum *d, const struct wire_place *item,
+                                      tinker_error *err)
+{
+    struct wire_place input = { .up = item, .name = "model_input_spans" };
+    struct wire_place target = { .up = item, .name = "loss_fn_input_spans" };
+    int64_t tokens = 0, targets = -1;
+    if (!d->n_input_spans && !d->n_target_spans)
+        return TINKER_OK;
+    if (!d->n_input_spans || !d->n_target_spans)
+        return wire_refuse(d->n_input_spans ? &target : &input, err,
+                           "is missing: spans are given for input and targets or for neither");
+    for (size_t i = 0; i < d->model_input.n_chunks && tokens >= 0; i++) {
+        const tinker_chunk *c = &d->model_input.chunks[i];
+        /* how many positions an image takes is for the service to say */
+        tokens = c->kind == TINKER_CHUNK_TEXT ? tokens + (int64_t)c->n_tokens : -1;
+    }
+    for (size_t i = 0; i < d->n_inputs; i++) {
+        const tinker_tensor *t = &d->inputs[i].tensor;
+        if (strcmp(d->inputs[i].name, "target_tokens") == 0 && (!t->shape || t->ndim == 1))
+            targets = (int64_t)t->n;
+    }
+    tinker_status status = check_spans(d->input_spans, d->n_input_spans, tokens, &input, err);
+    return status ? status : check_spans(d->target_spans, d->n_target_spans, targets, &target, err);
+}
+
 tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *err)
 {
     struct wire_place list = { .name = "data" };
@@ -254,6 +301,9 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
             if (status)
                 return status;
         }
+        status = check_provenance(d, &item, err);
+        if (status)
+            return status;
     }
     return TINKER_OK;
 }
@@ -276,6 +326,13 @@ tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
             return err_set(err, TINKER_EINVAL, "loss_fn_config.%.80s: must be finite",
                            loss->config[i].name);
     }
+    if (loss->n_texts && !loss->texts)
+        return err_set(err, TINKER_EINVAL, "loss_fn_config: texts is NULL, and has %zu entries",
+                       loss->n_texts);
+    for (size_t i = 0; i < loss->n_texts; i++)
+        if (!loss->texts[i].name || !*loss->texts[i].name || !loss->texts[i].value)
+            return err_set(err, TINKER_EINVAL, "loss_fn_config: text %zu has no name or no value",
+                           i);
     return TINKER_OK;
 }
 
@@ -291,6 +348,7 @@ tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err)
     return TINKER_OK;
 }
 
+/* JSON has no infinity and no NaN.  Ranges are the service's to judge: it may be newer. */
 tinker_status wire_check_adam(const tinker_adam *adam, tinker_error *err)
 {
     const struct {
@@ -321,6 +379,23 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
         return err_set(err, TINKER_EINVAL, "sampling_params.top_p: must be between 0 and 1");
     if (p->top_k < -1)
         return err_set(err, TINKER_EINVAL, "sampling_params.top_k: must be -1 or more");
+    if (!(p->min_p >= 0 && p->min_p <= 1))
+        return err_set(err, TINKER_EINVAL, "sampling_params.min_p: must be between 0 and 1");
+    if (!isfinite(p->repetition_penalty) || p->repetition_penalty < 0)
+        return err_set(err, TINKER_EINVAL,
+                       "sampling_params.repetition_penalty: must be a positive number");
+    if (!isfinite(p->presence_penalty) || !isfinite(p->frequency_penalty))
+        return err_set(err, TINKER_EINVAL, "sampling_params.%s: must be finite",
+                       isfinite(p->presence_penalty) ? "frequency_penalty" : "presence_penalty");
+    if (p->n_logit_bias && !p->logit_bias)
+        return err_set(err, TINKER_EINVAL, "sampling_params.logit_bias: %zu values but no list",
+                       p->n_logit_bias);
+    for (size_t i = 0; i < p->n_logit_bias; i++)
+        if (!isfinite(p->logit_bias[i].bias) || p->logit_bias[i].token < 0)
+            return err_set(err, TINKER_EINVAL,
+                           "sampling_params.logit_bias[%zu]: expected a token id and a finite "
+                           "number",
+                           i);
     /* One member on the wire, which is a list of either. */
     if (p->stop_strings && p->stop_tokens)
         return err_set(err, TINKER_EINVAL, "sampling_params.stop: either texts or tokens");

@@ -28,6 +28,7 @@ const char *wire_queue_state_name(enum wire_queue_state s)
     return queue_names[s];
 }
 
+/* A category of a newer service is unknown, not an error. */
 int wire_category_parse(const char *s)
 {
     for (int i = 0; s && i < 3; i++)

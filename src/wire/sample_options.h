@@ -7,8 +7,14 @@
 #ifndef WIRE_SAMPLE_OPTIONS_H
 #define WIRE_SAMPLE_OPTIONS_H
 
+#include <stdbool.h>
 #include <tinker/sampling.h>
+#include "json/json.h"
 #include "wire/types.h"
+
+/* Read {"token id": bias, ...}.  false: the reader says why, or there was no memory. */
+bool wire_read_logit_bias(struct json_reader *r, struct arena *arena, const tinker_logit_bias **out,
+                          size_t *n);
 
 /* Copy the options of the public API into a request.  Options that older services do not know
  * are left out unless they say something.  TINKER_EINVAL: a number does not fit. */

@@ -250,6 +250,8 @@ bool wire_time_parse_http(const char *s, struct wire_time *out)
     return true;
 }
 
+/* As Python prints a timedelta: days are rounded down, so -1 us is "-1 day, 23:59:59.999999" and the
+ * rest is never negative. */
 void wire_duration_format(int64_t us, char out[WIRE_TIME_TEXT])
 {
     int64_t days = floor_div(us, DAY_US), rest = us - days * DAY_US;

@@ -84,6 +84,8 @@ struct wire_client_config_response { /* defaults: wire_client_config_defaults */
     bool create_model_via_load_weights;
     struct wire_opt_bool stream_sample; /* not of the reference: POST stream_sample is there */
     struct wire_opt_bool sample_join_sampling_session; /* since 0.36 */
+    struct wire_opt_bool sample_use_retrieve_futures;  /* since 0.26 */
+    struct wire_opt_bool custom_loss_server_side;      /* since 0.36 */
 };
 extern const struct wire_client_config_response wire_client_config_defaults;
 
@@ -125,6 +127,21 @@ struct wire_join_sampling_session_request {
 };
 struct wire_join_sampling_session_response {
     int64_t client_counter; /* the session's first client is 0 */
+};
+struct wire_loss_input { /* a parameter of a custom loss */
+    const char *name;
+    int64_t rank;
+};
+struct wire_create_custom_loss_request {
+    const char *session_id;
+    int64_t custom_loss_seq_id; /* of the session: a retry has the same */
+    const char *name;
+    const struct wire_loss_input *inputs;
+    size_t n_inputs;
+    struct json_str graph; /* read by graph/graph.h */
+};
+struct wire_create_custom_loss_response {
+    const char *loss_id;
 };
 
 /* ---- service --------------------------------------------------------------------- */
@@ -293,6 +310,16 @@ struct wire_sample_request {
 struct wire_future_retrieve_request {
     const char *request_id;
     bool allow_metadata_only;
+};
+/* retrieve_futures: one poll for all samples of a sampler. */
+struct wire_sampling_target {
+    const char *sampling_session_id;
+    int64_t cloned_sampler_id; /* 0: the original client */
+};
+struct wire_futures_retrieve_request {
+    struct wire_sampling_target target;
+    int64_t prev_cursor;
+    struct wire_strings retrieved_request_ids;
 };
 struct wire_try_again_response {
     const char *request_id;

@@ -87,6 +87,8 @@ static size_t sum_content(ZSTD_DStream *d, const void *p, size_t n, size_t max)
     return total;
 }
 
+/* A frame need not state its size, and what it states does not cover a frame that follows: unless
+ * there is one frame with a stated size, the content is decompressed once, only to be counted. */
 tinker_status wire_zstd_content_size(const void *p, size_t n, size_t max, size_t *out,
                                      tinker_error *err)
 {

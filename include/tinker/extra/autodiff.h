@@ -61,7 +61,8 @@ TINKER_API tinker_var *tinker_tape_full(tinker_tape *tape, double v, const int64
                                         size_t ndim);
 /* From a tensor, dense or sparse, of any element type. */
 TINKER_API tinker_var *tinker_tape_tensor(tinker_tape *tape, const tinker_tensor *tensor);
-/* The named tensor of a datum, for example "weights"; its absence is an error. */
+/* The named tensor of a datum, for example "weights"; its absence is an error.  The datum stays as it
+ * is while the tape lives. */
 TINKER_API tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *datum,
                                          const char *name);
 

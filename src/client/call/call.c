@@ -31,7 +31,10 @@
 
 /* 1 GiB, for a caller that sets no limit: a server that never stops sending must not take
  * all memory. */
-static const size_t max_response_default = (size_t)1 << 30;
+/* Bytes of a response, decompressed.  A page of a listing, or whatever has no limit of its own ... */
+static const size_t max_response_default = (size_t)64 << 20;
+/* ... and what keeps a session alive. */
+static const size_t max_response_small = (size_t)1 << 20;
 
 static void begin_try(struct call *c);
 static void begin_attempt(struct call *c);
@@ -324,7 +327,9 @@ static void send_attempt(struct call *c)
     bool endless = r->timeouts.connect_ms > INT64_MAX / 4 || r->timeouts.read_ms > INT64_MAX / 4;
     r->total_ms = small && !endless ? r->timeouts.connect_ms + r->timeouts.read_ms : 0;
     r->follow = !spec->no_redirect;
-    r->max_response = c->max_response ? c->max_response : max_response_default;
+    r->max_response = c->max_response ? c->max_response
+                      : small         ? max_response_small
+                                      : max_response_default;
     r->done = on_http;
     /* c->sent counts attempts of this call, op->sent those of all its calls: max_retries of a
      * sample is for the sample as a whole.  Polls are not attempts. */

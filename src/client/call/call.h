@@ -31,6 +31,8 @@ struct call_spec {
     bool no_redirect;
 };
 
+enum { CALL_RESPONSE_MOST = 1 << 30 }; /* bytes of any response, whatever was asked for */
+
 enum call_outcome {
     CALL_OK,      /* 2xx */
     CALL_STATUS,  /* another status */
@@ -56,7 +58,7 @@ struct call {
     struct http_header extra[CALL_EXTRA_HEADERS];
     size_t n_extra;
     enum auth_use use;
-    size_t max_response; /* 0: 1 GB */
+    size_t max_response; /* decompressed; 0: 64 MB, or 1 MB of what keeps a session alive */
     bool conflict_final; /* a 409 is an answer, not a reason to try again */
     bool one_key;        /* done twice it would be two things, and nothing else tells them apart */
     bool empty_ok;       /* an empty answer without a type will do */

@@ -418,6 +418,7 @@ void poll_start(struct poll *p, const char *request_id)
     p->call.spec = &spec;
     p->call.path = "api/v1/retrieve_future";
     p->call.accept = p->kind->proto ? "application/x-protobuf" : NULL;
+    p->call.max_response = p->max_result ? p->max_result : CALL_RESPONSE_MOST;
     p->call.catch = NULL; /* an owner may have used the call before */
     p->call.done = on_poll_response;
     free(p->request_id);

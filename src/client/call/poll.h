@@ -26,6 +26,7 @@ struct poll {
     const struct poll_kind *kind;
     struct tinker_future *future; /* learns the request id; may be NULL */
     int64_t started_ns;           /* of the operation, for the round-trip header */
+    size_t max_result;            /* bytes that what was asked for can take; 0: not known */
     /* Read the result; a failure ends the poll.  The body is valid during the call. */
     tinker_status (*decode)(struct poll *p, const char *body, size_t n, bool proto,
                             tinker_error *err);

@@ -91,6 +91,7 @@ static bool fill_raw_call(struct raw_op *r, const char *method, const char *path
     r->content_type = content_type ? strdup(content_type) : NULL;
     rest->call.content_type = r->content_type;
     rest->call.empty_ok = true;
+    rest->call.max_response = CALL_RESPONSE_MOST; /* only the caller knows what was asked for */
     return rest->path && buf_ok(&rest->body) && (r->content_type || !content_type);
 }
 

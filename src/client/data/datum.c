@@ -50,7 +50,8 @@ tinker_datum *tinker_datum_from_tokens(const int32_t *tokens, size_t n, const fl
         "weights", { .dtype = TINKER_FLOAT32, .data = w, .n = m, .shape = &b->shape, .ndim = 1 }
     };
     /* All pointers lead into the block. */
-    b->datum = (tinker_datum){ { &b->chunk, 1 }, b->inputs, 2 };
+    b->datum =
+        (tinker_datum){ .model_input = { &b->chunk, 1 }, .inputs = b->inputs, .n_inputs = 2 };
     return &b->datum;
 }
 

@@ -304,6 +304,7 @@ static void send_sample(struct sample_permits *d)
     c->part = s->failures;
     c->accept = NULL;
     c->http.small_response = true;
+    c->max_response = s->poll.max_result; /* the response may be the result */
     c->spec = &asample_spec;
     c->path = "api/v1/asample";
     c->body = s->sent.data;
@@ -422,6 +423,7 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
                                           .bytes = order->bytes,
                                           .go = send_sample };
     s->retry = order->retry;
+    s->poll.max_result = order->max_result;
     s->use_retry = order->use_retry;
     buf_init(&s->sent, SIZE_MAX / 4);
     sampling_client_ref(sampler);
@@ -434,12 +436,36 @@ tinker_future *sample_submit(tinker_sampler *sampler, const struct sample_order 
     return f;
 }
 
+/* Bytes that the result can take as JSON: a number of 24 characters at most for each token and each
+ * log-probability that is asked for, with brackets and commas. */
+static size_t max_result_of(const struct sample_request *r)
+{
+    enum { FIXED = 4 << 20, NUMBER = 32, TOKENS_UNKNOWN = 1 << 20 };
+    size_t n_prompt = 0;
+    for (size_t i = 0; i < r->prompt->n_chunks; i++)
+        n_prompt += r->prompt->chunks[i].n_tokens;
+    /* without a limit of the caller's the model's context is one, and no context is known that is
+     * longer */
+    uint64_t most = r->params.max_tokens > 0 ? (uint64_t)r->params.max_tokens : TOKENS_UNKNOWN;
+    uint64_t samples = r->opts.num_samples > 0 ? (uint64_t)r->opts.num_samples : 1;
+    uint64_t per_sampled = 2 + 2 * (uint64_t)r->opts.topk_sample_logprobs;
+    uint64_t per_prompt =
+        2 + 2 * (uint64_t)r->opts.topk_prompt_logprobs + 2 * (uint64_t)r->opts.prompt_alt_tokens_k;
+    uint64_t sampled, all;
+    if (__builtin_mul_overflow(most, samples, &sampled) ||
+        __builtin_mul_overflow(sampled, per_sampled * NUMBER, &all) || all > CALL_RESPONSE_MOST)
+        return CALL_RESPONSE_MOST;
+    all += FIXED + (uint64_t)n_prompt * per_prompt * NUMBER;
+    return all > CALL_RESPONSE_MOST ? CALL_RESPONSE_MOST : (size_t)all;
+}
+
 /* Encode in the caller's thread, then hand over to the loop, or to the helper process. Logprobs
  * are always retried, as the reference does. */
 static tinker_future *submit_request(tinker_sampler *sampler, const struct sample_request *r,
                                      bool logprobs_only, tinker_error *err)
 {
     struct sample_order order = { .bytes = (int64_t)wire_prompt_bytes(r->prompt),
+                                  .max_result = max_result_of(r),
                                   .use_retry = logprobs_only ||
                                                !sampler->session->server.sample_no_retries };
     struct buf body;

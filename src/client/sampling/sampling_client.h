@@ -42,7 +42,8 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
                             struct buf *out, tinker_error *err);
 /* sample_op.c: an encoded request, with a seq_id of 0, ready to be sent by whoever has the sampler. */
 struct sample_order {
-    int64_t bytes; /* of the prompt, for the budgets */
+    int64_t bytes;     /* of the prompt, for the budgets */
+    size_t max_result; /* bytes that the result can take */
     tinker_retry_options retry;
     int use_retry; /* is it tried again, under the permits of the sampler? */
 };

@@ -165,7 +165,7 @@ static tinker_datum with_weights(const tinker_datum *d, const tinker_tensor *wei
 {
     in[0] = *find_input(d, "target_tokens");
     in[1] = (tinker_named_tensor){ "weights", *weights };
-    return (tinker_datum){ d->model_input, in, 2 };
+    return (tinker_datum){ .model_input = d->model_input, .inputs = in, .n_inputs = 2 };
 }
 
 /* What is sent first: weights as they are, zeros where there are none. The forward pass ignores

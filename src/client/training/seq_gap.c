@@ -100,7 +100,7 @@ static tinker_status encode_filler(const char *model_id, int64_t seq, struct buf
         { "weights",
           { .dtype = TINKER_FLOAT32, .data = &weight, .n = 1, .shape = &one, .ndim = 1 } },
     };
-    const tinker_datum datum = { { &chunk, 1 }, inputs, 2 };
+    const tinker_datum datum = { .model_input = { &chunk, 1 }, .inputs = inputs, .n_inputs = 2 };
     const struct wire_forward_backward_request req = { .model_id = model_id,
                                                        .seq_id = { 1, seq },
                                                        .data = &datum,

@@ -249,6 +249,17 @@ static void on_renew(struct call *call)
     call->body_len = p->body.len;
 }
 
+/* Bytes that the result of a part can take.  Of a pass these are a few numbers for each token, which
+ * took at least two bytes; of everything else a name or a path. */
+static size_t max_result_of(const struct training_part *p)
+{
+    enum { FIXED = 1 << 20, FIXED_PASS = 16 << 20, PER_BYTE = 64 };
+    if (p->op->kind->result != TRAINING_PASS)
+        return FIXED;
+    uint64_t all = FIXED_PASS + (uint64_t)p->bytes_estimate * PER_BYTE;
+    return all > CALL_RESPONSE_MOST ? CALL_RESPONSE_MOST : (size_t)all;
+}
+
 /* Send the body of a part. Retries of the connection, pauses and redirects are the business of
  * the call; what comes back to on_sent() is final. */
 static void send_part(struct training_part *p)
@@ -267,6 +278,7 @@ static void send_part(struct training_part *p)
     c->content_type = op->proto_body ? "application/x-protobuf" : NULL;
     c->encoding = p->compressed ? "zstd" : NULL;
     c->conflict_final = op->conflict_final;
+    c->max_response = max_result_of(p); /* the response may be the result */
     c->renew = op->renew ? on_renew : NULL;
     c->done = on_sent;
     call_start(c);
@@ -363,6 +375,7 @@ static void on_accepted(struct training_part *p, const char *id)
     p->poll.future = op->op.future;
     p->poll.started_ns = op->started_ns;
     p->poll.decode = on_decode;
+    p->poll.max_result = max_result_of(p);
     if (op->kind->result == TRAINING_PASS) { /* large ones are read by a worker */
         p->poll.read_aside = result_pass_aside;
         p->poll.take_aside = adopt_part;

@@ -398,6 +398,23 @@ const struct wire_type wire_result_tensor = { .name = "ResultTensor",
 
 /* ---- datums and training requests ------------------------------------------------ */
 
+/* Where tokens come from: which sample, and whether its prompt or what was sampled. */
+static const char *const provenance_kinds[] = { "prompt", "sampled", NULL };
+#define T tinker_provenance
+static const struct wire_field provenance[] = {
+    { .name = "type",
+      .kind = WIRE_ENUM,
+      .flags = REQ,
+      .offset = offsetof(T, sampled),
+      .words = provenance_kinds },
+    { WIRE_FIELD(T, sequence_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, offset, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, length, WIRE_INT, REQ) },
+};
+static const struct wire_type wire_provenance = { .name = "ProvenanceSpan",
+                                                  WIRE_TABLE(T, provenance) };
+#undef T
+
 /* A training example: the input, and per name a tensor that the loss reads. */
 #define T tinker_datum
 static const struct wire_field datum[] = {
@@ -408,6 +425,18 @@ static const struct wire_field datum[] = {
       .aux = offsetof(T, n_inputs),
       .type = &wire_named_tensor },
     { WIRE_FIELD(T, model_input, WIRE_STRUCT, REQ), .type = &wire_model_input },
+    { .name = "model_input_spans",
+      .kind = WIRE_LIST,
+      .flags = NUL,
+      .offset = offsetof(T, input_spans),
+      .aux = offsetof(T, n_input_spans),
+      .type = &wire_provenance },
+    { .name = "loss_fn_input_spans",
+      .kind = WIRE_LIST,
+      .flags = NUL,
+      .offset = offsetof(T, target_spans),
+      .aux = offsetof(T, n_target_spans),
+      .type = &wire_provenance },
 };
 const struct wire_type wire_datum = { .name = "Datum", WIRE_TABLE(T, datum) };
 #undef T
@@ -421,6 +450,12 @@ static const struct wire_field forward_backward_input[] = {
       .flags = NUL,
       .offset = offsetof(T, loss.config),
       .aux = offsetof(T, loss.n_config) },
+    /* Settings that are texts; in JSON an object of their own. */
+    { .name = "loss_fn_config_texts",
+      .kind = WIRE_STRING_PAIRS,
+      .flags = NUL,
+      .offset = offsetof(T, loss.texts),
+      .aux = offsetof(T, loss.n_texts) },
 };
 static const struct wire_type wire_forward_backward_input = {
     .name = "ForwardBackwardInput", WIRE_TABLE(T, forward_backward_input)

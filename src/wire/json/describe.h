@@ -36,6 +36,7 @@ enum wire_kind {
     WIRE_DOUBLE,        /* double */
     WIRE_OPT_DOUBLE,    /* struct wire_opt_double */
     WIRE_DOUBLE_KNOWN,  /* double, NaN: not given */
+    WIRE_DOUBLE_SET,    /* double, 0: not given */
     WIRE_TIME,          /* struct wire_time */
     WIRE_TIME_US,       /* int64_t, TINKER_NO_TIME: not given; written as UTC */
     WIRE_OBJECT_TEXT,   /* struct json_str: any JSON object, kept as text */
@@ -50,7 +51,8 @@ enum wire_kind {
     WIRE_POINTER,       /* const pointer to the struct of `type`; NULL is null */
     WIRE_LIST,          /* const pointer to structs of `type` and, at aux, size_t */
     WIRE_MAP,           /* object of structs; as LIST, the key is their first member */
-    WIRE_CUSTOM         /* read and write; they get the whole struct */
+    WIRE_CUSTOM         /* read and write; they get the whole struct.  With a size_t at aux: 0 is
+                         * not given */
 };
 
 enum {

@@ -14,6 +14,29 @@ const struct wire_type wire_future_retrieve_request = { .name = "FutureRetrieveR
                                                         WIRE_TABLE(T, future_retrieve) };
 #undef T
 
+/* POST /api/v1/retrieve_futures: a long poll for whatever finishes next.  The only kind of target is
+ * a sampling session. */
+static const char *const word_sampling_session[] = { "sampling_session", NULL };
+#define T struct wire_sampling_target
+static const struct wire_field sampling_target[] = {
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_sampling_session },
+    { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, cloned_sampler_id, WIRE_INT, 0) },
+};
+static const struct wire_type wire_sampling_target = { .name = "SamplingSessionTarget",
+                                                       WIRE_TABLE(T, sampling_target) };
+#undef T
+#define T struct wire_futures_retrieve_request
+static const struct wire_field futures_retrieve[] = {
+    { WIRE_FIELD(T, target, WIRE_STRUCT, REQ), .type = &wire_sampling_target },
+    { WIRE_FIELD(T, prev_cursor, WIRE_INT, 0) },
+    { WIRE_FIELD(T, retrieved_request_ids, WIRE_STRINGS, NUL) },
+};
+const struct wire_type wire_futures_retrieve_request = { .name = "FuturesRetrieveRequest",
+                                                         .ignores_unknown = true,
+                                                         WIRE_TABLE(T, futures_retrieve) };
+#undef T
+
 /* The literal that tells this answer from a result. */
 static const char *const word_try_again[] = { "try_again", NULL };
 /* In the order of enum wire_queue_state, without its first; a newer word reads as absent

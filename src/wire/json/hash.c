@@ -133,6 +133,7 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
         return hash_int(h, ((const struct wire_opt_int *)at)->value);
     case WIRE_DOUBLE:
     case WIRE_DOUBLE_KNOWN:
+    case WIRE_DOUBLE_SET:
         return hash_double(h, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return hash_double(h, ((const struct wire_opt_double *)at)->value);

@@ -157,6 +157,7 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_int(r, &((struct wire_opt_int *)at)->value);
     case WIRE_DOUBLE:
     case WIRE_DOUBLE_KNOWN:
+    case WIRE_DOUBLE_SET:
         return wire_read_double(r, at);
     case WIRE_OPT_DOUBLE:
         ((struct wire_opt_double *)at)->has = 1;

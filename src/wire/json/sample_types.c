@@ -1,6 +1,10 @@
 /* sample_types.c - sampling requests in JSON, and their options: see sample_options.h. */
 #include "wire/sample_options.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/array.h"
 #include "base/err.h"
 #include "wire/json/collection.h"
@@ -71,6 +75,85 @@ static uint64_t hash_stop(uint64_t h, const void *value)
     return p->stop_tokens ? wire_hash_bytes(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
 }
 
+/* {"token id": bias}, as in the OpenAI API; a token given twice gets both. */
+static bool read_bias(struct wire_reader *r, void *value)
+{
+    tinker_sampling_params *p = value;
+    p->logit_bias = NULL;
+    p->n_logit_bias = 0;
+    if (json_peek(&r->json) == JSON_NULL)
+        return json_null(&r->json) || wire_read_ok(r);
+    if (wire_read_logit_bias(&r->json, r->arena, &p->logit_bias, &p->n_logit_bias))
+        return true;
+    return wire_read_ok(r) && wire_read_nomem(r); /* JSON without a fault: memory was short */
+}
+
+bool wire_read_logit_bias(struct json_reader *r, struct arena *arena, const tinker_logit_bias **out,
+                          size_t *n)
+{
+    struct json_str key;
+    tinker_logit_bias *list = NULL;
+    size_t count = 0, cap = 0;
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        char digits[16], *end = digits;
+        /* Keys of JSON are texts; nothing but a token id is one here. */
+        long token = -1;
+        if (key.n > 0 && key.n < sizeof digits) {
+            memcpy(digits, key.s, key.n);
+            digits[key.n] = 0;
+            token = strtol(digits, &end, 10);
+        }
+        if (token < 0 || token > INT32_MAX || *end)
+            json_fail(r, "logit_bias: \"%.*s\" is not a token id", (int)(key.n < 40 ? key.n : 40),
+                      key.s);
+        if (count == cap) {
+            cap = cap ? cap * 2 : 16;
+            tinker_logit_bias *more = arena_array(arena, cap, sizeof *more);
+            if (!more)
+                return false;
+            if (count)
+                memcpy(more, list, count * sizeof *more);
+            list = more;
+        }
+        double bias;
+        if (!json_double(r, &bias)) /* also after a key that is none */
+            return false;
+        list[count++] = (tinker_logit_bias){ (int32_t)token, bias };
+    }
+    *out = list;
+    *n = count;
+    return !r->failed;
+}
+
+static bool write_bias(struct wire_writer *w, const char *key, const void *value)
+{
+    const tinker_sampling_params *p = value;
+    if (!p->n_logit_bias)
+        return true;
+    json_put_key(&w->json, key);
+    json_put_begin_object(&w->json);
+    for (size_t i = 0; i < p->n_logit_bias; i++) {
+        char digits[16];
+        snprintf(digits, sizeof digits, "%d", (int)p->logit_bias[i].token);
+        json_put_key(&w->json, digits);
+        if (!wire_write_double(w, p->logit_bias[i].bias))
+            return false;
+    }
+    json_put_end_object(&w->json);
+    return true;
+}
+
+static uint64_t hash_bias(uint64_t h, const void *value)
+{
+    const tinker_sampling_params *p = value;
+    for (size_t i = 0; i < p->n_logit_bias; i++) {
+        h = wire_hash_bytes(h, &p->logit_bias[i].token, sizeof p->logit_bias[i].token);
+        h = wire_hash_bytes(h, &p->logit_bias[i].bias, sizeof p->logit_bias[i].bias);
+    }
+    return h;
+}
+
 /* Unknown settings are ignored even in strict mode, as the reference does. */
 #define T tinker_sampling_params
 static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
@@ -90,6 +173,20 @@ static const struct wire_field sampling_params[] = {
     { WIRE_FIELD(T, temperature, WIRE_DOUBLE, 0) },
     { WIRE_FIELD(T, top_k, WIRE_INT, 0) },
     { WIRE_FIELD(T, top_p, WIRE_DOUBLE, 0) },
+    /* From here on settings of `tinker serve`, left out where they say nothing. */
+    { WIRE_FIELD(T, min_p, WIRE_DOUBLE_SET, NUL) },
+    { WIRE_FIELD(T, repetition_penalty, WIRE_DOUBLE_SET, NUL) },
+    { WIRE_FIELD(T, presence_penalty, WIRE_DOUBLE_SET, NUL) },
+    { WIRE_FIELD(T, frequency_penalty, WIRE_DOUBLE_SET, NUL) },
+    { .name = "logit_bias",
+      .kind = WIRE_CUSTOM,
+      .aux = offsetof(T, n_logit_bias),
+      .read = read_bias,
+      .write = write_bias,
+      .hash = hash_bias,
+      .schema = "{\"type\":[\"object\",\"null\"],"
+                "\"additionalProperties\":{\"type\":\"number\"}}" },
+    { WIRE_FIELD(T, json_schema, WIRE_OBJECT_CSTR, NUL) },
 };
 const struct wire_type wire_sampling_params = { .name = "SamplingParams",
                                                 WIRE_TABLE(T, sampling_params),

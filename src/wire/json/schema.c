@@ -52,6 +52,7 @@ static void put_kind(struct buf *out, const struct wire_field *f)
         [WIRE_DOUBLE] = "{\"type\":\"number\"}",
         [WIRE_OPT_DOUBLE] = "{\"type\":\"number\"}",
         [WIRE_DOUBLE_KNOWN] = "{\"type\":\"number\"}",
+        [WIRE_DOUBLE_SET] = "{\"type\":\"number\"}",
         [WIRE_TIME_US] = "{\"type\":\"string\",\"format\":\"date-time\"}",
         [WIRE_OBJECT_CSTR] = "{\"type\":\"object\"}",
         [WIRE_STRING_PAIRS] =

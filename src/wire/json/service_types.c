@@ -53,6 +53,8 @@ static const struct wire_field client_config_response[] = {
     { WIRE_FIELD(T, create_model_via_load_weights, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, sample_join_sampling_session, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, sample_use_retrieve_futures, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, custom_loss_server_side, WIRE_OPT_BOOL, NUL) },
 };
 const struct wire_type wire_client_config_response = { .name = "ClientConfigResponse",
                                                        WIRE_TABLE(T, client_config_response),
@@ -79,6 +81,7 @@ static const char *const word_create_session[] = { "create_session", NULL };
 static const char *const word_heartbeat[] = { "session_heartbeat", NULL };
 static const char *const word_create_sampling[] = { "create_sampling_session", NULL };
 static const char *const word_join_sampling[] = { "join_sampling_session", NULL };
+static const char *const word_custom_loss[] = { "create_custom_loss", NULL };
 
 /* POST /api/v1/create_session */
 #define T struct wire_create_session_request
@@ -171,6 +174,40 @@ static const struct wire_field join_sampling_response[] = {
 const struct wire_type wire_join_sampling_session_response = {
     .name = "JoinSamplingSessionResponse", WIRE_TABLE(T, join_sampling_response)
 };
+#undef T
+
+/* Inside CreateCustomLossRequest: in the order of the graph's placeholders. */
+#define T struct wire_loss_input
+static const struct wire_field loss_input[] = {
+    { WIRE_FIELD(T, name, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, rank, WIRE_INT, REQ) },
+};
+static const struct wire_type wire_loss_input = { .name = "CustomLossInput",
+                                                  WIRE_TABLE(T, loss_input) };
+#undef T
+
+/* POST /api/v1/create_custom_loss: a loss as a graph of operations; the result is its id. */
+#define T struct wire_create_custom_loss_request
+static const struct wire_field create_custom_loss[] = {
+    { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, custom_loss_seq_id, WIRE_INT, REQ) },
+    { WIRE_FIELD(T, name, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, inputs, WIRE_LIST, REQ), .aux = offsetof(T, n_inputs),
+      .type = &wire_loss_input },
+    { WIRE_FIELD(T, graph, WIRE_OBJECT_TEXT, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_custom_loss },
+};
+const struct wire_type wire_create_custom_loss_request = { .name = "CreateCustomLossRequest",
+                                                           WIRE_TABLE(T, create_custom_loss) };
+#undef T
+
+#define T struct wire_create_custom_loss_response
+static const struct wire_field custom_loss_created[] = {
+    { WIRE_FIELD(T, loss_id, WIRE_STRING, REQ) },
+    { .name = "type", .kind = WIRE_LITERAL, .words = word_custom_loss },
+};
+const struct wire_type wire_create_custom_loss_response = { .name = "CreateCustomLossResponse",
+                                                            WIRE_TABLE(T, custom_loss_created) };
 #undef T
 
 /* ---- service --------------------------------------------------------------------- */

@@ -11,6 +11,7 @@ static const struct wire_type *const all[] = {
     &wire_session_heartbeat_request,
     &wire_create_sampling_session_request,
     &wire_join_sampling_session_request,
+    &wire_create_custom_loss_request,
     &wire_create_model_request,
     &wire_get_info_request,
     &wire_unload_model_request,
@@ -25,6 +26,7 @@ static const struct wire_type *const all[] = {
     &wire_weights_info_request,
     &wire_sample_request,
     &wire_future_retrieve_request,
+    &wire_futures_retrieve_request,
     &wire_ttl_request,
     &wire_project_request,
     &wire_finish_session_request,
@@ -44,6 +46,7 @@ static const struct wire_type *const all[] = {
     &wire_untyped_api_future,
     &wire_error_response,
     /* Results of futures, which retrieve_future returns. */
+    &wire_create_custom_loss_response,
     &wire_create_model_response,
     &wire_get_info_response,
     &wire_unload_model_response,

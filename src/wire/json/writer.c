@@ -166,6 +166,10 @@ bool wire_is_given(const struct wire_field *f, const void *value)
         return *(const int64_t *)at != -1;
     case WIRE_DOUBLE_KNOWN:
         return !isnan(*(const double *)at);
+    case WIRE_DOUBLE_SET:
+        return *(const double *)at != 0;
+    case WIRE_CUSTOM: /* a list with its length at aux, or one that its own functions know */
+        return f->aux == 0 || *(const size_t *)(base + f->aux) != 0;
     case WIRE_TIME_US:
         return *(const int64_t *)at != TINKER_NO_TIME;
     case WIRE_OPT_BOOL:
@@ -247,6 +251,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return true;
     case WIRE_DOUBLE:
     case WIRE_DOUBLE_KNOWN:
+    case WIRE_DOUBLE_SET:
         return wire_write_double(w, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return wire_write_double(w, ((const struct wire_opt_double *)at)->value);

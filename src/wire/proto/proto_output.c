@@ -116,6 +116,7 @@ static size_t field_size(const struct run *run, size_t field)
     return pb_len_size(strlen(name)) + pb_len_size(batch_size(run, field));
 }
 
+/* How many datums the run has, then a field per name: all datums of a run have the same names. */
 static size_t record_size(const struct run *run)
 {
     size_t size = 1 + pb_varint_size(run->end - run->first);

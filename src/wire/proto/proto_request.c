@@ -20,10 +20,16 @@ enum {
     REQUEST_DATA,
     REQUEST_LOSS,
     REQUEST_CONFIG,
-    REQUEST_FORWARD
+    REQUEST_FORWARD,
+    REQUEST_CONFIG2
 };
 /* A datum holds its chunks of input in order, and a map of named tensors for the loss. */
-enum { DATUM_INPUT = 1, DATUM_TENSORS };
+enum { DATUM_INPUT = 1, DATUM_TENSORS, DATUM_INPUT_SPANS, DATUM_TARGET_SPANS };
+/* A span is a oneof of two messages with the same fields. */
+enum { SPAN_PROMPT = 1, SPAN_SAMPLED };
+enum { SPAN_ID = 1, SPAN_OFFSET, SPAN_LENGTH };
+/* A setting is a oneof of a number and a text. */
+enum { SETTING_NUMBER = 1, SETTING_TEXT };
 /* A chunk is a oneof of these three; IMAGE_DATA is the number of the bytes in the dmel arm,
  * too. */
 enum { CHUNK_TEXT = 1, CHUNK_IMAGE, CHUNK_DMEL };
@@ -67,6 +73,79 @@ static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
     return p;
 }
 
+/* ---- encoding: settings and spans ------------------------------------------------ */
+
+/* Numbers are in both maps, for servers that know the first one only; texts in the second.
+ * Without texts the first one says everything. */
+static size_t setting_size(const char *name, size_t value)
+{
+    return pb_len_size(strlen(name)) + pb_len_size(value);
+}
+
+/* A map is a repeated message of key and value.  This one takes numbers and texts, so that with one text
+ * the numbers go here, too. */
+static size_t settings_size(const tinker_loss *l)
+{
+    size_t size = 0;
+    for (size_t i = 0; l->n_texts && i < l->n_config; i++)
+        size += pb_len_size(setting_size(l->config[i].name, 1 + sizeof(double)));
+    for (size_t i = 0; i < l->n_texts; i++)
+        size += pb_len_size(setting_size(l->texts[i].name, pb_len_size(strlen(l->texts[i].value))));
+    return size;
+}
+
+static uint8_t *put_settings(uint8_t *p, const tinker_loss *l)
+{
+    for (size_t i = 0; l->n_texts && i < l->n_config; i++) {
+        const tinker_named_number *c = &l->config[i];
+        p = pb_put_head(p, REQUEST_CONFIG2, setting_size(c->name, 1 + sizeof(double)));
+        p = pb_put_bytes(p, MAP_KEY, c->name, strlen(c->name));
+        p = pb_put_head(p, MAP_VALUE, 1 + sizeof(double));
+        p = pb_put_double(p, SETTING_NUMBER, c->value);
+    }
+    for (size_t i = 0; i < l->n_texts; i++) {
+        const tinker_named_string *t = &l->texts[i];
+        size_t value = pb_len_size(strlen(t->value));
+        p = pb_put_head(p, REQUEST_CONFIG2, setting_size(t->name, value));
+        p = pb_put_bytes(p, MAP_KEY, t->name, strlen(t->name));
+        p = pb_put_head(p, MAP_VALUE, value);
+        p = pb_put_bytes(p, SETTING_TEXT, t->value, strlen(t->value));
+    }
+    return p;
+}
+
+/* Zeros are not written, as proto3 does. */
+static size_t span_size(const tinker_provenance *s)
+{
+    size_t size = pb_len_size(strlen(s->sequence_id));
+    size += s->offset ? 1 + pb_varint_size((uint64_t)s->offset) : 0;
+    return size + (s->length ? 1 + pb_varint_size((uint64_t)s->length) : 0);
+}
+
+static size_t spans_size(const tinker_provenance *spans, size_t n)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += pb_len_size(pb_len_size(span_size(&spans[i])));
+    return size;
+}
+
+/* The arm says where the tokens are from; zeros are the default of proto3 and left out. */
+static uint8_t *put_spans(uint8_t *p, unsigned field, const tinker_provenance *spans, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const tinker_provenance *s = &spans[i];
+        p = pb_put_head(p, field, pb_len_size(span_size(s)));
+        p = pb_put_head(p, s->sampled ? SPAN_SAMPLED : SPAN_PROMPT, span_size(s));
+        p = pb_put_bytes(p, SPAN_ID, s->sequence_id, strlen(s->sequence_id));
+        if (s->offset)
+            p = pb_put_int(p, SPAN_OFFSET, (uint64_t)s->offset);
+        if (s->length)
+            p = pb_put_int(p, SPAN_LENGTH, (uint64_t)s->length);
+    }
+    return p;
+}
+
 /* ---- encoding: datums and the request -------------------------------------------- */
 
 /* One entry of the map: key and value. */
@@ -83,6 +162,8 @@ static size_t datum_size(const tinker_datum *d, bool shaped)
         size += pb_len_size(pb_len_size(arm_size(&d->model_input.chunks[i])));
     for (size_t i = 0; i < d->n_inputs; i++)
         size += pb_len_size(input_size(&d->inputs[i], shaped));
+    size += spans_size(d->input_spans, d->n_input_spans);
+    size += spans_size(d->target_spans, d->n_target_spans);
     return size;
 }
 
@@ -99,6 +180,8 @@ static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
         p = pb_put_head(p, MAP_VALUE, proto_tensor_size(&t->tensor, shaped));
         p = proto_put_tensor(p, &t->tensor, shaped);
     }
+    p = put_spans(p, DATUM_INPUT_SPANS, d->input_spans, d->n_input_spans);
+    p = put_spans(p, DATUM_TARGET_SPANS, d->target_spans, d->n_target_spans);
     return p;
 }
 
@@ -124,6 +207,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
         size += pb_len_size(datum_size(&req->data[i], req->shaped));
     size += proto_numbers_size(req->loss.config, req->loss.n_config);
     size += req->forward_only ? 2 : 0;
+    size += settings_size(&req->loss);
     if (!buf_reserve(out, size))
         return err_nomem(err, "forward_backward body");
     /* Write: model and number first, where a server can find them in a body it cannot read. */
@@ -137,6 +221,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     p = proto_put_numbers(p, REQUEST_CONFIG, req->loss.config, req->loss.n_config);
     if (req->forward_only)
         p = pb_put_int(p, REQUEST_FORWARD, 1);
+    p = put_settings(p, &req->loss);
     /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
@@ -194,6 +279,86 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
     return true;
 }
 
+/* ---- decoding: settings and spans ------------------------------------------------ */
+
+/* One entry of the second map of settings, into the list of numbers or of texts. */
+static bool read_setting(struct wire_reader *r, const struct pb_field *field,
+                         struct wire_named *numbers, struct wire_named *texts)
+{
+    struct proto_entry e;
+    struct pb_field f, value = { 0 };
+    if (!proto_entry(r, field, PB_LEN, &e))
+        return false;
+    struct pb_in in = pb_open(e.value.bytes, e.value.n);
+    while (pb_next(&in, &f))
+        if (pb_is(&f, SETTING_NUMBER, PB_FIXED64) || pb_is(&f, SETTING_TEXT, PB_LEN))
+            value = f;
+    if (!proto_done(r, &in))
+        return false;
+    const char *key = e.key.bytes ? (const char *)e.key.bytes : "";
+    if (value.number == SETTING_TEXT) {
+        tinker_named_string *text = wire_named_slot(r, texts, key, e.key.n);
+        return text && proto_text(r, &value, &text->value);
+    }
+    tinker_named_number *number = wire_named_slot(r, numbers, key, e.key.n);
+    if (!number)
+        return false;
+    memcpy(&number->value, &value.value, sizeof number->value);
+    return true;
+}
+
+/* Of the arms of a oneof the last one on the wire counts. */
+static bool read_span(struct wire_reader *r, const struct pb_field *field, tinker_provenance *s)
+{
+    struct pb_in in = pb_open(field->bytes, field->n);
+    struct pb_field f, arm = { 0 };
+    while (pb_next(&in, &f))
+        if (pb_is(&f, SPAN_PROMPT, PB_LEN) || pb_is(&f, SPAN_SAMPLED, PB_LEN))
+            arm = f;
+    if (!proto_done(r, &in))
+        return false;
+    if (!arm.number)
+        return wire_read_fail(r, "a span of an unknown kind");
+    *s = (tinker_provenance){ .sampled = arm.number == SPAN_SAMPLED, .sequence_id = "" };
+    in = pb_open(arm.bytes, arm.n);
+    while (pb_next(&in, &f)) {
+        if (pb_is(&f, SPAN_ID, PB_LEN) && !proto_text(r, &f, &s->sequence_id))
+            return false;
+        if (pb_is(&f, SPAN_OFFSET, PB_VARINT))
+            s->offset = (int64_t)f.value;
+        if (pb_is(&f, SPAN_LENGTH, PB_VARINT))
+            s->length = (int64_t)f.value;
+    }
+    return proto_done(r, &in);
+}
+
+/* All spans of one of the two lists of a datum. */
+static bool read_spans(struct wire_reader *r, const struct pb_field *datum, unsigned number,
+                       const char *name, const tinker_provenance **out, size_t *n)
+{
+    struct pb_in in = pb_open(datum->bytes, datum->n);
+    struct pb_field f;
+    size_t max = pb_count(datum->bytes, datum->n, number, PB_LEN);
+    struct wire_place list = { .up = r->place, .name = name };
+    struct wire_place place = { .up = &list };
+    if (!max)
+        return true;
+    tinker_provenance *spans = arena_array(r->arena, max, sizeof *spans);
+    if (!spans)
+        return wire_read_nomem(r);
+    bool ok = true;
+    r->place = &place;
+    while (ok && pb_next(&in, &f) && place.index < max)
+        if (pb_is(&f, number, PB_LEN)) {
+            ok = read_span(r, &f, &spans[place.index]);
+            place.index++;
+        }
+    r->place = list.up;
+    *out = spans;
+    *n = place.index;
+    return ok;
+}
+
 /* ---- decoding: datums and the request -------------------------------------------- */
 
 static bool read_datum(struct wire_reader *r, const struct pb_field *field, tinker_datum *d)
@@ -233,14 +398,18 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
     d->model_input.n_chunks = n;
     d->inputs = (const void *)named.v;
     d->n_inputs = named.n;
-    return ok && proto_done(r, &in);
+    return ok && proto_done(r, &in) &&
+           read_spans(r, field, DATUM_INPUT_SPANS, "model_input_spans", &d->input_spans,
+                      &d->n_input_spans) &&
+           read_spans(r, field, DATUM_TARGET_SPANS, "loss_fn_input_spans", &d->target_spans,
+                      &d->n_target_spans);
 }
 
 struct request_in {
     struct wire_forward_backward_request *out;
     tinker_datum *data;
     size_t n_max;
-    struct wire_named config;
+    struct wire_named config, config2, texts; /* numbers; numbers and texts of the second map */
 };
 
 static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
@@ -252,6 +421,8 @@ static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
         return proto_text(r, f, &in->out->loss.name);
     if (pb_is(f, REQUEST_CONFIG, PB_LEN))
         return proto_number_entry(r, f, &in->config);
+    if (pb_is(f, REQUEST_CONFIG2, PB_LEN))
+        return read_setting(r, f, &in->config2, &in->texts);
     if (pb_is(f, REQUEST_SEQ, PB_VARINT)) {
         in->out->seq_id.value = (int32_t)f->value;
         /* proto3 does not send 0, which stands for "not given". */
@@ -284,14 +455,21 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     if (!req.data)
         return err_nomem(err, "forward_backward request");
     wire_named_init(&req.config, sizeof(tinker_named_number));
+    wire_named_init(&req.config2, sizeof(tinker_named_number));
+    wire_named_init(&req.texts, sizeof(tinker_named_string));
     out->model_id = out->loss.name = "";
     while (ok && pb_next(&in, &f))
         ok = read_request_field(&r, &f, &req);
     wire_named_clear(&req.config);
+    wire_named_clear(&req.config2);
+    wire_named_clear(&req.texts);
     proto_done(&r, &in);
     out->data = req.data;
-    out->loss.config = (const void *)req.config.v;
-    out->loss.n_config = req.config.n;
+    const struct wire_named *numbers = req.config2.n || req.texts.n ? &req.config2 : &req.config;
+    out->loss.config = (const void *)numbers->v;
+    out->loss.n_config = numbers->n;
+    out->loss.texts = (const void *)req.texts.v;
+    out->loss.n_texts = req.texts.n;
     /* proto3 cannot tell an empty text from none. */
     if (r.status == TINKER_OK && !*out->model_id)
         wire_read_fail(&r, "model_id: is required");

@@ -67,6 +67,7 @@ static size_t topk_size(struct topk t)
     return 2 * pb_len_size(4 * t.rows * t.k) + 2 + pb_varint_size(t.k) + pb_varint_size(t.rows);
 }
 
+/* Two matrices, row by row, four bytes an element; k and the number of rows are their shape. */
 static uint8_t *put_topk(uint8_t *p, unsigned field, struct topk t)
 {
     size_t bytes = 4 * t.rows * t.k;
@@ -87,6 +88,7 @@ static size_t sequence_size(const tinker_sequence *s)
     return size + (has_topk(top) ? pb_len_size(topk_size(top)) : 0);
 }
 
+/* Logprobs of no tokens are written, too: an empty field says that they were asked for. */
 static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
 {
     p = pb_put_head(p, SAMPLE_SEQUENCES, sequence_size(s));

@@ -46,6 +46,7 @@ static uint8_t *put_converted(uint8_t *p, const tinker_tensor *t)
     return p;
 }
 
+/* What lies in memory as on the wire (little endian) is copied, the rest converted. */
 uint8_t *proto_put_values(uint8_t *p, const tinker_tensor *t)
 {
     if (t->dtype != TINKER_FLOAT32 && t->dtype != TINKER_INT64 && t->dtype != TINKER_BFLOAT16)
