@@ -78,6 +78,7 @@ struct render_format {
     void (*tools)(struct render_call *c, struct jv tools, const char *system, struct jv out);
     bool split_by_user; /* kimi: examples end at user messages */
     bool think_tags;    /* answers may hold <think> blocks */
+    bool plain_content; /* control tokens typed in content are always text */
 };
 
 struct render_variant {
@@ -106,7 +107,7 @@ struct render_call {
 };
 
 extern const struct render_format render_role_colon, render_llama3, render_qwen3, render_qwen_vl,
-    render_deepseek, render_deepseek4, render_glm, render_kimi, render_harmony;
+    render_deepseek, render_deepseek4, render_glm, render_kimi, render_harmony, render_tml;
 
 const struct render_variant *render_variant_find(const char *name);
 

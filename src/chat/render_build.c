@@ -391,6 +391,14 @@ static void build_example(struct render_call *c, const tinker_message *messages,
         mask_prompt(c, messages, n, mode, out);
 }
 
+static size_t count_answers(const tinker_message *messages, size_t n)
+{
+    size_t answers = 0;
+    for (size_t i = 0; i < n; i++)
+        answers += messages[i].role && strcmp(messages[i].role, "assistant") == 0;
+    return answers;
+}
+
 tinker_rendered *tinker_renderer_example(const tinker_renderer *r, const tinker_message *messages,
                                          size_t n, tinker_train_on mode, tinker_error *err)
 {
@@ -400,7 +408,8 @@ tinker_rendered *tinker_renderer_example(const tinker_renderer *r, const tinker_
         return NULL;
     /* Without the extension property, earlier answers stand in the example as history, not as they
      * were sampled (their thinking is stripped, for instance). */
-    if (mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES && !tinker_renderer_has_extension(r))
+    if (mode == TINKER_TRAIN_ALL_ASSISTANT_MESSAGES && count_answers(messages, n) > 1 &&
+        !tinker_renderer_has_extension(r))
         render_warn(&c, "all_assistant_messages with a renderer whose history differs from what "
                         "was sampled: earlier turns are trained in a context they never had; "
                         "use tinker_renderer_examples()");

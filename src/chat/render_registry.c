@@ -69,6 +69,7 @@ static const struct render_variant variants[] = {
     { "gpt_oss_low_reasoning", &render_harmony, RENDER_NEVER_EXTENDS | RENDER_LOW },
     { "gpt_oss_medium_reasoning", &render_harmony, RENDER_NEVER_EXTENDS | RENDER_MEDIUM },
     { "gpt_oss_high_reasoning", &render_harmony, RENDER_NEVER_EXTENDS | RENDER_HIGH },
+    { "tml_v0", &render_tml, RENDER_EXTENDS },
 };
 enum { N_VARIANTS = ARRAY_LEN(variants) };
 
@@ -122,6 +123,8 @@ static const struct {
       { "glm5_3_max_reasoning", "glm5_3_low_reasoning", "glm5_3_high_reasoning" } },
     { "openai/gpt-oss-20b", { "gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning" } },
     { "openai/gpt-oss-120b", { "gpt_oss_no_sysprompt", "gpt_oss_medium_reasoning" } },
+    { "thinkingmachines/Inkling", { "tml_v0" } },
+    { "thinkingmachines/Inkling-Small", { "tml_v0" } },
     { "moonshotai/Kimi-K2-Thinking", { "kimi_k2" } },
     { "moonshotai/Kimi-K2.5", { "kimi_k25", "kimi_k25_disable_thinking" } },
     { "moonshotai/Kimi-K2.6",
@@ -202,7 +205,8 @@ const char *tinker_renderer_for(const char *model, const tinker_tokenizer *token
         const char *token, *name;
         /* Control tokens that only one family has, the most specific first: several families share
      * <|im_start|>. */
-    } signs[] = { { "<|im_middle|>", "kimi_k25" },
+    } signs[] = { { "<|content_model_end_sampling|>", "tml_v0" },
+                  { "<|im_middle|>", "kimi_k25" },
                   { "<|channel|>", "gpt_oss_no_sysprompt" },
                   { "<|observation|>", "glm5_3_max_reasoning" },
                   { "<｜System｜>", "deepseekv4_1" },
@@ -282,12 +286,7 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
     if (!v)
         v = render_variant_find(name);
     if (!v) {
-        if (strcmp(name, "tml_v0") == 0)
-            err_set(err, TINKER_EINVAL,
-                    "renderer tml_v0 is not supported: its format is not "
-                    "published");
-        else
-            err_set(err, TINKER_EINVAL, "unknown renderer \"%s\"", name);
+        err_set(err, TINKER_EINVAL, "unknown renderer \"%s\"", name);
         return NULL;
     }
     tinker_renderer *r = calloc(1, sizeof(*r));
@@ -310,6 +309,7 @@ tinker_renderer *tinker_renderer_new(const char *name, const tinker_tokenizer *t
         status = err_set(err, TINKER_EINVAL, "date \"%s\" is not of the form YYYY-MM-DD", date);
     else if (status == TINKER_OK && date)
         snprintf(r->date, sizeof(r->date), "%s", date);
+    r->opts.safe_content |= r->format->plain_content;
     r->opts.date = NULL; /* the caller's text is not kept */
     if (r->opts.thinking_in_history > 0)
         r->flags |= RENDER_KEEP;
