@@ -6,23 +6,30 @@
 #include <string.h>
 #include "recipe/score.h"
 
+/* The three estimators of KL(p || q) from tokens drawn from p, named as in J. Schulman,
+ * "Approximating KL Divergence" (2020). k1 is unbiased and may be negative for a sample. */
 double tinker_kl_k1(double p, double q)
 {
     return p - q;
 }
 
+/* Biased, but of low variance and never negative: half the squared log-ratio. */
 double tinker_kl_k2(double p, double q)
 {
     return (p - q) * (p - q) / 2;
 }
 
+/* Unbiased and never negative: (r - 1) - log r with r = q / p. expm1() keeps the digits that
+ * exp(x) - 1 loses where the two models nearly agree, which is most tokens. */
 double tinker_kl_k3(double p, double q)
 {
     return expm1(q - p) + p - q;
 }
 
 /* Rounded to float32, as the service gets them; the mean is one, too, since that is how the
- * rewards of a group are averaged in the cookbook. */
+ * rewards of a group are averaged in the cookbook. GRPO divides by the standard deviation of the
+ * group (Shao et al. 2024; 1e-6 as in the cookbook). RLOO compares with the mean of the others:
+ * r - (S - r) / (n - 1) = (r - mean) n / (n - 1). */
 void tinker_group_advantages(const double *reward, size_t n, tinker_advantage how, double *out)
 {
     float sum = 0;
@@ -51,7 +58,8 @@ void tinker_group_advantages(const double *reward, size_t n, tinker_advantage ho
     }
 }
 
-/* y[t] = x[t] + discount * y[t + 1] */
+/* y[t] = x[t] + discount * y[t + 1] So a token is also charged for the divergence that later
+ * tokens of its answer cause. */
 static void carry_back(float *x, size_t n, double discount)
 {
     for (size_t t = n; t-- > 1;)
@@ -90,7 +98,9 @@ double tinker_add_kl(const tinker_datum *data, size_t n, float *const *reference
     return mean;
 }
 
-/* Computed as a product, so that no factorial overflows. */
+/* Computed as a product, so that no factorial overflows. The unbiased estimate of Chen et al.
+ * 2021 (Codex): 1 - C(n - correct, k) / C(n, k), the chance that k answers drawn without
+ * replacement hold a correct one. */
 double tinker_pass_at_k(size_t n, size_t correct, size_t k)
 {
     if (n - correct < k)

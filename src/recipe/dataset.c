@@ -58,7 +58,8 @@ static bool is_blank(const char *s, size_t n)
     return n == 0;
 }
 
-/* Bytes of a mark that some editors begin a file with. */
+/* Bytes of a mark that some editors begin a file with. Windows editors write it, and JSON does
+ * not allow it. */
 static size_t byte_order_mark(const char *s)
 {
     return strncmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -241,6 +242,7 @@ tinker_training_row *tinker_training_row_new(const tinker_example *example, size
     box->inputs[1] =
         (tinker_named_tensor){ "weights",
                                { .dtype = TINKER_FLOAT32, .data = weights, .n = targets } };
-    box->pub.datum = (tinker_datum){ { chunks, n }, box->inputs, 2 };
+    box->pub.datum =
+        (tinker_datum){ .model_input = { chunks, n }, .inputs = box->inputs, .n_inputs = 2 };
     return &box->pub;
 }

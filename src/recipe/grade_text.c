@@ -17,7 +17,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Length of -?\d+\.?\d* at s, with commas among the digits if they may be; 0: none. */
+/* Length of -?\d+\.?\d* at s, with commas among the digits if they may be; 0: none. Written out,
+ * since POSIX expressions would need to be compiled for every answer. */
 static size_t measure_number(const char *s, bool commas)
 {
     size_t n = *s == '-';
@@ -54,7 +55,8 @@ static void remove_chars(char *s, const char *chars)
 }
 
 /* \text{...} and other commands go, then braces, dollars, commas and blanks; the first number of
- * what is left, else all of it. */
+ * what is left, else all of it. Models write 1{,}000, \$5 or 12\text{ apples}; the data sets
+ * have 1000, 5 and 12. */
 static char *clean_number(struct arena *a, const char *from)
 {
     char *out = arena_alloc(a, strlen(from) + 1), *to = out;
@@ -85,7 +87,8 @@ static char *clean_number(struct arena *a, const char *from)
     return out;
 }
 
-/* Behind "answer is" or "answer:". */
+/* Behind "answer is" or "answer:". The first statement counts: models repeat themselves behind
+ * it with other numbers. */
 static char *find_stated_number(struct arena *a, const char *text)
 {
     static const char *const words[] = { "answer is", "answer:" };
@@ -106,7 +109,8 @@ static char *find_stated_number(struct arena *a, const char *text)
     return NULL;
 }
 
-/* The last number, of those behind ** if `bold`. */
+/* The last number, of those behind ** if `bold`. Each hit is copied without its commas; the one
+ * before stays in the arena, which ends with the judgment. */
 static char *find_last_number(struct arena *a, const char *text, bool bold)
 {
     char *last = NULL;
@@ -129,6 +133,9 @@ static char *find_last_number(struct arena *a, const char *text, bool bold)
     return last;
 }
 
+/* The order is that of the cookbook's GSM8K grader, from the most explicit to a guess: \boxed{},
+ * ####, "the answer is", a bold number, the last number. "" when the text has none, which equals
+ * no expected answer. */
 char *grade_find_number(struct arena *a, const char *text)
 {
     const char *box = strstr(text, "\\boxed{");
@@ -161,7 +168,8 @@ char *grade_expected_number(struct arena *a, const char *text)
     return out;
 }
 
-/* All of s as a number, with blanks around it and a dot behind it. */
+/* All of s as a number, with blanks around it and a dot behind it. A sentence ends with a full
+ * stop that is not part of the number. */
 static bool read_number(const char *s, double *out)
 {
     char text[64];
@@ -176,6 +184,7 @@ static bool read_number(const char *s, double *out)
     return number_read(text, out);
 }
 
+/* Answers that are no numbers ("no solution") are compared as text; nothing equals an empty one. */
 static bool equal_trimmed(const char *a, const char *b)
 {
     size_t n, m;
@@ -188,6 +197,7 @@ static bool equal_trimmed(const char *a, const char *b)
     return n == m && n > 0 && memcmp(a, b, n) == 0;
 }
 
+/* The tolerance is absolute, as in the cookbook: expected answers are mostly integers. */
 bool grade_equal_numbers(const char *found, const char *expected, double tolerance)
 {
     double a, b;
@@ -198,12 +208,15 @@ bool grade_equal_numbers(const char *found, const char *expected, double toleran
 
 /* ---- letters ---- */
 
+/* An upper-case answer is meant by a lower-case letter, too; the end of the text is no letter
+ * although strchr() finds it in every string. */
 static char valid_letter(char c, const char *letters)
 {
     char upper = (char)toupper((unsigned char)c);
     return upper && strchr(letters, upper) ? upper : 0;
 }
 
+/* What a regular expression calls \w: "A" is a choice, the A of "Apple" is none. */
 static bool is_word_char(char c)
 {
     return isalnum((unsigned char)c) || c == '_';
@@ -227,6 +240,8 @@ static char find_stated_letter(const char *text, const char *letters)
     return 0;
 }
 
+/* First the explicit forms. The letter that stands alone nearest to the end is a guess, so it
+ * must be upper case (an article "a" is no choice) and within the last 300 bytes. */
 char grade_find_letter(const char *text, const char *letters)
 {
     enum { NEAR_END = 300 };
@@ -248,6 +263,8 @@ char grade_find_letter(const char *text, const char *letters)
 
 /* ---- boxed expressions ---- */
 
+/* The last box: what comes before is work. \boxed 5 without braces ends at a blank, a dollar or
+ * the line's end. */
 char *grade_find_boxed(struct arena *a, const char *text)
 {
     const char *last = NULL;
@@ -262,7 +279,8 @@ char *grade_find_boxed(struct arena *a, const char *text)
     return arena_strndup(a, last, strcspn(last, "$ \n"));
 }
 
-/* Replace every `from`; the result is never longer than ten times the text. */
+/* Replace every `from`; the result is never longer than ten times the text. Worst case: every
+ * byte is a match of one byte. */
 static char *replace_all(struct arena *a, const char *s, const char *from, const char *to)
 {
     size_t n = strlen(from), m = strlen(to), at = 0;
@@ -281,7 +299,8 @@ static char *replace_all(struct arena *a, const char *s, const char *from, const
     return out;
 }
 
-/* \frac12 -> \frac{1}{2} */
+/* \frac12 -> \frac{1}{2} TeX takes a single character as an argument without braces. Each such
+ * \frac grows by four bytes of at least seven, so three times the length is enough. */
 static char *brace_fractions(struct arena *a, const char *s)
 {
     static const char frac[] = "\\frac";
@@ -300,6 +319,8 @@ static char *brace_fractions(struct arena *a, const char *s)
     return out;
 }
 
+/* In the manner of is_equiv() of the MATH benchmark (Hendrycks et al. 2021).  \dfrac must be \frac
+ * before fractions get their braces. */
 static char *normalize_boxed(struct arena *a, const char *s)
 {
     static const struct {
@@ -336,6 +357,7 @@ struct rational {
     bool fraction;
 };
 
+/* 18 digits: two such numbers are multiplied in 128 bits later without overflow. */
 static bool read_integer(const char **s, long long *out)
 {
     char *end;
@@ -348,6 +370,9 @@ static bool read_integer(const char **s, long long *out)
     return true;
 }
 
+/* A minus may stand before \frac, where it belongs to the whole fraction. A decimal becomes an
+ * integer over a power of ten, so 0.5, 1/2 and \frac{1}{2} are the same number exactly and not
+ * within a tolerance. */
 static bool read_rational(const char *s, struct rational *out)
 {
     long long sign = *s == '-' && s[1] == '\\' ? -1 : 1;
@@ -383,6 +408,7 @@ static bool read_rational(const char *s, struct rational *out)
     return !*s;
 }
 
+/* Euclid. */
 static long long common_divisor(long long a, long long b)
 {
     while (b) {
@@ -393,7 +419,9 @@ static long long common_divisor(long long a, long long b)
     return a < 0 ? -a : a;
 }
 
-/* Both numbers: exactly equal; an integer wants an integer, and a fraction must be reduced. */
+/* Both numbers: exactly equal; an integer wants an integer, and a fraction must be reduced.
+ * \frac{2}{4} is not accepted for \frac{1}{2}: exercises ask for the reduced form. The products
+ * are compared in 128 bits, so no division rounds. */
 bool grade_equal_boxed(struct arena *a, const char *found, const char *expected)
 {
     struct rational x, y;

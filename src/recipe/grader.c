@@ -44,6 +44,7 @@ static char *simplify_text(struct judgment *j, const char *s)
     return out;
 }
 
+/* 1 or 0; NaN is reserved for rows that cannot be judged, see tinker_grader_run(). */
 static double grade_exact(struct judgment *j)
 {
     char *a = simplify_text(j, j->item->text), *b = simplify_text(j, j->expected);
@@ -56,7 +57,8 @@ static double grade_contains(struct judgment *j)
     return a && b && strstr(a, b) != NULL;
 }
 
-/* A member of the row that is a text; NULL: none. */
+/* A member of the row that is a text; NULL: none. The row is the raw line of the data file, kept
+ * for graders that need more than "expected". */
 static char *row_text(struct judgment *j, const char *name)
 {
     struct json_reader r;
@@ -75,7 +77,9 @@ static char *row_text(struct judgment *j, const char *name)
     return out;
 }
 
-/* With a group, what it matched must be what was expected; else a match is enough. */
+/* With a group, what it matched must be what was expected; else a match is enough. POSIX
+ * extended expressions. A pattern of the grader is compiled once in tinker_grader_new(); a row's
+ * own pattern for this judgment only. */
 static double grade_regex(struct judgment *j)
 {
     regmatch_t m[2];
@@ -99,6 +103,7 @@ static double grade_regex(struct judgment *j)
     return matched;
 }
 
+/* See grade_text.h for how a number is found in an answer. */
 static double grade_number(struct judgment *j)
 {
     char *found = grade_find_number(j->arena, j->item->text);
@@ -106,7 +111,8 @@ static double grade_number(struct judgment *j)
     return found && wanted && grade_equal_numbers(found, wanted, j->g->tolerance);
 }
 
-/* The options of a row, for an expected answer that is one of their texts. */
+/* The options of a row, for an expected answer that is one of their texts. SIZE_MAX: the
+ * expected answer is not the text of an option. *count tells how many letters the question has. */
 static size_t find_option(struct judgment *j, size_t *count)
 {
     struct json_reader r;
@@ -133,7 +139,9 @@ static size_t find_option(struct judgment *j, size_t *count)
     return found;
 }
 
-/* Expected: a letter, an index from 0, or the text of an option. */
+/* Expected: a letter, an index from 0, or the text of an option. Which letters count: those of
+ * the argument, else as many as the row has options, else A to D. A letter wins over an index,
+ * so an option whose text is "3" is not taken for the fourth. */
 static double grade_choice(struct judgment *j)
 {
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -154,6 +162,7 @@ static double grade_choice(struct judgment *j)
     return wanted && grade_find_letter(j->item->text, letters) == wanted;
 }
 
+/* The expected answer may be a whole worked solution, as in MATH, or what its box holds. */
 static double grade_boxed(struct judgment *j)
 {
     char *found = grade_find_boxed(j->arena, j->item->text);
@@ -161,6 +170,7 @@ static double grade_boxed(struct judgment *j)
     return found && grade_equal_boxed(j->arena, found, inner ? inner : j->expected);
 }
 
+/* In tokens as they were sampled, special tokens included. */
 static double grade_length(struct judgment *j)
 {
     return j->item->tokens >= j->g->low && j->item->tokens <= j->g->high;
@@ -168,7 +178,8 @@ static double grade_length(struct judgment *j)
 
 /* ---- JSON ---- */
 
-/* Without the fence of a code block around it. */
+/* Without the fence of a code block around it. Chat models wrap JSON in ```json even when told
+ * not to; the form is not what this grader judges. */
 static const char *unwrap_fence(const char *s, size_t *n)
 {
     s += strspn(s, " \t\r\n");
@@ -183,6 +194,8 @@ static const char *unwrap_fence(const char *s, size_t *n)
     return s;
 }
 
+/* One step of a path like "items.0.name": a member of an object, or an element by its number.
+ * The last of repeated members counts, as in Python. */
 static bool find_member(struct json_reader *r, const char *path, size_t n, struct json_str *out)
 {
     struct json_str key;
@@ -209,7 +222,8 @@ static bool find_member(struct json_reader *r, const char *path, size_t n, struc
 
 static bool equal_json(struct arena *a, struct json_str x, struct json_str y, int depth);
 
-/* Every member of x is in y, and there are as many. */
+/* Every member of x is in y, and there are as many. Quadratic in the number of members: answers
+ * are short, and no table has to be built. Names are taken to be unique. */
 static bool equal_objects(struct arena *a, struct json_str x, struct json_str y, int depth)
 {
     struct json_reader r, q;
@@ -247,7 +261,8 @@ static bool equal_arrays(struct arena *a, struct json_str x, struct json_str y, 
     }
 }
 
-/* Deep equality; numbers by value, members in any order. */
+/* Deep equality; numbers by value, members in any order. The depth is bounded because the text
+ * is a model's: without it deep nesting would exhaust the stack. */
 static bool equal_json(struct arena *a, struct json_str x, struct json_str y, int depth)
 {
     struct json_reader r, q;
@@ -301,6 +316,8 @@ static double grade_json(struct judgment *j)
 
 /* ---- by name ---- */
 
+/* The one table of graders. A command has no function here: it judges whole batches, see
+ * grader_command.c. */
 static const struct grader_kind {
     const char *name;
     double (*grade)(struct judgment *j);
@@ -342,7 +359,8 @@ void tinker_grader_free(tinker_grader *g)
     free(g);
 }
 
-/* "name[:argument][@weight]"; in a command an @ is part of it. */
+/* "name[:argument][@weight]"; in a command an @ is part of it. The spec is cut in place; g owns
+ * it and name and argument point into it. */
 static tinker_status split_spec(tinker_grader *g, tinker_error *err)
 {
     char *colon = strchr(g->spec, ':'), *at = strrchr(g->spec, '@');
@@ -361,6 +379,8 @@ static tinker_status split_spec(tinker_grader *g, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Arguments are checked when the grader is made, so that a wrong one is told before a model is
+ * asked anything. */
 static tinker_status read_argument(tinker_grader *g, tinker_error *err)
 {
     const char *s = g->argument;
@@ -418,7 +438,8 @@ tinker_grader *tinker_grader_new(const char *spec, const tinker_grader_options *
     return NULL;
 }
 
-/* Any of a list of expected answers counts; the best of them. */
+/* Any of a list of expected answers counts; the best of them. For json a list is itself the
+ * expected value. */
 static double grade_any(struct judgment *j, const struct grader_kind *kind)
 {
     struct json_reader r;
@@ -445,6 +466,7 @@ static double grade_any(struct judgment *j, const struct grader_kind *kind)
     return kind->grade(j);
 }
 
+/* One arena per item: an answer may be long, and a batch has thousands. */
 tinker_status tinker_grader_run(tinker_grader *g, tinker_grade *items, size_t n, tinker_error *err)
 {
     if (g->command)

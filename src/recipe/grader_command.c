@@ -30,6 +30,9 @@
 
 extern char **environ;
 
+/* Three starts in a row without a single answer mean a program that cannot work, not one that
+ * stumbles over an item. The first BANNER lines that are no answers are taken for greetings of
+ * interpreters and libraries. */
 enum {
     MAX_ANSWER = 16 << 20,
     MAX_DEATHS = 3,
@@ -61,7 +64,8 @@ struct grader_command {
 
 /* ---- the process ---- */
 
-/* Names whose values are nobody's business but this program's. */
+/* Names whose values are nobody's business but this program's. A grader is often somebody else's
+ * script, and its logs are shared. */
 static bool is_secret(const char *entry)
 {
     static const char *const parts[] = { "API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL" };
@@ -73,7 +77,7 @@ static bool is_secret(const char *entry)
     return strncmp(entry, "TINKER_GRADER", 13) == 0 || strncmp(entry, "TINKER_RUN_DIR=", 15) == 0;
 }
 
-/* free() the array alone. */
+/* free() the array alone. The strings are those of environ and of c. */
 static char **build_environment(const struct grader_command *c)
 {
     static char mark[] = "TINKER_GRADER=1", worker[] = "TINKER_GRADER_WORKER=0";
@@ -93,6 +97,7 @@ static char **build_environment(const struct grader_command *c)
     return env;
 }
 
+/* Only our end is non-blocking: the program's end must behave as programs expect. */
 static bool open_pipe(int fd[2])
 {
     if (pipe(fd) != 0)
@@ -103,7 +108,10 @@ static bool open_pipe(int fd[2])
     return true;
 }
 
-/* A group of its own, so that what a shell starts ends with it. */
+/* A group of its own, so that what a shell starts ends with it. posix_spawn() and not fork():
+ * the process has threads, and a child that allocates between fork() and exec() may deadlock.
+ * The signal mask and SIGPIPE are restored, since callers of the library may have changed them
+ * and both are inherited. */
 static int spawn_shell(struct grader_command *c, int in, int out, int err)
 {
     posix_spawn_file_actions_t actions;
@@ -131,6 +139,8 @@ static int spawn_shell(struct grader_command *c, int in, int out, int err)
     return code;
 }
 
+/* All descriptors are closed on failure, so that a program that cannot be started leaks none
+ * however often it is tried. */
 static tinker_status start_process(struct grader_command *c, tinker_error *err)
 {
     int in[2], out[2], errors[2];
@@ -167,7 +177,8 @@ static tinker_status start_process(struct grader_command *c, tinker_error *err)
     return err_errno(err, "start", c->command);
 }
 
-/* true: it has ended within the time. */
+/* true: it has ended within the time. Polling, because waitpid() knows no deadline and a SIGCHLD
+ * handler would belong to the library. */
 static bool wait_for_end(pid_t pid, int ms)
 {
     for (int waited = 0;; waited += 10) {
@@ -254,6 +265,8 @@ static void flatten_lines(struct buf *b, size_t from)
             b->data[i] = ' ';
 }
 
+/* The members are described in docs/recipes.md; a program may ignore those that it does not
+ * know. */
 static void put_request(struct buf *out, const tinker_grade *g, int64_t id)
 {
     struct json_writer w;
@@ -313,6 +326,8 @@ static void send_item(struct batch *b, size_t i)
     b->queue[b->last++] = i;
 }
 
+/* An answer restarts the clock: the time limit is for one answer, not for the batch. reason may
+ * already be the item's own array. */
 static void settle_item(struct batch *b, size_t i, double score, const char *reason)
 {
     b->requests[i].done = true;
@@ -323,7 +338,8 @@ static void settle_item(struct batch *b, size_t i, double score, const char *rea
     b->clock_ns = clock_now_ns(clock_real());
 }
 
-/* A second failure settles the item. */
+/* A second failure settles the item. i >= sent: an answer came while nothing was open, which
+ * blames nobody. */
 static void fail_item(struct batch *b, size_t i, const char *reason)
 {
     if (i >= b->sent)
@@ -346,6 +362,7 @@ struct answer {
     bool error;
 };
 
+/* true and false are scores of 1 and 0: graders often print what a comparison returned. */
 static bool read_score(struct json_reader *r, double *out)
 {
     bool yes;
@@ -357,6 +374,7 @@ static bool read_score(struct json_reader *r, double *out)
     return true;
 }
 
+/* 120 bytes fit the column of a report; the rest of an essay helps nobody. */
 static void keep_reason(struct json_reader *r, struct answer *a)
 {
     struct json_str text;
@@ -375,7 +393,8 @@ static void read_metrics(struct json_reader *r, struct answer *a)
             json_skip(r);
 }
 
-/* A number, true, false, or an object. */
+/* A number, true, false, or an object. A score that is not finite is no answer: one NaN would
+ * make the mean of the step NaN. */
 static bool read_answer_line(const char *s, size_t n, struct answer *a)
 {
     struct json_reader r;
@@ -409,6 +428,8 @@ static bool read_answer_line(const char *s, size_t n, struct answer *a)
     return ok;
 }
 
+/* A wrong line blames the oldest open item, which is the one a program that works in order was
+ * at. A late answer to an item that was settled is ignored. */
 static void take_line(struct batch *b, const char *s, size_t n)
 {
     struct answer a;
@@ -437,6 +458,7 @@ static void take_line(struct batch *b, const char *s, size_t n)
     settle_item(b, i, a.score, a.reason);
 }
 
+/* false: the program closed its output. A batch may be settled by the lines before that. */
 static bool read_answers(struct batch *b)
 {
     struct grader_command *c = b->c;
@@ -481,7 +503,8 @@ static void read_errors(struct grader_command *c)
     }
 }
 
-/* After a new start everything that is open is sent once more. */
+/* After a new start everything that is open is sent once more. A program that did answer before
+ * it died gets a clean record: deaths in a row count only while there is no answer at all. */
 static tinker_status restart_process(struct batch *b, tinker_error *err)
 {
     struct grader_command *c = b->c;
@@ -503,6 +526,8 @@ static tinker_status restart_process(struct batch *b, tinker_error *err)
     return status;
 }
 
+/* MSG_NOSIGNAL: a program that has gone is noticed by its output, not by SIGPIPE in the caller's
+ * process. */
 static void send_requests(struct grader_command *c)
 {
     ssize_t n = send(c->in, c->to_send.data, c->to_send.len, MSG_NOSIGNAL);
@@ -512,7 +537,9 @@ static void send_requests(struct grader_command *c)
     c->to_send.len -= (size_t)n;
 }
 
-/* Wait for something to happen and handle it. */
+/* Wait for something to happen and handle it. At most opts.ahead items are open, so that a slow
+ * program does not make us buffer the whole batch, and a fast one always has the next line in
+ * its input. */
 static tinker_status turn_batch(struct batch *b, tinker_error *err)
 {
     struct grader_command *c = b->c;
@@ -541,6 +568,8 @@ static tinker_status turn_batch(struct batch *b, tinker_error *err)
     return TINKER_OK;
 }
 
+/* The process stays for the next batch. Ids go on counting, so an answer that comes too late for
+ * this batch cannot be taken for one of the next. */
 tinker_status grader_command_run(struct grader_command *c, tinker_grade *items, size_t n,
                                  tinker_error *err)
 {

@@ -12,20 +12,36 @@ static tinker_var *put_floats(tinker_tape *tape, const float *v, size_t n)
     return tinker_tape_tensor(tape, &t);
 }
 
+/* Four sums side by side: one alone would wait for each addition. */
+static double sum_products(const float *a, const float *b, size_t n)
+{
+    double s[4] = { 0 };
+    size_t whole = n / 4 * 4;
+    for (size_t i = 0; i < whole; i += 4) {
+        s[0] += (double)a[i] * b[i];
+        s[1] += (double)a[i + 1] * b[i + 1];
+        s[2] += (double)a[i + 2] * b[i + 2];
+        s[3] += (double)a[i + 3] * b[i + 3];
+    }
+    for (size_t i = whole; i < n; i++)
+        s[0] += (double)a[i] * b[i];
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
 /* ---- preferences ---- */
 
 /* Sum of weight * logprob of one answer, above the reference if there is one; normalized: the
- * mean. */
+ * mean. The reference is a constant, so it is subtracted as a number and stays off the tape. */
 static tinker_var *sum_answer(tinker_tape *tape, const tinker_datum *d, tinker_var *logprobs,
                               const float *reference, bool mean)
 {
     const float *weights = score_floats(d, "weights");
     size_t n = score_length(d);
     double count = 0, base = 0;
-    for (size_t i = 0; weights && i < n; i++) {
+    for (size_t i = 0; mean && weights && i < n; i++)
         count += weights[i];
-        base += reference ? (double)weights[i] * reference[i] : 0;
-    }
+    if (weights && reference)
+        base = sum_products(weights, reference, n);
     if (!weights)
         return tinker_tape_fail(tape, "a pair needs \"weights\"");
     tinker_var *sum = tinker_var_dot(logprobs, tinker_tape_input(tape, d, "weights"));
@@ -34,13 +50,17 @@ static tinker_var *sum_answer(tinker_tape *tape, const tinker_datum *d, tinker_v
     return mean && count > 0 ? tinker_var_scale(sum, 1 / count) : sum;
 }
 
-/* log(p / (1 - p)) of a mean log-probability: what odds ratios are made of. */
+/* log(p / (1 - p)) of a mean log-probability: what odds ratios are made of. log1p(-exp(x)):
+ * exact also where the probability is small and 1 - p rounds to 1. */
 static tinker_var *log_odds(tinker_var *mean)
 {
     return tinker_var_sub(mean, tinker_var_log1p(tinker_var_neg(tinker_var_exp(mean))));
 }
 
-/* The loss of one pair from c and r, both relative to the reference. */
+/* The loss of one pair from c and r, both relative to the reference. -log sigmoid(x) is
+ * softplus(-x), which does not overflow. DPO Rafailov et al. 2023; IPO Azar et al. 2023; hinge:
+ * SLiC, Zhao et al. 2023; cDPO: labels that are wrong with probability label_smoothing; SimPO
+ * Meng et al. 2024; ORPO Hong et al. 2024. */
 static tinker_var *loss_of_pair(const tinker_dpo *o, tinker_var *c, tinker_var *r)
 {
     tinker_var *h = tinker_var_sub(c, r), *z = tinker_var_scale(h, o->beta);
@@ -64,6 +84,8 @@ static tinker_var *loss_of_pair(const tinker_dpo *o, tinker_var *c, tinker_var *
     }
 }
 
+/* data[2i] is the chosen answer of pair i, data[2i + 1] the rejected one. SimPO and ORPO use
+ * means and no reference, the others sums relative to it. Metrics have the cookbook's names. */
 tinker_var *tinker_loss_preference(tinker_tape *tape, const tinker_datum *data,
                                    tinker_var *const *logprobs, size_t n, void *state)
 {
@@ -100,6 +122,8 @@ tinker_var *tinker_loss_preference(tinker_tape *tape, const tinker_datum *data,
 
 /* ---- KL to a reference ---- */
 
+/* k3 = exp(d) - 1 - d with d = log q - log p, summed over the sampled tokens and divided by
+ * their number, so that long answers do not count more. See tinker_kl_k3(). */
 tinker_var *tinker_loss_kl3(tinker_tape *tape, const tinker_datum *data,
                             tinker_var *const *logprobs, size_t n, void *state)
 {

@@ -4,6 +4,8 @@
 #include <math.h>
 #include "recipe/plot_range.h"
 
+/* 1, 2 or 5 times a power of ten, the smallest that gives at most `most` intervals. The factor
+ * below 1 keeps a span that is a tick times an integer from jumping to the next one by rounding. */
 double plot_tick(double span, size_t most)
 {
     double raw = span / (double)(most ? most : 1);
@@ -15,6 +17,7 @@ double plot_tick(double span, size_t most)
     return raw;
 }
 
+/* A series without x counts its points. */
 double plot_x(const struct plot_series *s, size_t i)
 {
     return s->x ? s->x[i] : (double)i;
@@ -38,6 +41,7 @@ static void widen_span(double *lo, double *hi)
     *hi += by;
 }
 
+/* Points that are not finite are gaps of a curve and widen nothing. */
 struct plot_range plot_range_of(const struct plot_panel *p)
 {
     struct plot_range r = { INFINITY, -INFINITY, INFINITY, -INFINITY };
@@ -65,6 +69,8 @@ static double mean_of(const double *y, size_t from, size_t to)
     return n ? sum / (double)n : NAN;
 }
 
+/* A cell shows the mean of its share of the values, not one of them: a spike narrower than a
+ * cell would come and go with the width of the terminal. */
 void plot_sparkline(struct buf *out, const double *y, size_t n, size_t width)
 {
     static const char *const blocks[] = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };

@@ -8,12 +8,15 @@
 #include "recipe/plot.h"
 #include "recipe/plot_range.h"
 
+/* In units of the viewBox; the document scales with its window. */
 enum { WIDTH = 720, LEFT = 64, RIGHT = 16, TOP = 34, BOTTOM = 34, BODY = 180 };
 enum { PANEL = TOP + BODY + BOTTOM };
 
 static const char *const colors[PLOT_COLORS] = { "#2563eb", "#dc2626", "#16a34a",
                                                  "#d97706", "#7c3aed", "#0891b2" };
 
+/* A hundredth of a unit is below what a screen shows, and short numbers keep files of long runs
+ * small. */
 static void put_number(struct buf *out, double v)
 {
     char text[NUMBER_SIZE];
@@ -21,6 +24,8 @@ static void put_number(struct buf *out, double v)
     buf_puts(out, text);
 }
 
+/* Names of metrics come from users' programs. Control characters are not allowed in XML, not
+ * even escaped. */
 static void put_escaped(struct buf *out, const char *s)
 {
     for (; *s; s++)
@@ -57,6 +62,7 @@ static double place_x(const struct plot_range *r, double x)
     return LEFT + (x - r->x0) / (r->x1 - r->x0) * (WIDTH - LEFT - RIGHT);
 }
 
+/* SVG counts y downward, the panel upward. */
 static double place_y(const struct plot_range *r, double y, double top)
 {
     return top + TOP + (r->y1 - y) / (r->y1 - r->y0) * BODY;

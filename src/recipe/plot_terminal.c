@@ -16,6 +16,7 @@ struct grid {
     size_t columns, rows; /* of characters */
 };
 
+/* Values may round to one dot beyond the grid; those are left out. */
 static void set_dot(struct grid *g, size_t x, size_t y)
 {
     static const unsigned char bits[4][2] = { { 1, 8 }, { 2, 16 }, { 4, 32 }, { 64, 128 } };
@@ -34,6 +35,8 @@ static void draw_segment(struct grid *g, double x0, double y0, double x1, double
     }
 }
 
+/* The grid has 2 by 4 dots per character. A value that is not finite interrupts the line; the
+ * first point after it is a dot of its own. */
 static void draw_series(struct grid *g, const struct plot_range *r, const struct plot_series *s)
 {
     double wide = (double)(g->columns * 2 - 1), high = (double)(g->rows * 4 - 1);
@@ -59,6 +62,9 @@ static void put_cell(struct buf *out, unsigned char cell)
     buf_puts(out, cell ? utf8 : " ");
 }
 
+/* Only the first and the last row are labeled: with more labels rows look like levels of a scale
+ * that 4 dots per row do not have. Blanks at the end of a line would make copies of the plot
+ * ragged. */
 static void put_rows(struct buf *out, const struct grid *g, const struct plot_range *r)
 {
     for (size_t row = 0; row < g->rows; row++) {

@@ -14,6 +14,7 @@
 
 /* ---- names ---- */
 
+/* In the order of their enums in <tinker/recipe.h>. */
 static const char *const schedules[] = { "linear", "cosine", "constant" };
 static const char *const advantages[] = { "center", "grpo", "rloo", "raw" };
 static const char *const preferences[] = { "dpo", "ipo", "hinge", "cdpo", "simpo", "orpo" };
@@ -23,7 +24,8 @@ static const char *const forms[] = {
     "prompt"
 };
 
-/* The place of name in names[0..n), or -1 with *err listing them. */
+/* The place of name in names[0..n), or -1 with *err listing them. 256 bytes hold the longest
+ * list; the message is cut, not overrun, should one grow. */
 static int find_name(const char *const *names, size_t n, const char *what, const char *name,
                      tinker_error *err)
 {
@@ -96,6 +98,8 @@ tinker_status tinker_row_form_parse(const char *name, tinker_row_form *out, tink
 
 /* ---- schedules ---- */
 
+/* Warm-up counts from 1, so that the first step is not wasted on a rate of 0. Linear and cosine
+ * reach 0 one step after the last. */
 double tinker_lr_multiplier(tinker_lr schedule, size_t step, size_t total, size_t warmup)
 {
     if (step < warmup)
@@ -114,6 +118,8 @@ double tinker_lr_multiplier(tinker_lr schedule, size_t step, size_t total, size_
 
 /* ---- models ---- */
 
+/* Sizes are per unit of rank: rank times the sum of the groups that are trained is the number of
+ * parameters. unembed is hidden + vocabulary, the two sides of one LoRA pair. */
 static const struct model_size {
     const char *org, *names; /* names separated by blanks */
     int64_t hidden, mlp, attn, unembed;
@@ -198,7 +204,9 @@ static bool contains_word(const char *text, const char *word)
 }
 
 /* Llama-like models want smaller rates the larger they are, Qwen-like ones hardly. The smallest
- * models are taken as 512 wide: the rule was fitted to large ones and would go astray. */
+ * models are taken as 512 wide: the rule was fitted to large ones and would go astray. rate =
+ * 5e-5 * (10 for LoRA) * (2000 / hidden)^exponent. NaN for a known model of a family for which
+ * the rule was not calibrated: no number is better than a wrong one. */
 double tinker_lr_auto(const char *model, const char *model_type, int64_t hidden, int lora)
 {
     enum { NARROWEST = 512 };

@@ -35,6 +35,7 @@ struct recipe_box {
     tinker_future *saved[2];
 };
 
+/* The public struct is the first member, so one pointer is both. */
 static struct recipe_box *box_of(const tinker_recipe *r)
 {
     return (struct recipe_box *)r;
@@ -50,6 +51,7 @@ static void free_pending(struct pending *p)
     free(p);
 }
 
+/* Children before parents: futures, then the training client, then the service. */
 void tinker_recipe_close(tinker_recipe *r)
 {
     struct recipe_box *box = box_of(r);
@@ -103,6 +105,8 @@ static char *find_model_of(tinker_training *t, int64_t timeout_ms, tinker_error 
     return model;
 }
 
+/* From a state, the base model is the one that the weights were made for unless the caller names
+ * one. */
 static tinker_training *open_training(struct recipe_box *box, const tinker_recipe_options *o,
                                       tinker_error *err)
 {
@@ -127,6 +131,8 @@ static tinker_training *open_training(struct recipe_box *box, const tinker_recip
     return t;
 }
 
+/* What fails midway is released by tinker_recipe_close(), which knows by the own_ flags what is
+ * the caller's. */
 static bool open_parts(struct recipe_box *box, const tinker_recipe_options *o, tinker_error *err)
 {
     tinker_recipe *r = &box->pub;
@@ -171,7 +177,8 @@ tinker_recipe *tinker_recipe_open(const tinker_recipe_options *opts, tinker_erro
 
 /* ---- submitting ---- */
 
-/* Copy what the numbers of the step need: tensors that are dense and one-dimensional. */
+/* Copy what the numbers of the step need: tensors that are dense and one-dimensional. Inputs of
+ * higher rank (top-k targets) are skipped: no metric is computed from them here. */
 static bool remember_datum(struct arena *a, const tinker_datum *from, tinker_datum *to)
 {
     tinker_named_tensor *inputs = arena_array(a, from->n_inputs + 1, sizeof(*inputs));
@@ -198,6 +205,7 @@ static bool remember_datum(struct arena *a, const tinker_datum *from, tinker_dat
     return true;
 }
 
+/* A pending step holds its copies in one arena, freed when the step after it has been read. */
 static struct pending *new_pending(const tinker_datum *data, size_t n, tinker_error *err)
 {
     struct pending *p = calloc(1, sizeof(*p));
@@ -221,7 +229,8 @@ static struct pending *new_pending(const tinker_datum *data, size_t n, tinker_er
     return p;
 }
 
-/* The data without "mask": the service does not know it. */
+/* The data without "mask": the service does not know it. It marks the sampled tokens for the
+ * metrics of this file only. */
 static const tinker_datum *strip_mask(struct arena *a, const tinker_datum *data, size_t n)
 {
     tinker_datum *out = arena_array(a, n + 1, sizeof(*out));
@@ -269,11 +278,13 @@ static tinker_status add_pending(tinker_recipe *r, struct pending *p, const tink
     return TINKER_OK;
 }
 
+/* Nothing is waited for: several steps may be submitted ahead, so that the service never idles
+ * between them. */
 tinker_status tinker_recipe_submit(tinker_recipe *r, const tinker_datum *data, size_t n,
                                    const tinker_loss *loss, const tinker_adam *adam,
                                    tinker_error *err)
 {
-    static const tinker_loss usual = { "cross_entropy", NULL, 0 };
+    static const tinker_loss usual = { .name = "cross_entropy" };
     struct pending *p = new_pending(data, n, err);
     if (!p)
         return TINKER_ENOMEM;
@@ -286,6 +297,8 @@ tinker_status tinker_recipe_submit(tinker_recipe *r, const tinker_datum *data, s
     return add_pending(r, p, adam, err);
 }
 
+/* The custom loss runs here, on logprobs of a forward pass; inputs that only it reads are not
+ * sent, and those that it does not read are no mistake of a recipe. */
 tinker_status tinker_recipe_submit_custom(tinker_recipe *r, const tinker_datum *data, size_t n,
                                           tinker_loss_fn *fn, void *state, const tinker_adam *adam,
                                           tinker_error *err)
@@ -307,7 +320,9 @@ size_t tinker_recipe_pending(const tinker_recipe *r)
 
 /* ---- results ---- */
 
-/* Sums over sampled tokens, of which the mask tells. */
+/* Sums over sampled tokens, of which the mask tells. How far the model that is trained has moved
+ * from the one that sampled: means of k1, k2, k3 and the entropy, under the names of the
+ * cookbook (optim/kl_sample_train_v1 ...). */
 struct drift {
     double v1, v2, k3, entropy, n;
 };
@@ -326,6 +341,8 @@ static void add_drift(struct drift *d, const tinker_datum *datum, const float *t
     }
 }
 
+/* A datum whose logprobs have another length than its targets (top-k) has no mean loss here; its
+ * own loss reports metrics. */
 static void read_step(const tinker_recipe *r, const struct pending *p, tinker_step *out)
 {
     const tinker_forward_backward *result = tinker_future_forward_backward(p->pass);
@@ -357,6 +374,8 @@ static void read_step(const tinker_recipe *r, const struct pending *p, tinker_st
     out->metrics = tinker_future_metrics(p->step, &out->n_metrics);
 }
 
+/* A step that failed is taken off, too: the ones behind it have results of their own. Only a
+ * timeout leaves it, so that waiting can go on. */
 tinker_status tinker_recipe_next(tinker_recipe *r, tinker_step *out, tinker_error *err)
 {
     struct recipe_box *box = box_of(r);
@@ -389,7 +408,9 @@ tinker_status tinker_recipe_step(tinker_recipe *r, const tinker_datum *data, siz
     return status;
 }
 
-/* Both are submitted before either is awaited. */
+/* Both are submitted before either is awaited. Weights for sampling are immutable and never
+ * overwritten; a state of the same name is, as in the cookbook. The futures stay, because the
+ * paths live in them. */
 const char *tinker_recipe_save(tinker_recipe *r, const char *name, int64_t ttl_seconds,
                                const char **state_path, tinker_error *err)
 {

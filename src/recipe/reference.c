@@ -11,7 +11,8 @@
 #include "base/err.h"
 #include "recipe/score.h"
 
-/* The whole sequence of a datum: its input and the last target. */
+/* The whole sequence of a datum: its input and the last target. A datum holds input x[0..n) and
+ * targets x[1..n]; a reference scores x[0..n]. */
 static tinker_input *whole_sequence(const tinker_datum *d, tinker_error *err)
 {
     tinker_input *in = tinker_input_new(err);
@@ -32,6 +33,8 @@ static tinker_input *whole_sequence(const tinker_datum *d, tinker_error *err)
     return NULL;
 }
 
+/* compute_logprobs has no top-k, so that goes through a sample of one token, whose only use is
+ * its prompt. */
 tinker_future **reference_request(tinker_sampler *s, const tinker_datum *data, size_t n,
                                   size_t topk, tinker_error *err)
 {
@@ -67,6 +70,8 @@ void reference_free(tinker_future **f, size_t n)
     free(f);
 }
 
+/* A service may or may not send a value for the first token, which nothing predicts. At least
+ * `length` must be there; callers count from the end. */
 tinker_status reference_await(tinker_future *f, size_t length, int64_t timeout_ms,
                               const tinker_sample **out, tinker_error *err)
 {
@@ -80,7 +85,8 @@ tinker_status reference_await(tinker_future *f, size_t length, int64_t timeout_m
                    (*out)->n_prompt, length);
 }
 
-/* The last N of the logprobs belong to the N targets. */
+/* The last N of the logprobs belong to the N targets. One block: n + 1 pointers, then all
+ * floats, so that one free() releases everything. */
 float **reference_collect(tinker_future **f, const tinker_datum *data, size_t n, int64_t timeout_ms,
                           tinker_error *err)
 {
@@ -145,7 +151,8 @@ double tinker_topk_entropy(const tinker_topk_data *x)
 }
 
 /* Softmax over the K logprobs of a position; a cell that is not used has the first token and no
- * weight.  Returns the entropy. */
+ * weight.  Returns the entropy. The service marks cells without a token by a logprob of -99999.
+ * The maximum is subtracted first, as always with softmax, so that exp() cannot overflow. */
 static double fill_position(const int32_t *tokens, const float *logprobs, size_t have, size_t k,
                             int64_t *targets, float *weights)
 {
@@ -168,6 +175,9 @@ static double fill_position(const int32_t *tokens, const float *logprobs, size_t
     return entropy;
 }
 
+/* Targets and weights become (n, k): at each position a distribution over k tokens instead of
+ * one token. Positions that the data does not train keep weight 0 and are not in the mean of the
+ * entropy. */
 static bool fill_datum(tinker_topk_data *x, size_t i, const tinker_datum *from,
                        const tinker_sample *s, size_t k, double *entropy, double *count)
 {
@@ -200,11 +210,13 @@ static bool fill_datum(tinker_topk_data *x, size_t i, const tinker_datum *from,
         "weights",
         { .dtype = TINKER_FLOAT32, .data = weights, .n = n * k, .shape = shape, .ndim = 2 }
     };
-    x->data[i] = (tinker_datum){ from->model_input, inputs, 2 };
+    x->data[i] =
+        (tinker_datum){ .model_input = from->model_input, .inputs = inputs, .n_inputs = 2 };
     return true;
 }
 
-/* Inputs are borrowed from data, which must live as long as the result. */
+/* Inputs are borrowed from data, which must live as long as the result. Results are read in
+ * order while later requests are still under way. */
 tinker_topk_data *tinker_topk_targets(tinker_sampler *teacher, const tinker_datum *data, size_t n,
                                       size_t k, int64_t timeout_ms, tinker_error *err)
 {

@@ -7,7 +7,8 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-/* What the answers refer to. */
+/* What the answers refer to. Sequences point into the results of the futures, so these stay as
+ * long as the answers do. */
 struct rollouts_box {
     tinker_rollouts pub; /* first */
     struct arena arena;
@@ -36,6 +37,7 @@ void tinker_rollouts_free(tinker_rollouts *x)
     free(box);
 }
 
+/* The arena zeroes, so a box that is only partly filled can be freed. */
 static struct rollouts_box *new_box(size_t n, size_t group_size)
 {
     struct rollouts_box *box = calloc(1, sizeof(*box));
@@ -74,7 +76,9 @@ static tinker_status render_prompt(const tinker_renderer *r, const tinker_conver
     return status;
 }
 
-/* Requests of one prompt: one for all its answers, or one for each. */
+/* Requests of one prompt: one for all its answers, or one for each. Seeds differ per request and
+ * follow from the given one alone: the same seed gives the same answers whatever the timing. The
+ * service takes 31 bits. */
 static tinker_status ask_prompt(struct rollouts_box *box, tinker_sampler *s,
                                 const tinker_rollout_options *o, size_t p, tinker_error *err)
 {
@@ -97,7 +101,8 @@ static tinker_status ask_prompt(struct rollouts_box *box, tinker_sampler *s,
 
 /* ---- reading ---- */
 
-/* What the model wrote is never an error: text that is no message is taken as it is. */
+/* What the model wrote is never an error: text that is no message is taken as it is. A message
+ * that was cut off is graded, too: its reward is what teaches the model to end in time. */
 static bool read_answer(struct rollouts_box *box, size_t at, const tinker_sequence *s,
                         size_t n_prompt)
 {
@@ -122,6 +127,8 @@ static bool read_answer(struct rollouts_box *box, size_t at, const tinker_sequen
     return x->text != NULL;
 }
 
+/* Logprobs are needed as the sampler computed them; without them no importance ratio can be
+ * formed later. */
 static tinker_status read_answers(struct rollouts_box *box, const tinker_rollout_options *o,
                                   tinker_error *err)
 {
@@ -141,6 +148,8 @@ static tinker_status read_answers(struct rollouts_box *box, const tinker_rollout
     return TINKER_OK;
 }
 
+/* All prompts are submitted before the first answer is awaited, so that the service can batch
+ * them. */
 tinker_rollouts *tinker_sampler_rollouts(tinker_sampler *s, const tinker_renderer *renderer,
                                          const tinker_tokenizer *tokenizer,
                                          const tinker_conversation *const *prompts, size_t n,
@@ -172,6 +181,8 @@ tinker_rollouts *tinker_sampler_rollouts(tinker_sampler *s, const tinker_rendere
     return NULL;
 }
 
+/* Without a sampler in the options one is made from the present weights and freed again: the
+ * answers then come from the model that the next step trains. */
 tinker_rollouts *tinker_recipe_rollouts(tinker_recipe *r, const tinker_conversation *const *prompts,
                                         size_t n, const tinker_rollout_options *opts,
                                         tinker_error *err)
@@ -201,6 +212,7 @@ static size_t collect_rewards(const tinker_rollouts *x, size_t group, double *re
     return n;
 }
 
+/* Such a group has advantages of 0 and teaches nothing. */
 static bool is_constant(const double *v, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -209,6 +221,9 @@ static bool is_constant(const double *v, size_t n)
     return true;
 }
 
+/* When all groups are constant, the first one that has answers stays: a step without data would
+ * be an error of the service. Returns the mean reward before anything is dropped for that
+ * reason. */
 double tinker_rollouts_advantages(tinker_rollouts *x, tinker_advantage how, int drop_constant)
 {
     double *reward = calloc(2 * x->group_size + 1, sizeof(*reward)), sum = 0;
@@ -249,7 +264,8 @@ struct rollout_arrays {
 };
 
 /* Prompt and answer without the last token; targets, logprobs, advantages and mask without the
- * first element. */
+ * first element. The mask is 1 where the model chose the token; the prompt has logprob and
+ * advantage 0. */
 static void fill_arrays(struct rollout_arrays *a, const tinker_tokens *prompt,
                         const tinker_rollout *x)
 {
@@ -290,10 +306,11 @@ static bool fill_rollout(struct arena *m, const tinker_tokens *prompt, const tin
     in[2] = (tinker_named_tensor){ "advantages",
                                    { .dtype = TINKER_FLOAT32, .data = a.advantages, .n = n } };
     in[3] = (tinker_named_tensor){ "mask", { .dtype = TINKER_FLOAT32, .data = a.mask, .n = n } };
-    *out = (tinker_datum){ { chunk, 1 }, in, 4 };
+    *out = (tinker_datum){ .model_input = { chunk, 1 }, .inputs = in, .n_inputs = 4 };
     return true;
 }
 
+/* Called again, it replaces the data of the last call, which may be in use no longer. */
 const tinker_datum *tinker_rollouts_data(tinker_rollouts *x, size_t *n, tinker_error *err)
 {
     struct rollouts_box *box = (struct rollouts_box *)x;

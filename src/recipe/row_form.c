@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/array.h"
 
+/* Members that any form knows. Others are not errors: data sets carry ids, sources and scores. */
 static const char *const keys[ROW_KEYS] = {
     [ROW_MESSAGES] = "messages",
     [ROW_CONVERSATIONS] = "conversations",
@@ -50,6 +51,8 @@ static bool fail_json(struct row_parts *p, const struct json_reader *r)
     return row_parts_fail(p, r->start + r->error_at, "not JSON: %s", colon ? colon + 2 : text);
 }
 
+/* One pass over the line keeps where each known member stands, unparsed. null counts as absent:
+ * tools that write tables fill every column. */
 bool row_parts_read(struct row_parts *p, const char *line, size_t n, struct arena *arena,
                     struct row_problem *problem)
 {
@@ -78,6 +81,8 @@ bool row_parts_read(struct row_parts *p, const char *line, size_t n, struct aren
     return json_end(&r) || fail_json(p, &r);
 }
 
+/* The first rule that fits: the more specific forms stand before those that share a member with
+ * them ("prompt" alone is last). */
 tinker_row_form row_parts_form(const struct row_parts *p)
 {
     static const struct {
@@ -104,6 +109,7 @@ tinker_row_form row_parts_form(const struct row_parts *p)
 
 /* ---- values ---- */
 
+/* As a part of the whole line, so that positions in error messages are columns of the line. */
 static void read_part(struct json_reader *r, const struct row_parts *p, struct json_str raw)
 {
     struct json_reader whole;
@@ -136,6 +142,7 @@ bool row_parts_weight(struct row_parts *p, double *out)
            row_parts_fail(p, p->at[ROW_WEIGHT].s, "weight is not a number of 0 or more");
 }
 
+/* Ids are checked against the vocabulary later, where the tokenizer is known (rows_render.c). */
 bool row_parts_tokens(struct row_parts *p, int32_t **tokens, float **weights, size_t *n)
 {
     struct json_reader r;
@@ -153,6 +160,8 @@ bool row_parts_tokens(struct row_parts *p, int32_t **tokens, float **weights, si
                                              "weights has %zu elements, tokens %zu", n_weights, *n);
 }
 
+/* An expected answer that is not a text (5, true, a list of alternatives) is kept as it is
+ * written; graders read it as JSON. */
 bool row_parts_expected(struct row_parts *p, const char **out)
 {
     static const enum row_key order[] = { ROW_ANSWER, ROW_EXPECTED, ROW_TARGET };
@@ -186,6 +195,7 @@ static bool check_role(struct row_parts *p, struct json_str raw, struct json_str
                           (int)(role.n < 40 ? role.n : 40), role.s);
 }
 
+/* NONE, ALL or SOME of the messages so far have the mark. */
 static void count_trainable(struct row_parts *p, bool has)
 {
     if (p->n_messages++ == 0)
@@ -231,7 +241,8 @@ static bool put_message(struct row_parts *p, struct json_writer *w, struct json_
     return true;
 }
 
-/* All messages of a list. */
+/* All messages of a list. An empty list is refused here, with its column; the renderer could
+ * only say that nothing is trained. */
 static bool put_messages(struct row_parts *p, struct json_writer *w, struct json_str raw,
                          const char *what)
 {
@@ -284,6 +295,7 @@ static bool put_any(struct row_parts *p, struct json_writer *w, const char *role
 
 /* ---- forms ---- */
 
+/* ShareGPT files name the speaker after whatever product they were exported from. */
 static const char *role_of_speaker(struct json_str from)
 {
     static const struct {
@@ -300,6 +312,7 @@ static const char *role_of_speaker(struct json_str from)
     return NULL;
 }
 
+/* One turn of ShareGPT: {"from": speaker, "value": text}. */
 static bool put_turn(struct row_parts *p, struct json_writer *w, struct json_str raw)
 {
     struct json_reader r;
@@ -327,6 +340,7 @@ static bool put_turn(struct row_parts *p, struct json_writer *w, struct json_str
     return true;
 }
 
+/* An empty system text is no message: tables have the column in every row. */
 static bool put_system(struct row_parts *p, struct json_writer *w)
 {
     struct json_str text;
@@ -339,6 +353,7 @@ static bool put_system(struct row_parts *p, struct json_writer *w)
     return true;
 }
 
+/* Some files keep the system text beside the conversation instead of in it. */
 static bool put_sharegpt(struct row_parts *p, struct json_writer *w)
 {
     struct json_reader r;
@@ -374,6 +389,8 @@ static bool put_history(struct row_parts *p, struct json_writer *w)
            row_parts_fail(p, p->at[ROW_HISTORY].s, "history is not a list of [user, assistant]");
 }
 
+/* Instruction and input are joined by a blank line, as the Alpaca template does without its
+ * headings. */
 static bool put_alpaca(struct row_parts *p, struct json_writer *w)
 {
     struct json_str instruction, input = { "", 0 }, output;
@@ -395,6 +412,7 @@ static bool put_alpaca(struct row_parts *p, struct json_writer *w)
     return true;
 }
 
+/* side 0: the chosen answer, 1: the rejected one. Without a prompt both are whole conversations. */
 static bool put_pair(struct row_parts *p, struct json_writer *w, int side)
 {
     enum row_key key = side ? ROW_REJECTED : ROW_CHOSEN;
@@ -403,7 +421,8 @@ static bool put_pair(struct row_parts *p, struct json_writer *w, int side)
     return put_any(p, w, "assistant", p->at[key], keys[key]);
 }
 
-/* The cookbook's own form.  Label "B": the second completion is the better one. */
+/* The cookbook's own form.  Label "B": the second completion is the better one. A tie is read in
+ * full, so that its mistakes are told, and left out later. */
 static bool put_comparison(struct row_parts *p, struct json_writer *w, int side)
 {
     struct json_reader r;
@@ -440,6 +459,7 @@ static bool put_prompt_completion(struct row_parts *p, struct json_writer *w)
            put_any(p, w, "assistant", p->at[key], keys[key]);
 }
 
+/* The answer is the one that graders expect as well, so one file serves training and evaluation. */
 static bool put_question_answer(struct row_parts *p, struct json_writer *w)
 {
     const char *answer;
@@ -472,6 +492,8 @@ static bool put_form(struct row_parts *p, tinker_row_form form, int side, struct
     }
 }
 
+/* Every form is rewritten as {"messages": [...], "tools": [...]} and then parsed by the same
+ * function as any conversation: there is one reader of messages, not one per form. */
 bool row_parts_talk(struct row_parts *p, tinker_row_form form, int side, struct buf *out)
 {
     struct json_writer w;

@@ -11,6 +11,8 @@
 #include "base/os.h"
 
 enum { MAX_LINE = 64 << 20 };
+/* A line of 64 MiB is a mistake (a file without line ends); 16 GiB is more than fits the memory
+ * of most machines that would read it. */
 static const size_t max_file = (size_t)16 << 30;
 
 void row_clear(struct row *row)
@@ -40,6 +42,7 @@ void tinker_rows_free(tinker_rows *x)
     free(x);
 }
 
+/* Columns count from the row's own column, because rows of a JSON array need not begin a line. */
 void rows_problem(tinker_rows *x, const struct row *row, const struct row_problem *p)
 {
     size_t column = p->column + row->column - 1;
@@ -61,6 +64,8 @@ static size_t find_last_answer(const tinker_conversation *c)
     return i; /* one behind it; 0: none */
 }
 
+/* The prompt is a view of the conversation without its last answer: it borrows the messages and
+ * is not freed. */
 static bool set_prompt(tinker_rows *x, struct row *row)
 {
     const tinker_conversation *c = row->talk[0];
@@ -78,6 +83,7 @@ static bool set_prompt(tinker_rows *x, struct row *row)
     return row->expected != NULL;
 }
 
+/* The conversation copies what it keeps, so the text can go at once. */
 static bool read_talk(tinker_rows *x, struct row *row, struct row_parts *p, int side)
 {
     struct buf json;
@@ -113,12 +119,14 @@ static bool check_pair(struct row *row, struct row_parts *p)
                                   "is no prompt");
 }
 
+/* One form per file, decided by the first row unless the caller says which: a stray row of
+ * another form is most likely a mistake in the data. */
 static bool check_form(tinker_rows *x, struct row_parts *p)
 {
     tinker_row_form form = row_parts_form(p);
     if (form == TINKER_FORM_AUTO)
         return row_parts_fail(p, NULL,
-                              "no form recognised; accepted: messages, conversations, "
+                              "no form recognized; accepted: messages, conversations, "
                               "prompt/completion, instruction/output, question/answer, "
                               "chosen/rejected, text, tokens");
     if (x->stats.form == TINKER_FORM_AUTO)
@@ -134,6 +142,7 @@ static bool check_form(tinker_rows *x, struct row_parts *p)
                           tinker_row_form_name(x->stats.form));
 }
 
+/* weight -1 marks a tie, which add_row() drops without counting a problem. */
 static bool read_row(tinker_rows *x, struct row *row, struct row_problem *problem)
 {
     struct row_parts p;
@@ -160,6 +169,7 @@ static bool read_row(tinker_rows *x, struct row *row, struct row_problem *proble
 
 /* ---- the file ---- */
 
+/* false only without memory; a row with a problem is reported and not kept. */
 static bool add_row(tinker_rows *x, const char *s, size_t n, size_t line, size_t column)
 {
     struct row_problem problem;
@@ -235,6 +245,7 @@ static bool read_array(tinker_rows *x, size_t skip)
     return true;
 }
 
+/* A search of bytes is enough to tell a list of messages from a list of rows. */
 static bool find_role(const char *s, size_t n)
 {
     static const char role[] = "\"role\"";
@@ -261,6 +272,8 @@ static bool is_array_of_rows(const char *s)
     return !(n && s[n - 1] == ']' && find_role(s, n < 40 ? n : 40));
 }
 
+/* Standard input has no size to map, so it is collected; the newline makes sure that the last
+ * line ends. */
 static bool read_file(tinker_rows *x, tinker_error *err)
 {
     if (strcmp(x->path, "-") == 0) {
@@ -279,7 +292,8 @@ static bool read_file(tinker_rows *x, tinker_error *err)
     return x->data != NULL;
 }
 
-/* Training reads the marks of messages only when all have them. */
+/* Training reads the marks of messages only when all have them. Marks on some rows only would
+ * silently train nothing of the others. */
 static void choose_train_on(tinker_rows *x)
 {
     bool some = false, all = x->n > 0;
@@ -306,6 +320,8 @@ static tinker_status fail_with_problems(const tinker_rows *x, tinker_error *err)
     return err_set(err, TINKER_EINVAL, "%s", x->first_problem);
 }
 
+/* Parse everything, then render everything: problems of all rows are told before the first is
+ * tokenized, which takes most of the time. */
 static tinker_status load_rows(tinker_rows *x, const tinker_renderer *renderer,
                                const tinker_tokenizer *tokenizer, tinker_error *err)
 {

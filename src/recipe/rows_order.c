@@ -7,12 +7,13 @@
 #include "base/err.h"
 #include "recipe/rows.h"
 
-/* How many datums a row has. */
+/* How many datums a row has. Pairs have two, chosen and rejected, next to each other. */
 static size_t datums_of(const tinker_rows *x)
 {
     return x->n && x->rows[0].talk[1] ? 2 : 1;
 }
 
+/* Shallow: tensors belong to the rows, which live as long as the handle. */
 static void copy_datums(const tinker_rows *x, const size_t *rows, size_t n, tinker_datum *out)
 {
     size_t each = datums_of(x);
@@ -21,6 +22,8 @@ static void copy_datums(const tinker_rows *x, const size_t *rows, size_t n, tink
             out[i * each + k] = x->rows[rows[i]].datum[k]->datum;
 }
 
+/* The test rows come first in the shuffled order. A batch size of 0, or one beyond the number of
+ * rows, means all of them. */
 bool rows_arrange(tinker_rows *x, tinker_error *err)
 {
     size_t test = x->opts.test_size;
@@ -60,6 +63,7 @@ bool rows_arrange(tinker_rows *x, tinker_error *err)
     return true;
 }
 
+/* An incomplete last batch is dropped, unless the caller keeps it or it is the only one. */
 size_t tinker_rows_batches(const tinker_rows *x)
 {
     size_t n = x->fixed ? x->n_fixed : x->n_train;
@@ -67,6 +71,8 @@ size_t tinker_rows_batches(const tinker_rows *x)
     return full + (rest && (x->opts.keep_last || !full));
 }
 
+/* The array is reused by the next call. Computed anew for each epoch from its number, so a
+ * resumed run needs no stored state. */
 const size_t *tinker_rows_order(tinker_rows *x, size_t epoch, size_t *n)
 {
     if (epoch == SIZE_MAX) {
@@ -86,6 +92,7 @@ const size_t *tinker_rows_order(tinker_rows *x, size_t epoch, size_t *n)
     return x->epoch_order;
 }
 
+/* For runs that replay the order of another program (order.txt). */
 tinker_status tinker_rows_set_order(tinker_rows *x, const size_t *order, size_t n,
                                     tinker_error *err)
 {
@@ -106,6 +113,7 @@ tinker_status tinker_rows_set_order(tinker_rows *x, const size_t *order, size_t 
     return TINKER_OK;
 }
 
+/* The array is the handle's and valid until the next call. */
 const tinker_datum *tinker_rows_batch(tinker_rows *x, size_t epoch, size_t batch, size_t *n)
 {
     size_t rows, each = datums_of(x), from = batch * x->batch_size;

@@ -25,6 +25,8 @@ static tinker_message *declare_tools(const tinker_renderer *r, const tinker_conv
     return all;
 }
 
+/* Most families put the declarations of tools into the system message, so it cannot be rendered
+ * before they are known. */
 static tinker_rendered *render_talk(const tinker_renderer *r, const tinker_conversation *c,
                                     tinker_train_on mode, tinker_error *err)
 {
@@ -41,6 +43,8 @@ static tinker_rendered *render_talk(const tinker_renderer *r, const tinker_conve
 
 /* ---- one row ---- */
 
+/* sha: over all examples, so that a run can tell whether a resumed one has the same data. seen:
+ * hashes of rows, for counting duplicates. */
 struct rendering {
     tinker_rows *x;
     const tinker_renderer *renderer;
@@ -56,7 +60,8 @@ static bool fail_row(struct row_problem *p, const char *reason)
     return false;
 }
 
-/* A fingerprint that two rows share when they train the same. */
+/* A fingerprint that two rows share when they train the same. 64 bits are enough to count
+ * duplicates: a collision would only miscount. */
 static void hash_example(struct rendering *g, struct row *row, const tinker_example *e)
 {
     for (size_t i = 0; i < e->input.n_chunks; i++) {
@@ -74,7 +79,10 @@ static void hash_example(struct rendering *g, struct row *row, const tinker_exam
     }
 }
 
-/* Make the datum of an example.  A row to be left out has none and is no problem. */
+/* Make the datum of an example.  A row to be left out has none and is no problem. Pairs are
+ * never averaged: preference losses sum the logprobs of an answer. A row that is too long and
+ * loses all its trained tokens by the cut is left out like one that is dropped; one that has
+ * none to begin with is a mistake. */
 static bool take_example(struct rendering *g, struct row *row, int side, const tinker_example *e,
                          struct row_problem *p)
 {
@@ -103,6 +111,7 @@ static bool take_example(struct rendering *g, struct row *row, int side, const t
     return true;
 }
 
+/* Of a pair only the last answer differs, so only that is trained. */
 static bool render_conversation(struct rendering *g, struct row *row, int side,
                                 struct row_problem *p)
 {
@@ -118,6 +127,7 @@ static bool render_conversation(struct rendering *g, struct row *row, int side,
     return ok;
 }
 
+/* Without weights every token is trained. */
 static bool take_tokens(struct rendering *g, struct row *row, const int32_t *tokens,
                         const float *weights, size_t n, struct row_problem *p)
 {
@@ -148,6 +158,7 @@ static bool render_text(struct rendering *g, struct row *row, struct row_problem
     return ok;
 }
 
+/* An id outside the vocabulary would be refused by the service in the middle of a run. */
 static bool render_tokens(struct rendering *g, struct row *row, struct row_problem *p)
 {
     int32_t most = tinker_tokenizer_max_id(g->tokenizer);
@@ -185,6 +196,7 @@ static bool render_row(struct rendering *g, struct row *row, struct row_problem 
 
 /* ---- all of them ---- */
 
+/* After rendering, so the numbers are those of what is really trained. */
 static bool count_row(struct rendering *g, struct row *row)
 {
     tinker_rows_stats *s = &g->x->stats;
@@ -202,6 +214,8 @@ static bool count_row(struct rendering *g, struct row *row)
     return true;
 }
 
+/* Rows that are kept move to the front of the array. A row is taken out of it while it is
+ * rendered, so that no two entries own the same memory if this ends early. */
 bool rows_render(tinker_rows *x, const tinker_renderer *renderer, const tinker_tokenizer *tokenizer)
 {
     struct rendering g = { .x = x, .renderer = renderer, .tokenizer = tokenizer };

@@ -73,7 +73,8 @@ static bool keep_text(struct arena *a, struct json_reader *r, const char **out)
     return true;
 }
 
-/* Further members stay as they are, to be asked for by name. */
+/* Further members stay as they are, to be asked for by name. A line that is not a record (a
+ * comment by hand, another program's) is skipped, not an error. */
 static bool read_record(struct arena *a, const char *s, size_t n, tinker_checkpoint_record *out)
 {
     struct json_reader r;
@@ -106,6 +107,8 @@ static size_t whole_lines(const char *s, size_t n)
     return n;
 }
 
+/* A record without a state cannot be resumed from (weights for sampling only), so it is passed
+ * over. */
 static void find_last_record(tinker_run *run, const char *s, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -151,6 +154,7 @@ static int open_file(const tinker_run *run, const char *name, int flags)
     return fd;
 }
 
+/* Hidden files do not count, nor does the lock that was just taken. */
 static bool is_used(const tinker_run *run)
 {
     DIR *d = opendir(run->dir);
@@ -173,7 +177,9 @@ static void remove_files(const tinker_run *run)
     }
 }
 
-/* One writer at a time: the lock goes with the process, whatever ends it. */
+/* One writer at a time: the lock goes with the process, whatever ends it. fcntl() and not
+ * flock(): it also works on NFS, where run folders of clusters are. The number in the file is
+ * for people. */
 static tinker_status take_lock(tinker_run *run, tinker_error *err)
 {
     struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -222,6 +228,7 @@ static tinker_status settle_config(tinker_run *run, const char *json, tinker_err
     return status;
 }
 
+/* Locked before anything is looked at or removed; read before it is written to. */
 static tinker_status open_run(tinker_run *run, tinker_run_mode mode, const char *config,
                               tinker_error *err)
 {
@@ -265,6 +272,7 @@ tinker_run *tinker_run_open(const char *dir, tinker_run_mode mode, const char *c
     return NULL;
 }
 
+/* The lock is released last, when nothing of ours writes any more. */
 void tinker_run_close(tinker_run *run)
 {
     if (!run)
@@ -283,6 +291,7 @@ void tinker_run_close(tinker_run *run)
 
 /* ---- writing ---- */
 
+/* A short write means a full disk, for which write() does not set errno. */
 static tinker_status append_line(const tinker_run *run, int fd, const struct buf *line,
                                  const char *name, tinker_error *err)
 {
@@ -296,7 +305,8 @@ static tinker_status append_line(const tinker_run *run, int fd, const struct buf
     return err_errno(err, "write to a file of", run->dir);
 }
 
-/* A number as Python writes it; what the JSON writer refuses is spelled as Python does. */
+/* A number as Python writes it; what the JSON writer refuses is spelled as Python does. Integers
+ * without a point, whatever type they had: step 5 is 5 and not 5.0. */
 static void put_number(struct buf *out, double v)
 {
     struct json_writer w;
@@ -311,6 +321,7 @@ static void put_number(struct buf *out, double v)
         json_put_double(&w, v);
 }
 
+/* Separators are those of Python's json.dumps(). */
 static void put_key(struct buf *out, const char *key)
 {
     struct json_writer w;
@@ -364,6 +375,8 @@ static void put_extra(struct buf *out, struct arena *a, const char *json)
     }
 }
 
+/* Synced to the disk: a checkpoint that is listed must not be forgotten by a power cut, or the
+ * service's copy expires unseen. */
 tinker_status tinker_run_checkpoint(tinker_run *run, const tinker_checkpoint_record *c,
                                     tinker_error *err)
 {
@@ -394,6 +407,7 @@ tinker_status tinker_run_checkpoint(tinker_run *run, const tinker_checkpoint_rec
     return status;
 }
 
+/* Local time, for people; a note that cannot be written does not stop a run. */
 void tinker_run_note(tinker_run *run, const char *level, const char *text)
 {
     struct timespec now;
@@ -410,7 +424,8 @@ void tinker_run_note(tinker_run *run, const char *level, const char *text)
 
 /* ---- going on ---- */
 
-/* The step of a line of metrics; SIZE_MAX: it has none. */
+/* The step of a line of metrics; SIZE_MAX: it has none. Lines are this program's own, so their
+ * beginning is known. */
 static size_t step_of_line(const char *s, size_t n)
 {
     static const char head[] = "{\"step\": ";
@@ -419,7 +434,9 @@ static size_t step_of_line(const char *s, size_t n)
     return (size_t)strtoull(s + sizeof(head) - 1, NULL, 10);
 }
 
-/* Lines before the step stay, in a file that replaces the old one; the others are kept aside. */
+/* Lines before the step stay, in a file that replaces the old one; the others are kept aside. A
+ * run that resumes from an older checkpoint computes those steps again, and metrics must not
+ * have them twice. */
 tinker_status tinker_run_rewind(tinker_run *run, size_t step, tinker_error *err)
 {
     char *data, *path = run_path(run, "metrics.jsonl"), *aside = run_path(run, "metrics.jsonl.bak");

@@ -32,6 +32,7 @@ struct curve {
     size_t n, cap;
 };
 
+/* Both arrays grow together; c->cap changes only when both did. */
 static bool add_point(struct curve *c, double x, double y)
 {
     if (c->n == c->cap) {
@@ -65,6 +66,8 @@ static double find_number(const char *line, size_t n, const char *name)
     return NAN;
 }
 
+/* Every metric of every line is looked for by name. Plots are drawn at the end of a run, so
+ * simple counts more than fast. */
 static bool read_curves(const char *s, size_t n, struct curve curves[PANELS][CURVES])
 {
     for (size_t at = 0; at < n;) {
@@ -82,6 +85,7 @@ static bool read_curves(const char *s, size_t n, struct curve curves[PANELS][CUR
     return true;
 }
 
+/* Series borrow the arrays of the curves. */
 static size_t lay_out_panels(struct curve curves[PANELS][CURVES],
                              struct plot_series series[PANELS][CURVES], struct plot_panel *out)
 {
@@ -98,6 +102,7 @@ static size_t lay_out_panels(struct curve curves[PANELS][CURVES],
     return n;
 }
 
+/* Metrics without any known name make no file, and that is no error. */
 tinker_status tinker_run_plot(tinker_run *run, tinker_error *err)
 {
     struct curve curves[PANELS][CURVES] = { 0 };

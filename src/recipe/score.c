@@ -13,12 +13,14 @@ const tinker_tensor *score_input(const tinker_datum *d, const char *name)
     return NULL;
 }
 
+/* NULL for sparse tensors (crow): no recipe makes them. */
 const float *score_floats(const tinker_datum *d, const char *name)
 {
     const tinker_tensor *t = score_input(d, name);
     return t && t->dtype == TINKER_FLOAT32 && !t->crow ? t->data : NULL;
 }
 
+/* Of a matrix (positions, k), the positions. */
 size_t score_length(const tinker_datum *d)
 {
     const tinker_tensor *t = score_input(d, "target_tokens");
@@ -42,7 +44,8 @@ static bool add_bytes(struct score *s, const int64_t *targets, size_t from, size
 }
 
 /* Text is measured by runs of counted tokens: a character of several tokens that are all counted
- * counts as it is written. */
+ * counts as it is written. Bits per byte count plain text only: special tokens have no bytes of
+ * their own, so they end a run. 0 * -inf is skipped, as a masked token may be impossible. */
 bool score_add(struct score *s, const tinker_datum *d, const float *logprobs, size_t n,
                const tinker_tokenizer *tokenizer)
 {
@@ -74,6 +77,7 @@ double score_nll(const struct score *s)
     return s->weight != 0 ? -s->weighted / s->weight : NAN;
 }
 
+/* Nats to bits by log 2. Unlike the loss per token it compares models with different tokenizers. */
 double score_bpb(const struct score *s)
 {
     return s->bytes ? -s->counted / (log(2) * (double)s->bytes) : NAN;

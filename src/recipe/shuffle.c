@@ -15,6 +15,8 @@ struct pcg64 {
     int has_spare;
 };
 
+/* The constants here and below are those of numpy's SeedSequence (after M. O'Neill's
+ * seed_seq_fe). */
 static uint32_t mix_hash(uint32_t v, uint32_t *constant, uint32_t multiplier)
 {
     v ^= *constant;
@@ -29,7 +31,8 @@ static uint32_t mix_words(uint32_t x, uint32_t y)
     return r ^ r >> 16;
 }
 
-/* SeedSequence(seed).generate_state(8): a seed of 64 bits has at most two words. */
+/* SeedSequence(seed).generate_state(8): a seed of 64 bits has at most two words. Every word of
+ * the pool is mixed into every other, so that seeds 0, 1, 2 ... give unrelated streams. */
 static void spread_seed(uint64_t seed, uint32_t out[2 * POOL])
 {
     uint32_t pool[POOL] = { 0 }, a = 0x43b0d7e5, b = 0x8b51f9dd;
@@ -43,6 +46,7 @@ static void spread_seed(uint64_t seed, uint32_t out[2 * POOL])
         out[i] = mix_hash(pool[i % POOL], &b, 0x58f38ded);
 }
 
+/* A linear congruential generator modulo 2^128; the multiplier is PCG's. */
 static void advance_state(struct pcg64 *g)
 {
     const uint128 multiplier = (uint128)0x2360ED051FC65DA4u << 64 | 0x4385DF649FCCF645u;
@@ -55,6 +59,7 @@ static uint128 join_words(const uint32_t *w)
     return (uint128)high << 64 | low;
 }
 
+/* The stream (increment) must be odd for the full period. */
 static void seed_generator(struct pcg64 *g, uint64_t seed)
 {
     uint32_t w[2 * POOL];
@@ -65,6 +70,7 @@ static void seed_generator(struct pcg64 *g, uint64_t seed)
     advance_state(g);
 }
 
+/* XSL-RR: both halves xored, rotated by the top six bits of the state. */
 static uint64_t draw_64(struct pcg64 *g)
 {
     advance_state(g);
@@ -86,7 +92,8 @@ static uint32_t draw_32(struct pcg64 *g)
     return (uint32_t)v;
 }
 
-/* Uniform in [0, most].  A file has far fewer rows than 2^32. */
+/* Uniform in [0, most].  A file has far fewer rows than 2^32. Masked rejection: draws of just
+ * enough bits until one is in range, which is unbiased. */
 static size_t draw_below(struct pcg64 *g, size_t most)
 {
     uint64_t mask = most, v;
@@ -98,6 +105,7 @@ static size_t draw_below(struct pcg64 *g, size_t most)
     return (size_t)v;
 }
 
+/* Fisher-Yates from the end, in the order in which numpy draws. */
 void tinker_permutation(uint64_t seed, size_t n, size_t *out)
 {
     struct pcg64 g;
