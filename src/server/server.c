@@ -2,6 +2,7 @@
  *
  * Start: data directory, socket, models, recovery, engine thread, timer thread, HTTP thread; a
  * failure undoes what was done.  Stop: the reverse of the threads, then memory, then the store. */
+#include "grammar/grammar.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -186,6 +187,40 @@ static bool has_tokenizer_files(const char *dir)
     return found;
 }
 
+static uint64_t min_bytes(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Divide --memory, or a part of what is free now that the weights are loaded.  Each part has a limit
+ * of its own, so that together they cannot exceed it: bodies of requests an eighth, requests that
+ * wait an eighth, results a sixteenth, adapters a quarter.  The rest, and what of these parts is more
+ * than the server takes at most, is returned: it is for passes and samples, which share it (the
+ * engine's budget.h), and models share it equally. */
+static uint64_t divide_memory(struct server *s)
+{
+    enum { BODY_LEAST = 1 << 20 }; /* what routes that take no data accept */
+    struct server_options *o = &s->opts;
+    uint64_t total = o->engine.memory_limit, unused = os_memory_free();
+    if (!total && unused != OS_MEMORY_UNKNOWN)
+        total = (uint64_t)((double)unused * o->memory_part);
+    if (!total)
+        total = OS_MEMORY_UNKNOWN;
+    uint64_t eighth = total / 8 > BODY_LEAST ? total / 8 : BODY_LEAST;
+    uint64_t bodies = min_bytes(4 * (uint64_t)o->max_body, eighth);
+    o->max_body = (size_t)min_bytes(o->max_body, eighth);
+    o->max_decoded_body = (size_t)min_bytes(o->max_decoded_body, eighth);
+    listener_limit_bodies(s->listener, o->max_body, (size_t)bodies,
+                          o->n_api_keys > 1 ? (size_t)min_bytes(2 * o->max_body, bodies) : 0);
+    /* Users together may exceed the queue's limit by half (queue.c): 1.5 * 1/12 is an eighth. */
+    o->max_queued_bytes = (int64_t)min_bytes((uint64_t)o->max_queued_bytes, total / 12);
+    o->max_result_bytes = (int64_t)min_bytes((uint64_t)o->max_result_bytes, total / 16);
+    s->max_adapter_bytes = total / 4;
+    uint64_t parts = bodies + (uint64_t)o->max_queued_bytes * 3 / 2 +
+                     (uint64_t)o->max_result_bytes + s->max_adapter_bytes;
+    return total > parts ? total - parts : 1;
+}
+
 /* Load all models first: only then is known how much memory is left for each. */
 static tinker_status open_bases(struct server *s, tinker_error *err)
 {
@@ -214,13 +249,7 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
             log_line(s->log, LOG_WARNING, "%s has no usable tokenizer: %s", m->name,
                      no_tokenizer.message);
     }
-    /* Bytes that passes and samples may use: the option, or a part of what is free now that the
-     * weights are loaded; the models share it equally. */
-    uint64_t total = s->opts.engine.memory_limit, unused = os_memory_free();
-    if (!total)
-        total =
-            unused == OS_MEMORY_UNKNOWN ? unused : (uint64_t)((double)unused * s->opts.memory_part);
-    uint64_t each = s->n_bases ? total / s->n_bases : 0;
+    uint64_t each = s->n_bases ? divide_memory(s) / s->n_bases : 0;
     for (size_t i = 0; i < s->n_bases; i++) {
         struct base *b = &s->bases[i];
         tinker_engine_limit_memory(b->engine,
@@ -281,8 +310,6 @@ struct server *server_open(const struct server_options *opts, tinker_error *err)
                                   .idle_ms = 120000,
                                   .body_ms = 60000,
                                   .max_connections = 65536,
-                                  .max_arriving = 4 * s->opts.max_body,
-                                  .max_user = s->opts.n_api_keys > 1 ? 2 * s->opts.max_body : 0,
                                   .check = routes_check,
                                   .is_check = routes_is_check,
                                   .place = routes_place,
@@ -319,6 +346,7 @@ void server_close(struct server *s)
     listener_close(s->listener, 0);
     for (size_t i = 0; i < s->n_bases; i++) {
         tinker_generator_free(s->bases[i].generator);
+        vocabulary_free(s->bases[i].vocabulary); /* borrows from the tokenizer */
         tinker_tokenizer_free(s->bases[i].tokenizer);
         tinker_engine_close(s->bases[i].engine);
         free(s->bases[i].dir);

@@ -5,6 +5,7 @@
  * them go into one list, of strings if there is any string, else of tokens. */
 #include "server/api/openai.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,8 +90,17 @@ static tinker_status add_stop_tokens(struct openai *o, const int32_t *tokens, si
 tinker_renderer *openai_renderer(const struct openai *o, tinker_error *err)
 {
     struct base *base = o->from.base;
-    return tinker_renderer_new(tinker_renderer_for(base->name, base->tokenizer), base->tokenizer,
-                               NULL, err);
+    const char *name = tinker_renderer_for(base->name, base->tokenizer);
+    /* A text that must be JSON has no place for thinking: take the format without it if there is
+     * one. */
+    if (o->no_thinking) {
+        char other[80];
+        snprintf(other, sizeof(other), "%s_disable_thinking", name);
+        tinker_renderer *r = tinker_renderer_new(other, base->tokenizer, NULL, NULL);
+        if (r)
+            return r;
+    }
+    return tinker_renderer_new(name, base->tokenizer, NULL, err);
 }
 
 /* Render with the declarations of tools before the messages.  The formats put them into the
@@ -111,7 +121,7 @@ static tinker_rendered *render_with_tools(struct openai *o, tinker_renderer *r,
     if (all) {
         memcpy(all, prefix->messages, prefix->n_messages * sizeof(*all));
         memcpy(all + prefix->n_messages, m + skip, (c->n_messages - skip) * sizeof(*all));
-        x = tinker_renderer_prompt(r, all, n, NULL, NULL, err);
+        x = tinker_renderer_prompt(r, all, n, NULL, o->prefill, err);
     } else {
         err_nomem(err, "prompt");
     }
@@ -128,7 +138,7 @@ static tinker_status render_conversation(struct openai *o, const tinker_conversa
     if (r && c->n_tools)
         x = render_with_tools(o, r, c, err);
     else if (r)
-        x = tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, NULL, err);
+        x = tinker_renderer_prompt(r, c->messages, c->n_messages, NULL, o->prefill, err);
     tinker_status status = x ? TINKER_OK : TINKER_EINVAL;
     if (x) {
         const tinker_model_input *in = &x->examples[0].input;

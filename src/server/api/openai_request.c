@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "wire/check.h"
+#include "wire/sample_options.h"
 
 /* Also the destructor of a request's context. */
 void openai_free(void *context)
@@ -43,31 +45,102 @@ static void add_stop(struct openai *o, struct json_reader *r)
  * those and its value is not the neutral one. */
 static bool is_unsupported(struct json_reader *r, struct json_str key)
 {
-    /* Numbers that change nothing when they are 0. */
-    static const char *const numbers[] = { "presence_penalty", "frequency_penalty" };
     static const struct {
-        const char *key, *neutral, *spaced; /* "": there is no such value */
+        const char *key, *neutral; /* "": there is no such value */
     } others[] = {
-        { "echo", "false", "" },
-        { "suffix", "\"\"", "" },
-        { "logit_bias", "{}", "" },
-        { "response_format", "{\"type\":\"text\"}", "{\"type\": \"text\"}" },
-        { "functions", "[]", "" },
-        { "best_of", "1", "" },
-        { "modalities", "[\"text\"]", "" },
-        { "audio", "", "" },
-        { "prediction", "", "" },
+        { "suffix", "\"\"" }, { "functions", "[]" }, { "modalities", "[\"text\"]" },
+        { "audio", "" },      { "prediction", "" },
     };
     struct json_reader look = *r; /* a copy: the caller still has to skip the value */
     struct json_str raw = { 0 };
-    double v = 0;
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        if (json_str_is(key, numbers[i]))
-            return !json_double(&look, &v) || v != 0;
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (json_str_is(key, others[i].key))
-            return json_raw(&look, &raw) && !json_str_is(raw, others[i].neutral) &&
-                   !json_str_is(raw, others[i].spaced);
+            return json_raw(&look, &raw) && !json_str_is(raw, others[i].neutral);
+    return false;
+}
+
+/* {"type": "text"}, "json_object", or "json_schema" with {"schema": ...}. */
+static void read_response_format(struct openai *o, struct json_reader *r)
+{
+    static const char any_object[] = "{\"type\":\"object\"}";
+    struct json_str key, type = { 0 };
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "type"))
+            json_string(r, &type);
+        else if (json_str_is(key, "json_schema")) {
+            json_begin_object(r);
+            while (json_next_key(r, &key))
+                if (json_str_is(key, "schema"))
+                    json_raw(r, &o->schema);
+                else
+                    json_skip(r);
+        } else if (json_str_is(key, "schema")) /* the Responses API has it here */
+            json_raw(r, &o->schema);
+        else
+            json_skip(r);
+    }
+    if (json_str_is(type, "json_object"))
+        o->schema = (struct json_str){ any_object, sizeof(any_object) - 1 };
+    else if (json_str_is(type, "json_schema") && !o->schema.s)
+        json_fail(r, "response_format: json_schema.schema is missing");
+    else if (json_str_is(type, "text"))
+        o->schema = (struct json_str){ 0 };
+    else if (!json_str_is(type, "json_schema"))
+        json_fail(r, "response_format: type must be \"text\", \"json_object\" or \"json_schema\"");
+}
+
+/* "auto" is the default, "none" leaves the tools out, "required" forces a call, an object one of a
+ * certain tool. */
+static void read_tool_choice(struct openai *o, struct json_reader *r)
+{
+    struct json_str key, word = { 0 };
+    if (json_peek(r) == JSON_STRING) {
+        json_string(r, &word);
+        o->no_tools = json_str_is(word, "none");
+        o->must_call = json_str_is(word, "required");
+        if (!o->no_tools && !o->must_call && !json_str_is(word, "auto"))
+            json_fail(r, "tool_choice: expected \"auto\", \"none\", \"required\" or a function");
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "function")) {
+            json_begin_object(r);
+            while (json_next_key(r, &key))
+                if (json_str_is(key, "name"))
+                    json_cstring(r, (char **)&o->forced_tool);
+                else
+                    json_skip(r);
+        } else if (json_str_is(key, "name"))
+            json_cstring(r, (char **)&o->forced_tool);
+        else
+            json_skip(r);
+    }
+    o->must_call = true;
+    if (!o->forced_tool && !r->failed)
+        json_fail(r, "tool_choice: function.name is missing");
+}
+
+/* Settings that are one number. */
+static bool read_number(struct openai *o, struct json_reader *r, struct json_str key)
+{
+    const struct {
+        const char *key;
+        double *out;
+    } numbers[] = {
+        { "temperature", &o->params.temperature },
+        { "top_p", &o->params.top_p },
+        { "min_p", &o->params.min_p },
+        { "repetition_penalty", &o->params.repetition_penalty },
+        { "presence_penalty", &o->params.presence_penalty },
+        { "frequency_penalty", &o->params.frequency_penalty },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        if (json_str_is(key, numbers[i].key)) {
+            json_double(r, numbers[i].out);
+            return true;
+        }
     return false;
 }
 
@@ -86,18 +159,23 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         json_raw(r, &o->messages);
     else if (json_str_is(key, "max_tokens") || json_str_is(key, "max_completion_tokens")) {
         /* 0 would mean "no limit" below, which only leaving it out says. */
-        if (json_int64(r, &o->params.max_tokens) && o->params.max_tokens <= 0)
+        if (json_int64(r, &o->params.max_tokens) && o->params.max_tokens < 0)
             json_fail(r, "max_tokens must be a positive number");
+        o->no_new = o->params.max_tokens == 0;
     } else if (json_str_is(key, "n"))
         json_int64(r, &o->n);
+    else if (json_str_is(key, "best_of"))
+        json_int64(r, &o->best_of);
+    else if (json_str_is(key, "echo") && !o->chat)
+        json_bool(r, &o->echo);
     else if (json_str_is(key, "seed"))
         o->params.has_seed = json_int64(r, &o->params.seed);
-    else if (json_str_is(key, "temperature"))
-        json_double(r, &o->params.temperature);
-    else if (json_str_is(key, "top_p"))
-        json_double(r, &o->params.top_p);
+    else if (read_number(o, r, key))
+        ;
     else if (json_str_is(key, "top_k"))
         json_int64(r, &o->params.top_k);
+    else if (json_str_is(key, "logit_bias"))
+        wire_read_logit_bias(r, &o->arena, &o->params.logit_bias, &o->params.n_logit_bias);
     else if (json_str_is(key, "stop")) {
         /* A string, or an array of strings. */
         if (json_peek(r) == JSON_STRING) {
@@ -135,12 +213,9 @@ static void read_field(struct openai *o, struct json_reader *r, struct json_str 
         else
             json_skip(r);
     } else if (json_str_is(key, "tool_choice")) {
-        /* "auto" is the default, "none" leaves the tools out. */
-        struct json_str word = { 0 };
-        bool is_text = json_peek(r) == JSON_STRING && json_string(r, &word);
-        o->no_tools = is_text && json_str_is(word, "none");
-        if (!o->no_tools && !(is_text && json_str_is(word, "auto")))
-            json_fail(r, "tool_choice: only \"auto\" and \"none\" are supported");
+        read_tool_choice(o, r);
+    } else if (json_str_is(key, "response_format")) {
+        read_response_format(o, r);
     } else if (is_unsupported(r, key))
         json_fail(r, "%.*s is not supported", (int)key.n, key.s);
     else
@@ -156,6 +231,16 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, o->chat ? "messages is missing" : "prompt is missing");
     if (o->n < 1 || o->n > 128)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
+    if (o->must_call && !o->tools.s)
+        return err_set(err, TINKER_EINVAL, "tool_choice asks for a call, but there are no tools");
+    if (o->best_of && o->best_of != o->n)
+        return err_set(err, TINKER_EINVAL, "best_of is not supported; ask for n samples");
+    if (o->no_new && !o->echo)
+        return err_set(err, TINKER_EINVAL,
+                       "max_tokens must be a positive number; 0 needs \"echo\": true");
+    if (o->echo && o->stream && o->logprobs)
+        return err_set(err, TINKER_EINVAL,
+                       "echo with logprobs cannot be streamed; leave one of the three out");
     if (o->params.max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
     if (o->top_logprobs < 0 || o->top_logprobs > OPENAI_TOP_MAX)
@@ -169,6 +254,8 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
                        bytes > STOP_BYTES_MAX ? "stop" : "stop_token_ids",
                        bytes > STOP_BYTES_MAX ? STOP_BYTES_MAX : STOPS_MAX,
                        bytes > STOP_BYTES_MAX ? "bytes" : "tokens");
+    if (wire_check_sampling_params(&o->params, err) != TINKER_OK)
+        return err->status;
     /* The engine takes one kind: which of them should be converted is the client's choice. */
     if (o->n_stop && o->n_stop_tokens)
         return err_set(err, TINKER_EINVAL, "give stop or stop_token_ids, not both");
@@ -192,5 +279,9 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
     if (o->no_tools || !o->chat)
         o->tools = (struct json_str){ 0 };
-    return check_request(o, err);
+    o->no_thinking = o->no_thinking || o->must_call || o->schema.s;
+    tinker_status status = check_request(o, err);
+    if (o->no_new)
+        o->params.max_tokens = 1;
+    return status;
 }

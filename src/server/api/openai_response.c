@@ -2,10 +2,12 @@
  *
  * Chat and completions report log probabilities in two different layouts; both come from the
  * same tinker_sequence.  Thread: any; nothing here has state. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "server/api/openai.h"
 
 void openai_error(struct response *res, int status, const char *message)
@@ -94,55 +96,104 @@ static void put_chat_logprobs(const struct openai *o, struct json_writer *w,
     json_put_end_array(w);
 }
 
-/* "token": log probability. */
-static void put_token_logprob(const struct openai *o, struct json_writer *w, int32_t token,
-                              float logprob)
+/* A token's text in the layout of completions.  What is not UTF-8 on its own is written as
+ * "bytes:\\xe2\\x80", as OpenAI does; so is all with `as_bytes`.  text has room for TOKEN_TEXT bytes. */
+enum { TOKEN_TEXT = 1024 };
+
+static size_t write_token_text(const struct openai *o, int32_t token, bool as_bytes, char *text)
 {
-    size_t len;
+    size_t len, n;
     const char *bytes = token_bytes(o, token, &len);
-    json_put_key_n(w, bytes, len);
-    json_put_float(w, logprob);
+    if (!as_bytes && len < TOKEN_TEXT && utf8_valid_prefix(bytes, len) == len) {
+        memcpy(text, bytes, len);
+        return len;
+    }
+    n = (size_t)snprintf(text, TOKEN_TEXT, "bytes:");
+    for (size_t i = 0; i < len && n + 5 < TOKEN_TEXT; i++)
+        n += (size_t)snprintf(text + n, TOKEN_TEXT - n, "\\x%02x", (unsigned char)bytes[i]);
+    return n;
+}
+
+/* The likeliest tokens at position i of q and, whatever its rank, the token itself.  Keys are texts,
+ * which two tokens may share: the likelier has the plain one. */
+static void put_top_logprobs(const struct openai *o, struct json_writer *w,
+                             const tinker_sequence *q, size_t i)
+{
+    struct {
+        int32_t token;
+        float logprob;
+        char text[TOKEN_TEXT];
+        size_t n;
+    } list[OPENAI_TOP_MAX + 1];
+    size_t n = 0, own = SIZE_MAX;
+    for (size_t a = 0; has_alternative(q, i, a) && n < OPENAI_TOP_MAX; a++) {
+        own = q->topk_tokens[i * q->topk + a] == q->tokens[i] ? n : own;
+        list[n].token = q->topk_tokens[i * q->topk + a];
+        list[n++].logprob = q->topk_logprobs[i * q->topk + a];
+    }
+    if (own == SIZE_MAX) { /* the least likely, so it comes last */
+        list[n].token = q->tokens[i];
+        list[n++].logprob = q->logprobs[i];
+    }
+    json_put_begin_object(w);
+    for (size_t a = 0; a < n; a++) {
+        bool taken = false;
+        list[a].n = write_token_text(o, list[a].token, false, list[a].text);
+        for (size_t b = 0; b < a && !taken; b++)
+            taken = list[b].n == list[a].n && memcmp(list[b].text, list[a].text, list[a].n) == 0;
+        if (taken)
+            list[a].n = write_token_text(o, list[a].token, true, list[a].text);
+        json_put_key_n(w, list[a].text, list[a].n);
+        json_put_float(w, list[a].logprob);
+    }
+    json_put_end_object(w);
+}
+
+size_t openai_count_chars(const struct openai *o, const int32_t *tokens, size_t n)
+{
+    size_t chars = 0, len;
+    for (size_t i = 0; i < n; i++) {
+        const char *bytes = token_bytes(o, tokens[i], &len);
+        for (size_t k = 0; k < len; k++) /* UTF-8: continuation bytes are 10xxxxxx */
+            chars += ((unsigned char)bytes[k] & 0xc0) != 0x80;
+    }
+    return chars;
 }
 
 /* Completions: four parallel arrays.  *offset counts characters, not bytes, from the beginning of
- * the text, and goes on from event to event of a stream. */
+ * the text, and goes on from event to event of a stream.  The first token of a prompt has no
+ * probability (NaN): null in both arrays. */
 static void put_completion_logprobs(const struct openai *o, struct json_writer *w,
                                     const tinker_sequence *q, size_t *offset)
 {
-    size_t len;
+    char text[TOKEN_TEXT];
     json_put_key(w, "tokens");
     json_put_begin_array(w);
-    for (size_t i = 0; i < q->n; i++) {
-        const char *bytes = token_bytes(o, q->tokens[i], &len);
-        json_put_string_n(w, bytes, len);
-    }
+    for (size_t i = 0; i < q->n; i++)
+        json_put_string_n(w, text, write_token_text(o, q->tokens[i], false, text));
     json_put_end_array(w);
-    json_put_key(w, "token_logprobs"); /* of the sampled tokens */
-    json_put_array_float(w, q->logprobs, q->n);
+    json_put_key(w, "token_logprobs");
+    json_put_begin_array(w);
+    for (size_t i = 0; i < q->n; i++)
+        if (isnan(q->logprobs[i]))
+            json_put_null(w);
+        else
+            json_put_float(w, q->logprobs[i]);
+    json_put_end_array(w);
     json_put_key(w, "top_logprobs");
     json_put_begin_array(w);
-    for (size_t i = 0; i < q->n && o->top_logprobs > 0; i++) {
-        /* The sampled token is always among them, even if it is not one of the most likely. */
-        bool found = false;
-        json_put_begin_object(w);
-        for (size_t a = 0; has_alternative(q, i, a); a++) {
-            int32_t token = q->topk_tokens[i * q->topk + a];
-            put_token_logprob(o, w, token, q->topk_logprobs[i * q->topk + a]);
-            found = found || token == q->tokens[i];
-        }
-        if (!found)
-            put_token_logprob(o, w, q->tokens[i], q->logprobs[i]);
-        json_put_end_object(w);
-    }
+    for (size_t i = 0; i < q->n; i++)
+        if (isnan(q->logprobs[i]))
+            json_put_null(w);
+        else
+            put_top_logprobs(o, w, q, i);
     json_put_end_array(w);
     /* Where each token begins in the text. */
     json_put_key(w, "text_offset");
     json_put_begin_array(w);
     for (size_t i = 0; i < q->n; i++) {
-        const char *bytes = token_bytes(o, q->tokens[i], &len);
         json_put_int64(w, (int64_t)*offset);
-        for (size_t k = 0; k < len; k++) /* UTF-8: continuation bytes are 10xxxxxx */
-            *offset += ((unsigned char)bytes[k] & 0xc0) != 0x80;
+        *offset += openai_count_chars(o, &q->tokens[i], 1);
     }
     json_put_end_array(w);
 }
@@ -190,15 +241,37 @@ static void put_tool_call(const struct openai *o, struct json_writer *w, size_t 
     json_put_end_object(w);
 }
 
+tinker_parsed *openai_parse(const struct openai *o, const int32_t *tokens, size_t n)
+{
+    /* Only the chat format knows how a call looks in tokens. */
+    tinker_renderer *r = openai_renderer(o, NULL);
+    if (!r)
+        return NULL;
+    /* A grammar ends a text with its last byte; parsers want the token that ends a message, too. */
+    tinker_tokens all = TINKER_TOKENS_INIT;
+    tinker_stop_sequences stop = tinker_renderer_stop(r);
+    bool ended = false;
+    for (size_t i = 0; stop.tokens && n && i < stop.n; i++)
+        ended = ended || stop.tokens[i] == tokens[n - 1];
+    if (o->must_call && stop.tokens && stop.n && !ended &&
+        tinker_tokens_append(&all, tokens, n, NULL) == TINKER_OK &&
+        tinker_tokens_append(&all, stop.tokens, 1, NULL) == TINKER_OK) {
+        tokens = all.ids;
+        n = all.n;
+    }
+    tinker_parsed *p = tinker_renderer_parse(r, tokens, n, NULL);
+    tinker_renderer_free(r);
+    tinker_tokens_clear(&all);
+    return p;
+}
+
 /* Write the tool calls that the tokens contain; false: no tools were declared, or none is called. */
 static bool put_tool_calls(const struct openai *o, struct json_writer *w, const int32_t *tokens,
                            size_t n, bool delta)
 {
     if (!o->tools.s)
         return false;
-    /* Only the chat format knows how a call looks in tokens. */
-    tinker_renderer *r = openai_renderer(o, NULL);
-    tinker_parsed *p = r ? tinker_renderer_parse(r, tokens, n, NULL) : NULL;
+    tinker_parsed *p = openai_parse(o, tokens, n);
     bool calls = p && p->message->n_tool_calls > 0;
     if (calls) {
         /* What the model says beside the calls, without its thinking; null when nothing. */
@@ -217,7 +290,6 @@ static bool put_tool_calls(const struct openai *o, struct json_writer *w, const 
         json_put_end_array(w);
     }
     tinker_parsed_free(p);
-    tinker_renderer_free(r);
     return calls;
 }
 

@@ -4,6 +4,7 @@
  * not.  With tools a message is sent at the end only: before that nobody knows whether it calls
  * one.  Thread: the engine thread, which calls the observer. */
 #include "server/api/openai.h"
+#include "server/api/anthropic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ struct events {
     size_t n, longest; /* of the stop strings */
     size_t n_prompt, n_made;
     bool broken; /* the reader left */
+    bool whole;  /* all content is sent at the end */
+    bool opened; /* the text block of a Messages stream */
 };
 
 /* The members that every event has; the object stays open. */
@@ -81,13 +84,19 @@ static size_t count_alternatives(const struct events *e)
     return e->o->logprobs ? (size_t)e->o->top_logprobs : 0;
 }
 
-/* An empty line ends an event.  Whether the reader is still there shows when writing. */
-static void send_event(struct events *e, struct buf *b)
+/* Whether the reader is still there shows when writing. */
+static void write_events(struct events *e, struct buf *b)
 {
-    buf_puts(b, "\n\n");
     if (!buf_ok(b) || !stream_write(e->stream, b->data, b->len))
         e->broken = true;
     buf_clear(b);
+}
+
+/* An empty line ends an event. */
+static void send_event(struct events *e, struct buf *b)
+{
+    buf_puts(b, "\n\n");
+    write_events(e, b);
 }
 
 /* One event with a piece of text, or with the reason for the end. */
@@ -97,6 +106,11 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     struct json_writer w;
     struct sequence *q = &e->sequences[i];
     buf_init(&b, 1 << 24);
+    if (e->o->anthropic) {
+        anthropic_put_text(&b, text, n, &e->opened);
+        write_events(e, &b);
+        return;
+    }
     buf_puts(&b, "data: "); /* one line: JSON has no raw newlines */
     json_writer_init(&w, &b);
     put_chunk_head(e->o, &w);
@@ -195,7 +209,7 @@ static int on_openai_token(struct observer *observer, size_t sample, int32_t tok
         return 1; /* without memory the sequence ends here */
     q->tokens[q->n] = token;
     q->logprobs[q->n++] = logprob;
-    if (!e->o->tools.s && !q->stopped &&
+    if (!e->whole && !q->stopped && !e->o->no_new &&
         tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
         flush_text(e, sample, false);
     return e->broken;
@@ -230,14 +244,26 @@ static void send_usage(struct events *e)
 static void on_openai_finished(struct observer *observer, const tinker_sample *r, const char *error)
 {
     struct events *e = (struct events *)observer;
+    struct buf last;
+    buf_init(&last, 1 << 26);
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         struct sequence *q = &e->sequences[i];
-        if (!e->o->tools.s && !q->stopped &&
-            tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
+        if (!e->whole && !q->stopped && tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
             flush_text(e, i, true);
-        send_piece(e, i, "", 0,
-                   r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+        if (e->o->anthropic)
+            anthropic_put_end(e->o, &last, &r->sequences[i], e->opened);
+        else
+            send_piece(e, i, "", 0,
+                       r->sequences[i].stop_reason == TINKER_STOP_STOP ? "stop" : "length");
     }
+    if (e->o->anthropic) {
+        if (error)
+            anthropic_put_failure(&last, error);
+        write_events(e, &last);
+        stream_end(e->stream);
+        return;
+    }
+    buf_clear(&last);
     if (error) {
         struct buf b;
         struct json_writer w;
@@ -292,7 +318,12 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
                                      .left = is_openai_reader_gone,
                                      .free = openai_events_free };
     e->n = (size_t)o->n;
+    /* With tools nobody knows before the end whether there is a call, with thinking not what is
+     * thinking. */
+    e->whole = o->tools.s || (o->anthropic && !o->no_thinking);
     e->n_prompt = o->prompts[0].n; /* a stream has one prompt */
+    size_t offset =
+        o->chat || o->echo ? 0 : openai_count_chars(o, o->prompts[0].tokens, e->n_prompt);
     /* A copy of what the events need: the request may be gone before the sample is done. */
     struct openai *c = e->o = calloc(1, sizeof(*c));
     bool ok = c != NULL;
@@ -317,9 +348,24 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     opts.skip_special = !o->n_stop;
     ok = ok && e->stream && e->sequences;
     for (size_t i = 0; ok && i < e->n; i++) {
+        e->sequences[i].offset = offset;
         e->sequences[i].decoder = tinker_decoder_new(o->from.base->tokenizer, &opts, NULL);
         ok = e->sequences[i].decoder != NULL;
     }
+    if (ok && o->anthropic) {
+        struct buf b;
+        buf_init(&b, 1 << 16);
+        anthropic_put_start(o, &b, e->n_prompt);
+        write_events(e, &b);
+    }
+    /* The prompt is the first event of every sequence; nobody else writes yet. */
+    tinker_text prompt = TINKER_TEXT_INIT;
+    if (ok && o->echo)
+        ok = tinker_tokenizer_decode(o->from.base->tokenizer, o->prompts[0].tokens, e->n_prompt,
+                                     NULL, &prompt, NULL) == TINKER_OK;
+    for (size_t i = 0; ok && o->echo && i < e->n; i++)
+        send_piece(e, i, prompt.s ? prompt.s : "", prompt.n, NULL);
+    tinker_text_clear(&prompt);
     if (ok) {
         *stream = e->stream;
         return &e->observer;

@@ -415,20 +415,30 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
     return TINKER_OK;
 }
 
-/* GET training_run_summaries: the user's runs, most recent request first. */
+/* GET training_run_summaries: the user's runs, most recent request first; ?id=RUN: that one. */
 void route_run_summaries(struct server *s, struct request *req, struct response *res)
 {
     struct store_model *models;
     struct json_writer w;
-    size_t n;
-    int64_t limit, offset, total = 0;
+    size_t n = 1;
+    int64_t limit, offset, total = 1;
     tinker_error err = { 0 };
+    tinker_status status = TINKER_OK;
     if (!route_query_int(req, res, "limit", 50, 500, &limit) ||
         !route_query_int(req, res, "offset", 0, INT64_MAX, &offset))
         return;
+    const char *id = req->query(req, "id");
+    req->param[0] = id ? arena_strdup(&req->arena, id) : NULL;
+    models = id && req->param[0] ? route_own_run(s, req, res) : NULL;
+    if (id && !models) {
+        if (!req->param[0])
+            response_no_memory(res);
+        return;
+    }
     history_flush(s->history, NULL);
-    tinker_status status = store_list_models(s->store, req->user, NULL, -1, limit, offset,
-                                             &req->arena, &models, &n, &total, &err);
+    if (!id)
+        status = store_list_models(s->store, req->user, NULL, -1, limit, offset, &req->arena,
+                                   &models, &n, &total, &err);
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
     json_put_key(&w, "runs");

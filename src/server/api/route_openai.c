@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/rand.h"
+#include "server/api/anthropic.h"
 #include "server/api/openai.h"
 #include "server/api/routes.h"
 #include "server/work/submit.h"
@@ -72,8 +73,11 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
     size_t n = o->prompts[prompt].n;
     const int32_t *tokens = arena_memdup(&w->arena, o->prompts[prompt].tokens, n * sizeof(*tokens));
     int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
+    const tinker_logit_bias *bias =
+        arena_memdup(&w->arena, o->params.n_logit_bias ? (const void *)o->params.logit_bias : "",
+                     o->params.n_logit_bias * sizeof(*bias));
     w->dir = o->from.checkpoint ? arena_strdup(&w->arena, o->from.checkpoint->dir) : NULL;
-    if (!chunk || !stop || !tokens || !stop_tokens || (o->from.checkpoint && !w->dir)) {
+    if (!chunk || !stop || !tokens || !stop_tokens || !bias || (o->from.checkpoint && !w->dir)) {
         job_free(w);
         return NULL;
     }
@@ -83,9 +87,12 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
     tinker_sample_options options = o->options;
     options.num_samples = (size_t)o->n;
     options.topk_sample_logprobs = o->logprobs ? (size_t)o->top_logprobs : 0;
+    options.prompt_logprobs = o->echo && o->logprobs;
+    options.topk_prompt_logprobs = o->echo ? options.topk_sample_logprobs : 0;
     wire_sample_set_options(r, &options, NULL); /* both were checked when the request was read */
     tinker_sampling_params *p = &r->sampling_params;
     *p = o->params;
+    p->logit_bias = o->params.n_logit_bias ? bias : NULL;
     for (size_t i = 0; i < o->n_stop; i++)
         stop[i] = arena_strdup(&w->arena, o->stop[i]);
     if (o->n_stop_tokens)
@@ -108,8 +115,13 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
     struct session *session = sampler_table_direct_session(s, req->user);
     int status = session ? SUBMIT_OK : SUBMIT_FAILED;
     size_t n = 0;
+    tinker_error err = { 0 };
     while (status == SUBMIT_OK && n < o->n_prompts) {
         struct job *w = make_sample_job(o, n);
+        if (w && openai_grammar(o, &w->grammar, &err) != TINKER_OK) {
+            job_free(w);
+            break;
+        }
         o->prompts[n].future = arena_printf(&o->arena, "%s-%zu", o->id, n);
         if (w && o->stream)
             w->observer = openai_observer(s, o, &res->stream);
@@ -121,7 +133,7 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
         }
         n += status == SUBMIT_OK;
     }
-    if (status == SUBMIT_OK)
+    if (status == SUBMIT_OK && !err.status)
         return true;
     /* Nobody will ask for those that were queued.  The job that was not is freed, and with it its
      * observer and the producer's side of the stream. */
@@ -129,22 +141,35 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
         route_cancel_sample(s, req->user, o->prompts[--n].future);
     stream_unref(res->stream);
     res->stream = NULL;
-    route_submitted(s, res, status, o->id, NULL, NULL);
+    if (err.status)
+        openai_error(res, err.status == TINKER_ENOMEM ? 503 : 400, err.message);
+    else
+        route_submitted(s, res, status, o->id, NULL, NULL);
     return false;
 }
 
-/* The first call: decode, find the weights, tokenize, submit.  false: the response says why not. */
-static bool begin_completion(struct server *s, struct request *req, struct response *res,
-                             struct openai *o)
+/* Decode, find the weights, tokenize; `count`: nothing is to be sampled.  false: the response says
+ * why not. */
+static bool prepare_completion(struct server *s, struct request *req, struct response *res,
+                               struct openai *o, bool count)
 {
     tinker_error err = { 0 };
     char uuid[37];
-    if (openai_read(o, req->body, req->n_body, &err) != TINKER_OK) {
+    if ((o->anthropic ? anthropic_read(o, req->body, req->n_body, count, &err)
+                      : openai_read(o, req->body, req->n_body, &err)) != TINKER_OK) {
         openai_error(res, 400, err.message);
         return false;
     }
-    const char *path = o->model;
-    if (strncmp(path, "tinker://", 9) != 0) {
+    const char *path = o->model, *base = o->model;
+    const char *semicolon = strchr(o->model, ';');
+    if (semicolon) { /* "<base>;<checkpoint>": both must agree */
+        base = arena_strndup(&req->arena, o->model, (size_t)(semicolon - o->model));
+        path = semicolon + 1;
+        if (!base || strncmp(path, "tinker://", 9) != 0) {
+            openai_error(res, 400, "model: expected a tinker:// path after the semicolon");
+            return false;
+        }
+    } else if (strncmp(path, "tinker://", 9) != 0) {
         path = NULL;
         /* Not a base model: perhaps a run of the user, for its newest checkpoint. */
         const struct store_checkpoint *newest = NULL;
@@ -160,18 +185,20 @@ static bool begin_completion(struct server *s, struct request *req, struct respo
             path = arena_printf(&req->arena, "tinker://%s/%s/%s", newest->run,
                                 store_kind_name(newest->kind), newest->name);
     }
-    if (!sampler_table_find_source(s, req, res, path ? NULL : o->model, path, &o->from))
+    if (!sampler_table_find_source(s, req, res, semicolon || !path ? base : NULL, path, &o->from))
         return false;
     /* Random, so a retry of the HTTP request samples again, as with the OpenAI API. */
     rand_uuid(uuid);
-    snprintf(o->id, sizeof(o->id), "%s-%s", o->chat ? "chatcmpl" : "cmpl", uuid);
+    snprintf(o->id, sizeof(o->id), "%s%s",
+             o->anthropic ? "msg_"
+             : o->chat    ? "chatcmpl-"
+                          : "cmpl-",
+             uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
     tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
-    /* These were parts of the body, which goes when this call returns; only whether there are tools
-     * matters from here on. */
+    /* Parts of the body, which goes when this call returns; of tools and schema only whether there
+     * are any matters once all samples are queued. */
     o->prompt = o->messages = (struct json_str){ 0 };
-    if (o->tools.s)
-        o->tools = (struct json_str){ "", 0 };
     /* One connection, one sample: several would need several observers on one stream. */
     if (status == TINKER_OK && o->stream && o->n_prompts != 1) {
         openai_error(res, 400, "a stream takes one prompt");
@@ -185,18 +212,89 @@ static bool begin_completion(struct server *s, struct request *req, struct respo
         openai_error(res, 400, err.message);
         return false;
     }
-    return submit_all(s, req, res, o);
+    return true;
+}
+
+/* The first call of a handler. */
+static bool begin_completion(struct server *s, struct request *req, struct response *res,
+                             struct openai *o)
+{
+    bool ok = prepare_completion(s, req, res, o, false) && submit_all(s, req, res, o);
+    o->schema = (struct json_str){ 0 };
+    if (o->tools.s)
+        o->tools = (struct json_str){ "", 0 };
+    return ok;
 }
 
 /* ---- responses ---------------------------------------------------------------------------------- */
 
+/* Prompt and sample as one sequence, for echo.  false: no memory. */
+static bool join_prompt(const struct openai *o, struct arena *arena, size_t prompt,
+                        const tinker_sample *s, const tinker_sequence *q, tinker_sequence *out)
+{
+    size_t p = o->prompts[prompt].n, made = o->no_new ? 0 : q->n, n = p + made, k = q->topk;
+    int32_t *tokens = arena_array(arena, n + 1, sizeof(*tokens));
+    float *logprobs = arena_array(arena, n + 1, sizeof(*logprobs));
+    int32_t *top_tokens = arena_array(arena, n * k + 1, sizeof(*top_tokens));
+    float *top_logprobs = arena_array(arena, n * k + 1, sizeof(*top_logprobs));
+    if (!tokens || !logprobs || !top_tokens || !top_logprobs)
+        return false;
+    memcpy(tokens, o->prompts[prompt].tokens, p * sizeof(*tokens));
+    memcpy(tokens + p, q->tokens, made * sizeof(*tokens));
+    *out = *q;
+    out->tokens = tokens;
+    out->n = n;
+    if (!s->prompt_logprobs || s->n_prompt != p || !q->logprobs) { /* they were not asked for */
+        out->logprobs = NULL;
+        return true;
+    }
+    memcpy(logprobs, s->prompt_logprobs, p * sizeof(*logprobs));
+    memcpy(logprobs + p, q->logprobs, made * sizeof(*logprobs));
+    out->logprobs = logprobs;
+    if (k && s->topk == k && q->topk_tokens) {
+        memcpy(top_tokens, s->topk_tokens, p * k * sizeof(*top_tokens));
+        memcpy(top_tokens + p * k, q->topk_tokens, made * k * sizeof(*top_tokens));
+        memcpy(top_logprobs, s->topk_logprobs, p * k * sizeof(*top_logprobs));
+        memcpy(top_logprobs + p * k, q->topk_logprobs, made * k * sizeof(*top_logprobs));
+        out->topk_tokens = top_tokens;
+        out->topk_logprobs = top_logprobs;
+    }
+    return true;
+}
+
+/* The text of a completion, after that of its prompt if that is wanted. */
+static void put_completion_text(const struct openai *o, struct json_writer *w, size_t prompt,
+                                const tinker_sequence *q)
+{
+    tinker_text text = TINKER_TEXT_INIT;
+    if (o->from.base->tokenizer && o->echo)
+        tinker_tokenizer_decode(o->from.base->tokenizer, o->prompts[prompt].tokens,
+                                o->prompts[prompt].n, NULL, &text, NULL);
+    if (o->from.base->tokenizer && !o->no_new) {
+        tinker_text more = TINKER_TEXT_INIT;
+        openai_text(o, q->tokens, q->n, &more, NULL);
+        if (more.n && tinker_text_append(&text, more.s, more.n, NULL) != TINKER_OK)
+            text.n = 0;
+        tinker_text_clear(&more);
+    }
+    json_put_key(w, "text");
+    json_put_string_n(w, text.s ? text.s : "", text.n);
+    tinker_text_clear(&text);
+}
+
 /* One sequence as a choice. */
-static void put_choice(const struct openai *o, struct json_writer *w, size_t index,
-                       const tinker_sequence *q)
+static void put_choice(const struct openai *o, struct json_writer *w, size_t prompt,
+                       const tinker_sample *s, const tinker_sequence *q, size_t index,
+                       struct arena *arena)
 {
     /* A message that calls tools ends for that reason, whatever token ended it. */
     const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
     size_t offset = 0;
+    tinker_sequence all = *q;
+    if (o->echo && !join_prompt(o, arena, prompt, s, q, &all))
+        all.logprobs = NULL;
+    if (!o->chat && !o->echo)
+        offset = openai_count_chars(o, o->prompts[prompt].tokens, o->prompts[prompt].n);
     json_put_begin_object(w);
     json_put_key(w, "index");
     json_put_int64(w, (int64_t)index);
@@ -207,17 +305,12 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t ind
             reason = "tool_calls";
         json_put_end_object(w);
     } else {
-        tinker_text text = TINKER_TEXT_INIT;
-        if (o->from.base->tokenizer)
-            openai_text(o, q->tokens, q->n, &text, NULL);
-        json_put_key(w, "text");
-        json_put_string_n(w, text.s ? text.s : "", text.n);
+        put_completion_text(o, w, prompt, q);
         json_put_key(w, "token_ids");
-        json_put_array_int32(w, q->tokens, q->n);
-        tinker_text_clear(&text);
+        json_put_array_int32(w, all.tokens, all.n);
     }
     json_put_key(w, "logprobs");
-    openai_put_logprobs(o, w, q, &offset);
+    openai_put_logprobs(o, w, &all, &offset);
     json_put_key(w, "finish_reason");
     json_put_string(w, reason);
     json_put_end_object(w);
@@ -225,7 +318,7 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t ind
 
 /* All samples are there: one choice per sequence, numbered across the prompts. */
 static void reply_completion(struct response *res, const struct openai *o,
-                             const tinker_sample *samples)
+                             const tinker_sample *samples, struct arena *arena)
 {
     struct json_writer w;
     size_t prompt = 0, made = 0, index = 0;
@@ -246,8 +339,8 @@ static void reply_completion(struct response *res, const struct openai *o,
         prompt += o->prompts[i].n;
         cached += samples[i].prompt_cache_hit_tokens;
         for (size_t j = 0; j < samples[i].n_sequences; j++) {
-            made += samples[i].sequences[j].n;
-            put_choice(o, &w, index++, &samples[i].sequences[j]);
+            made += o->no_new ? 0 : samples[i].sequences[j].n;
+            put_choice(o, &w, i, &samples[i], &samples[i].sequences[j], index++, arena);
         }
     }
     json_put_end_array(&w);
@@ -266,6 +359,15 @@ static void reply_completion(struct response *res, const struct openai *o,
     json_put_end_object(&w);
     json_put_end_object(&w);
     json_put_end_object(&w);
+    res->status = 200;
+    res->content_type = "application/json";
+}
+
+static void reply_message(struct response *res, const struct openai *o, const tinker_sample *sample)
+{
+    struct json_writer w;
+    json_writer_init(&w, &res->body);
+    anthropic_put_message(o, &w, sample);
     res->status = 200;
     res->content_type = "application/json";
 }
@@ -319,12 +421,13 @@ static void reply_when_done(struct server *s, struct request *req, struct respon
     else if (pending)
         res->wait = &pending->wait; /* hold after hold: these clients do not poll */
     else
-        reply_completion(res, o, samples);
+        o->anthropic ? reply_message(res, o, samples)
+                     : reply_completion(res, o, samples, &req->arena);
 }
 
 /* Called for the request and again after every hold; the context tells the two apart. */
 static void handle_completion(struct server *s, struct request *req, struct response *res,
-                              bool chat)
+                              bool chat, bool anthropic)
 {
     struct openai *o = req->context;
     if (!o) {
@@ -335,6 +438,7 @@ static void handle_completion(struct server *s, struct request *req, struct resp
         }
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
+        o->anthropic = anthropic;
         o->server = s;
         o->user = req->user; /* lives as long as the request */
         req->context = o;    /* kept across holds, freed with the request */
@@ -353,10 +457,38 @@ static void handle_completion(struct server *s, struct request *req, struct resp
 
 void route_openai_completions(struct server *s, struct request *req, struct response *res)
 {
-    handle_completion(s, req, res, false);
+    handle_completion(s, req, res, false, false);
 }
 
 void route_openai_chat(struct server *s, struct request *req, struct response *res)
 {
-    handle_completion(s, req, res, true);
+    handle_completion(s, req, res, true, false);
+}
+
+void route_messages(struct server *s, struct request *req, struct response *res)
+{
+    handle_completion(s, req, res, true, true);
+}
+
+/* How many tokens the prompt of a message would have. */
+void route_count_tokens(struct server *s, struct request *req, struct response *res)
+{
+    struct openai *o = calloc(1, sizeof(*o));
+    struct json_writer w;
+    if (!o) {
+        response_no_memory(res);
+        return;
+    }
+    arena_init(&o->arena, (size_t)1 << 30);
+    o->chat = o->anthropic = true;
+    if (prepare_completion(s, req, res, o, true)) {
+        json_writer_init(&w, &res->body);
+        json_put_begin_object(&w);
+        json_put_key(&w, "input_tokens");
+        json_put_int64(&w, (int64_t)o->prompts[0].n);
+        json_put_end_object(&w);
+        res->status = 200;
+        res->content_type = "application/json";
+    }
+    openai_free(o);
 }

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/rand.h"
+#include "grammar/grammar.h"
 #include "server/api/routes.h"
 #include "server/work/sampler_table.h"
 #include "server/work/stop_strings.h"
@@ -151,6 +152,9 @@ bool route_read_sample(struct server *s, struct request *req, struct response *r
         return false;
     }
     const char *problem = find_problem(&w->sample);
+    const char *schema = w->sample.sampling_params.json_schema;
+    if (!problem && schema && !(w->grammar = grammar_from_schema(schema, strlen(schema), &err)))
+        problem = err.message;
     if (!problem && wire_sample_check_options(&w->sample, &err) != TINKER_OK)
         problem = err.message;
     *out = (struct sample_submission){ .job = w };

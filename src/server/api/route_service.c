@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/rand.h"
 #include "server/http/signed_url.h"
 #include "server/api/routes.h"
+#include "server/api/user_token.h"
 #include "server/store/timers.h"
 
 enum { TRACE_SPANS = 100000 }; /* the newest; older ones are left out */
@@ -33,8 +33,8 @@ void route_capabilities(struct server *s, struct request *req, struct response *
         list[i] = (tinker_supported_model){
             .name = s->bases[i].name,
             .max_context_length = tinker_engine_describe(s->bases[i].engine)->context,
-            .trainable = -1, /* not told */
-            .sampleable = -1,
+            .trainable = !s->opts.read_only,
+            .sampleable = 1,
         };
     tinker_capabilities r = { .n = s->n_bases, .items = list, .stream_sample = 1 };
     route_reply(res, &wire_get_server_capabilities_response, &r);
@@ -49,8 +49,11 @@ void route_client_config(struct server *s, struct request *req, struct response 
     r.sample_enable_stuck_detection = false;
     r.use_pyqwest_transport = false;
     r.create_model_via_load_weights = true;
+    r.pjwt_auth_enabled = true; /* whoami() of the SDK reads the token, it asks nothing */
     r.stream_sample = (struct wire_opt_bool){ 1, true };
     r.sample_join_sampling_session = (struct wire_opt_bool){ 1, true };
+    r.sample_use_retrieve_futures = (struct wire_opt_bool){ 1, true };
+    r.custom_loss_server_side = (struct wire_opt_bool){ 1, true };
     route_reply(res, &wire_client_config_response, &r);
 }
 
@@ -61,24 +64,17 @@ void route_dynamic_config(struct server *s, struct request *req, struct response
     response_json(res, "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true}");
 }
 
-/* An unsigned JWT: clients read their identity from it, the server never accepts it. */
+/* A token that stands for the caller's key.  One that was given a token gets a fresh one. */
 void route_auth_token(struct server *s, struct request *req, struct response *res)
 {
     struct buf b;
-    char claims[256];
-    snprintf(claims, sizeof(claims),
-             "{\"sub\":\"urn:tinker:user:%s\",\"org_id\":\"local\",\"email\":\"\",\"exp\":%lld}",
-             req->user, (long long)(clock_wall_ns(s->clock) / 1000000000 + 86400));
-    buf_init(&b, 4096);
-    base64url_encode(&b, "{\"alg\":\"none\"}", 14);
-    buf_putc(&b, '.');
-    base64url_encode(&b, claims, strlen(claims));
-    buf_putc(&b, '.'); /* an empty signature */
-    struct wire_auth_token_response r = { b.data };
-    if (buf_ok(&b))
+    buf_init(&b, 8192);
+    if (user_token_make(s, req, &b)) {
+        struct wire_auth_token_response r = { b.data };
         route_reply(res, &wire_auth_token_response, &r);
-    else
+    } else {
         response_no_memory(res);
+    }
     buf_clear(&b);
 }
 

@@ -46,6 +46,11 @@ static void submit_request(struct server *s, struct request *req, struct respons
         route_bad_body(res, &err);
         return;
     }
+    if (!model_id) { /* not "no such model", for which clients give up */
+        job_free(w);
+        response_no_memory(res);
+        return;
+    }
     req->model = model_id;
     int status = submit_train(s, req->user, model_id, seq, w, proto, req->body, req->n_body,
                               &req->arena, &id, &err);

@@ -12,8 +12,9 @@
 
 #include "base/array.h"
 #include "base/err.h"
-#include "base/sha.h"
+#include "server/api/anthropic.h"
 #include "server/api/openai.h"
+#include "server/api/user_token.h"
 #include "server/work/submit.h"
 #include "wire/path.h"
 #include "wire/zstd.h"
@@ -29,6 +30,7 @@ enum { WORKER_BODY_BYTES = 64 << 10 }; /* larger bodies take a while to decode *
 static const struct route table[] = {
     /* the life of a training run and its samples */
     { .method = "POST", .path = API "retrieve_future", .handle = route_retrieve_future },
+    { .method = "POST", .path = API "retrieve_futures", .handle = route_retrieve_futures },
     { .method = "POST", .path = API "session_heartbeat", .handle = route_heartbeat },
     { .method = "POST", .path = API "cancel_future", .handle = route_cancel_future },
     { .method = "POST", .path = API "asample", .handle = route_asample, .large = true },
@@ -59,6 +61,7 @@ static const struct route table[] = {
     { .method = "POST", .path = API "get_info", .handle = route_get_info },
     { .method = "POST", .path = API "unload_model", .handle = route_submit, .changes = true },
     { .method = "POST", .path = API "create_session", .handle = route_create_session },
+    { .method = "POST", .path = API "create_custom_loss", .handle = route_create_custom_loss },
     { .method = "POST",
       .path = API "create_sampling_session",
       .handle = route_create_sampling_session },
@@ -155,6 +158,24 @@ static const struct route table[] = {
       .path = "/oai/api/v1/chat/completions",
       .handle = route_openai_chat,
       .large = true },
+    /* the Messages API of Anthropic, the same way */
+    { .method = "POST", .path = "/v1/messages", .handle = route_messages, .large = true },
+    { .method = "POST",
+      .path = "/v1/messages/count_tokens",
+      .handle = route_count_tokens,
+      .large = true },
+    { .method = "POST",
+      .path = "/anthropic/api/v1/messages",
+      .handle = route_messages,
+      .large = true },
+    { .method = "POST",
+      .path = "/anthropic/api/v1/messages/count_tokens",
+      .handle = route_count_tokens,
+      .large = true },
+    /* the model's tokenizer, as lm-evaluation-harness asks for it */
+    { .method = "GET", .path = "/tokenizer_info", .handle = route_tokenizer_info },
+    { .method = "POST", .path = "/tokenize", .handle = route_tokenize, .large = true },
+    { .method = "POST", .path = "/detokenize", .handle = route_detokenize, .large = true },
     /* for people and monitors */
     { .method = "GET", .path = "/metrics", .handle = route_metrics },
     { .method = "GET", .path = "/status", .handle = route_status },
@@ -272,6 +293,28 @@ static bool has_key(const char *const *keys, size_t n_keys, const char *key)
     return found;
 }
 
+/* Set req->user from a token, whose key must still be one of ours. */
+static bool authenticate_token(struct server *s, struct request *req, struct response *res,
+                               const char *token)
+{
+    const char *problem, *user = user_token_read(s, token, &req->arena, &problem);
+    for (size_t i = 0; user && i < s->opts.n_api_keys; i++) {
+        const char *name = user_name_of_key(&req->arena, s->opts.api_keys[i]);
+        if (!name) {
+            response_no_memory(res);
+            return false;
+        }
+        if (strcmp(name, user) != 0)
+            continue;
+        req->user = user;
+        if (has_key(s->opts.admin_keys, s->opts.n_admin_keys, s->opts.api_keys[i]))
+            req->admin = true;
+        return true;
+    }
+    response_error(res, 401, "%s", user ? "the key of this token is no longer valid" : problem);
+    return false;
+}
+
 /* Set req->user from the API key; false: the response says why not. */
 static bool authenticate_user(struct server *s, struct request *req, struct response *res)
 {
@@ -286,6 +329,8 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
         response_error(res, 401, "Missing API key");
         return false;
     }
+    if (user_token_is_one(key) && !has_key(s->opts.api_keys, s->opts.n_api_keys, key))
+        return authenticate_token(s, req, res, key);
     bool found = has_key(s->opts.api_keys, s->opts.n_api_keys, key);
     if (!found) {
         response_error(res, 401, "Invalid API key");
@@ -294,14 +339,7 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
     if (has_key(s->opts.admin_keys, s->opts.n_admin_keys, key))
         req->admin = true;
     /* The user's name must not reveal the key: it appears in records and logs. */
-    struct sha256 h;
-    uint8_t digest[32];
-    char hex[65];
-    sha256_init(&h);
-    sha256_update(&h, key, strlen(key));
-    sha256_final(&h, digest);
-    hex_encode(digest, sizeof(digest), hex);
-    req->user = arena_printf(&req->arena, "key-%.12s", hex);
+    req->user = user_name_of_key(&req->arena, key);
     if (!req->user)
         response_no_memory(res);
     return req->user != NULL;
@@ -408,9 +446,11 @@ static void convert_openai_error(struct server *s, struct request *req, struct r
     struct json_reader r;
     struct json_str key, raw = { 0 };
     char *text = NULL;
+    bool anthropic =
+        path && (strncmp(path, "/anthropic/", 11) == 0 || strncmp(path, "/v1/messages", 12) == 0);
     /* Successes are written by the routes themselves. */
     if (res->status < 400 || !path ||
-        (strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/oai/", 5) != 0))
+        (strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/oai/", 5) != 0 && !anthropic))
         return;
     json_reader_init(&r, res->body.data ? res->body.data : "", res->body.len, &req->arena);
     json_begin_object(&r);
@@ -419,9 +459,19 @@ static void convert_openai_error(struct server *s, struct request *req, struct r
             json_cstring(&r, &text);
         else if (json_str_is(key, "detail") && json_raw(&r, &raw))
             text = arena_strndup(&req->arena, raw.s, raw.n);
-        else
+        else if (json_str_is(key, "error") && anthropic) {
+            /* what the code that both APIs share has written */
+            json_begin_object(&r);
+            while (json_next_key(&r, &key))
+                if (json_str_is(key, "message"))
+                    json_cstring(&r, &text);
+                else
+                    json_skip(&r);
+        } else
             json_skip(&r);
-    if (text)
+    if (text && anthropic)
+        anthropic_error(res, res->status, text);
+    else if (text)
         openai_error(res, res->status, text);
 }
 

@@ -77,6 +77,7 @@ route_handler route_healthz, route_capabilities, route_client_config, route_dyna
     route_audit;
 route_handler route_submit; /* a training request: the last part of its path says which */
 route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
+route_handler route_create_custom_loss;
 route_handler route_create_sampling_session, route_join_sampling_session, route_asample;
 route_handler route_get_sampler;
 route_handler route_stream_sample;
@@ -91,7 +92,7 @@ struct sample_submission {
 /* false: the response says why. */
 bool route_read_sample(struct server *s, struct request *req, struct response *res,
                        struct sample_submission *out);
-route_handler route_retrieve_future, route_cancel_future;
+route_handler route_retrieve_future, route_retrieve_futures, route_cancel_future;
 /* Cancel a sample; false: the user has no such future. */
 bool route_cancel_sample(struct server *s, const char *user, const char *id);
 route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_checkpoints,
@@ -99,6 +100,8 @@ route_handler route_list_runs, route_get_run, route_run_checkpoints, route_list_
     route_bare_checkpoint, route_bare_archive, route_download, route_copy_weights,
     route_external_urls, route_file;
 route_handler route_openai_models, route_openai_completions, route_openai_chat;
+route_handler route_messages, route_count_tokens;
+route_handler route_tokenizer_info, route_tokenize, route_detokenize;
 route_handler route_read_metrics, route_log_metrics, route_read_texts, route_read_note,
     route_put_note, route_run_summaries;
 route_handler route_page, route_page_file, route_system;

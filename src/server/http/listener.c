@@ -693,6 +693,14 @@ struct listener *listener_open(const struct listener_options *opts, tinker_error
     return l;
 }
 
+void listener_limit_bodies(struct listener *l, size_t max_body, size_t max_arriving,
+                           size_t max_user)
+{
+    l->opts.max_body = max_body;
+    l->opts.max_arriving = max_arriving;
+    l->opts.max_user = max_user;
+}
+
 tinker_status listener_start(struct listener *l, listener_handler *handler, void *state,
                              tinker_error *err)
 {

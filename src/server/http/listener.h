@@ -59,6 +59,9 @@ struct listener_stats {
 
 /* Bind and listen; requests are accepted from listener_start() on. */
 struct listener *listener_open(const struct listener_options *opts, tinker_error *err);
+/* Other limits of bodies, before listener_start(): see the options of these names. */
+void listener_limit_bodies(struct listener *l, size_t max_body, size_t max_arriving,
+                           size_t max_user);
 tinker_status listener_start(struct listener *l, listener_handler *handler, void *state,
                              tinker_error *err);
 int listener_port(const struct listener *l);

@@ -6,7 +6,8 @@ const SAMPLING = [
   { key: "temperature", label: "Temperature", value: 1, min: 0, max: 2, step: 0.05 },
   { key: "top_p", label: "Top-p", value: 1, min: 0.01, max: 1, step: 0.01 },
   { key: "top_k", label: "Top-k (-1: all)", value: -1, min: -1, max: 1000, step: 1 },
-  { key: "max_tokens", label: "Most tokens", value: 256, min: 1, max: 32768, step: 1 },
+  { key: "min_p", label: "Min-p", value: 0, min: 0, max: 1, step: 0.01 },
+  { key: "max_tokens", label: "Max tokens", value: 256, min: 1, max: 32768, step: 1 },
   { key: "seed", label: "Seed (empty: random)", value: "", min: 0, max: 2 ** 31, step: 1 },
 ];
 const bands = [0.05, 0.2, 0.5, 0.8];
@@ -89,22 +90,24 @@ class Answer {
 
 const chatView = {
   title: "Chat",
-  system: "", compareOn: false, colored: false, plain: false, draft: "",
+  system: "", stops: "", compareOn: false, colored: false, plain: false, draft: "",
   values: Object.fromEntries(SAMPLING.map(s => [s.key, s.value])),
   panes: [{ model: "", turns: [] }, { model: "", turns: [] }],
 
   mount(root, model) {
     if (model) this.panes[0].model = model;
+    this.known = null; /* runs may have other names by now */
     this.box = h("div", { class: "panes" });
-    this.input = h("textarea", { id: "prompt", rows: 3, placeholder: "Write a message. Ctrl+Enter sends it.", value: this.draft, oninput: e => { this.draft = e.target.value; },
-      onkeydown: e => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } } });
+    this.input = h("textarea", { id: "prompt", rows: 3, placeholder: "Write a message. Enter sends it, Shift+Enter begins a new line.", value: this.draft, oninput: e => { this.draft = e.target.value; },
+      onkeydown: e => { if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); this.ask(); } } });
     this.sendButton = h("button", { class: "main", type: "button", id: "send", onclick: () => this.ask() }, "Send");
     this.stopButton = h("button", { type: "button", id: "stop", disabled: true, onclick: () => this.stop() }, "Stop");
     const check = (key, id, text) => h("label", { class: "check" }, h("input", { type: "checkbox", id, checked: this[key], onchange: e => { this[key] = e.target.checked; this.drawPanes(); } }), text);
     const settings = h("section", { class: "card settings", "aria-label": "Settings" }, h("h2", {}, "Settings"),
       check("compareOn", "compare", "Compare two models"), check("colored", "colors", "Color by probability"), check("plain", "plain", "Plain text, no chat format"),
       h("label", {}, "System prompt", h("textarea", { id: "system", rows: 3, value: this.system, oninput: e => { this.system = e.target.value; } })),
-      ...SAMPLING.map(s => h("label", {}, s.label, h("input", { type: "number", id: "set-" + s.key, min: s.min, max: s.max, step: s.step, value: this.values[s.key], oninput: e => { this.values[s.key] = e.target.value; } }))));
+      ...SAMPLING.map(s => h("label", {}, s.label, h("input", { type: "number", id: "set-" + s.key, min: s.min, max: s.max, step: s.step, value: this.values[s.key], oninput: e => { this.values[s.key] = e.target.value; } }))),
+      h("label", {}, "Stop at (one text per line)", h("textarea", { id: "stops", rows: 2, value: this.stops, oninput: e => { this.stops = e.target.value; } })));
     root.append(h("h1", {}, "Chat"), h("div", { class: "chat" },
       h("div", {}, this.box, h("section", { class: "card compose", "aria-label": "Message" }, h("label", { for: "prompt", class: "hide" }, "Message"), this.input,
         h("div", { class: "row" }, this.sendButton, this.stopButton,
@@ -122,18 +125,16 @@ const chatView = {
   },
 
   async refresh() {
-    const [models, s] = await Promise.all([get("v1/models"), get(API + "training_run_summaries?limit=500")]);
-    const names = new Map(s.runs.map(r => [r.id, runName(r)]));
+    const models = await get("v1/models"), ids = JSON.stringify(models);
+    if (ids === this.known) return;
+    const s = await get(API + "training_run_summaries?limit=500"), names = new Map(s.runs.map(r => [r.id, runName(r)]));
     this.models = models.data.map(m => {
       const path = /^tinker:\/\/([^/]+)\/[^/]+\/(.*)$/.exec(m.id);
       return { id: m.id, text: path ? (names.get(path[1]) || shortId(path[1])) + " / " + path[2] : m.id + " (base model)" };
     });
-    const state = JSON.stringify(this.models);
-    if (state !== this.known) {
-      this.known = state;
-      this.panes.forEach(p => { if (!p.model && this.models.length) p.model = this.models[0].id; });
-      this.drawPanes();
-    }
+    this.known = ids;
+    this.panes.forEach(p => { if (!p.model && this.models.length) p.model = this.models[0].id; });
+    this.drawPanes();
   },
 
   drawPanes() {
@@ -146,7 +147,7 @@ const chatView = {
       if (p.model && !list.some(m => m.id === p.model)) select.append(h("option", { value: p.model, selected: true }, p.model));
       select.append(...list.map(m => h("option", { value: m.id, selected: m.id === p.model }, m.text)));
       return h("section", { class: "card pane", "aria-label": "Conversation " + (i + 1) }, h("label", {}, this.compareOn ? "Model " + (i + 1) : "Model", select),
-        this.colored && h("div", { class: "key", "aria-hidden": "true" }, "Probability:", ...["below 5 %", "20 %", "50 %", "80 %", "above"].map((t, k) => h("span", { class: "t p" + k }, t))), p.talk);
+        this.colored && h("div", { class: "key", "aria-hidden": "true" }, "Probability:", ...["< 5 %", "5–20 %", "20–50 %", "50–80 %", "> 80 %"].map((t, k) => h("span", { class: "t p" + k }, t))), p.talk);
     }));
     for (const p of shown) this.drawTalk(p);
   },
@@ -157,7 +158,7 @@ const chatView = {
   },
 
   turn(t) {
-    const copy = h("button", { class: "quiet", type: "button", "aria-label": "Copy this text", onclick: async () => { await navigator.clipboard.writeText(t.answer ? t.answer.text : t.content); say("Copied"); } }, "Copy");
+    const copy = h("button", { class: "quiet", type: "button", "aria-label": "Copy this text", onclick: () => copyText(t.answer ? t.answer.text : t.content) }, "Copy");
     if (t.role === "user") return h("article", { class: "turn user" }, h("div", { class: "who" }, "You", copy), h("div", { class: "body" }, t.content));
     t.foot = h("div", { class: "who" }, t.note || "");
     return h("article", { class: "turn" }, h("div", { class: "who" }, "Model", copy), t.answer.fold, t.answer.body, t.foot);
@@ -183,6 +184,8 @@ const chatView = {
       const v = this.values[s.key];
       if (v !== "" && !(s.key === "top_k" && +v === -1)) body[s.key] = +v;
     }
+    const stops = this.stops.split("\n").filter(t => t);
+    if (stops.length) body.stop = stops;
     const turns = p.turns.filter(t => t.role === "user" || t.answer.text);
     if (this.plain) return ["v1/completions", { ...body, logprobs: 5, prompt: (this.system ? this.system + "\n" : "") + turns.map(t => t.role === "user" ? t.content : t.answer.text).join("") }];
     const messages = turns.map(t => ({ role: t.role, content: t.role === "user" ? t.content : t.answer.text }));
@@ -219,8 +222,8 @@ const chatView = {
     turn.foot.textContent = "…";
     let drawn = 0, why = "", made = 0;
     const finish = note => {
-      answer.draw();
       turn.note = turn.foot.textContent = note;
+      this.drawGrowing(answer);
     };
     try {
       const r = await send(path, { method: "POST", body, signal: this.abort.signal });
@@ -232,7 +235,7 @@ const chatView = {
         answer.add(c.delta ? c.delta.content || "" : c.text || "", c.delta ? c.logprobs && c.logprobs.content : completionTokens(c.logprobs));
         why = c.finish_reason || why;
         if (performance.now() - drawn > 60) {
-          answer.draw();
+          this.drawGrowing(answer);
           drawn = performance.now();
         }
       }
@@ -249,6 +252,13 @@ const chatView = {
     }
   },
 
+  /* Follow the text as it grows, unless the person has scrolled up to read. */
+  drawGrowing(answer) {
+    const page = document.documentElement, follows = page.scrollHeight - page.clientHeight - page.scrollTop < 120;
+    answer.draw();
+    if (follows) page.scrollTop = page.scrollHeight;
+  },
+
   clear() {
     this.stop();
     for (const p of this.panes) p.turns = [];
@@ -256,10 +266,12 @@ const chatView = {
     this.input.focus();
   },
 
-  /* One conversation per line, as `tinker train sft` reads it; thinking stays in the text. */
+  /* One conversation per line, as `tinker train sft` reads it; thinking stays in the text.  A question without an answer (stopped
+   * before its first token, or failed) teaches nothing and is left out. */
   save() {
     const shown = this.compareOn ? this.panes : this.panes.slice(0, 1);
-    const lines = shown.filter(p => p.turns.length).map(p => JSON.stringify({ messages: [...(this.system ? [{ role: "system", content: this.system }] : []), ...p.turns.map(t => ({ role: t.role, content: t.role === "user" ? t.content : t.answer.text }))] }));
+    const answered = p => p.turns.filter((t, i) => t.role === "user" ? p.turns[i + 1] && p.turns[i + 1].answer.text : t.answer.text);
+    const lines = shown.filter(p => answered(p).length).map(p => JSON.stringify({ messages: [...(this.system ? [{ role: "system", content: this.system }] : []), ...answered(p).map(t => ({ role: t.role, content: t.role === "user" ? t.content : t.answer.text }))] }));
     if (lines.length) saveFile("chat.jsonl", "application/jsonl", lines.join("\n") + "\n");
   },
 };

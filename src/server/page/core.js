@@ -122,6 +122,20 @@ function confirmAction(title, text, action) {
   });
 }
 
+/* The clipboard of the browser is only there on localhost and under HTTPS; elsewhere the old way still works. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const box = h("textarea", { class: "hide", value: text });
+    document.body.append(box);
+    box.select();
+    document.execCommand("copy");
+    box.remove();
+  }
+  say("Copied");
+}
+
 function saveFile(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   h("a", { href: url, download: name }).click();
@@ -139,6 +153,9 @@ function number(v, digits = 4) {
   if (Number.isInteger(v)) return v.toLocaleString("en-US");
   return a >= 1000 ? v.toLocaleString("en-US", { maximumFractionDigits: 1 }) : v.toFixed(digits);
 }
+
+/* Four decimals hide a learning rate such as 0.00035; it is written as people type it. */
+const metricValue = (name, v) => name === "learning_rate:mean" && v ? String(+v.toPrecision(4)) : number(v);
 
 const count = v => Math.round(v || 0).toLocaleString("en-US");
 

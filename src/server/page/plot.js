@@ -3,12 +3,24 @@
  * One SVG.  Lines of a class k0 to k7 take their color from the style sheet, so light and dark need no drawing.  A point that stands
  * for several steps (the server thins long runs) is drawn with the band of its minimum and maximum. */
 
-/* Round numbers between low and top, about n of them. */
+/* Round numbers between low and top, about n of them and at least two if the range has two. */
 function ticks(low, top, n) {
   const span = top - low || 1, raw = span / n, size = 10 ** Math.floor(Math.log10(raw));
-  const step = size * [1, 2, 2.5, 5, 10].find(m => m * size >= raw), out = [];
+  return multiples(low, top, size * [1, 2, 2.5, 5, 10].find(m => m * size >= raw * 0.999));
+}
+
+function multiples(low, top, step) {
+  const out = [];
   for (let v = Math.ceil(low / step - 1e-9) * step; v <= top + step * 1e-9; v += step) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
   return out;
+}
+
+/* Times in seconds: steps that a clock has, at most n of them.  offset: of the time zone, so that days begin at midnight. */
+const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+function timeTicks(low, top, n, offset = 0) {
+  const raw = (top - low) / n, step = CLOCK_STEPS.find(s => s >= raw) || Math.ceil(raw / 86400) * 86400;
+  return raw < 0.5 ? ticks(low, top, n) : multiples(low - offset, top - offset, step).map(v => v + offset);
 }
 
 /* Powers of ten, with 2 and 5 between them when there are few. */
@@ -48,7 +60,8 @@ class Plot {
     this.lines = [];
     this.view = null; /* [from, to] of x, null: everything */
     this.svg = svg("svg", { role: "img", tabindex: "0", "aria-label": title });
-    this.el = h("div", { class: "plot" }, this.svg);
+    this.reset = h("button", { class: "reset", type: "button", hidden: true, onclick: () => { this.zoom(null); this.svg.focus(); } }, "Show everything");
+    this.el = h("div", { class: "plot" }, this.svg, this.reset);
     this.svg.addEventListener("pointermove", e => this.onMove(e));
     this.svg.addEventListener("pointerleave", () => this.hideCursor());
     this.svg.addEventListener("pointerdown", e => this.onDown(e));
@@ -107,7 +120,7 @@ class Plot {
     this.range = [x0, x1];
     this.box = { left, right: width - right, top, bottom: H - bottom };
 
-    const parts = [], ys = o.log ? logTicks(y0, y1) : ticks(y0, y1, Math.max(3, H / 50)), xs = ticks(x0, x1, Math.max(2, width / 130));
+    const parts = [], ys = o.log ? logTicks(y0, y1) : ticks(y0, y1, Math.max(3, H / 50)), xs = (o.xTicks || ticks)(x0, x1, Math.max(3, width / (o.xTicks ? 130 : 90)));
     for (const v of ys)
       parts.push(svg("line", { class: "grid", x1: left, x2: width - right, y1: this.py(v), y2: this.py(v) }),
         svg("text", { x: left - 6, y: this.py(v) + 4, "text-anchor": "end" }, tickText(v, o.log ? v : ys[1] - ys[0])));
@@ -238,6 +251,7 @@ class Plot {
 
   zoom(view) {
     this.view = view;
+    this.reset.hidden = !view;
     this.draw();
     if (this.onzoom) this.onzoom(view);
   }

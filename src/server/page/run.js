@@ -29,7 +29,7 @@ const runView = {
         h("span", { class: "grow" }),
         h("button", { type: "button", onclick: () => this.download("csv") }, "Download CSV"),
         h("button", { type: "button", onclick: () => this.download("json") }, "Download JSON")),
-      h("h2", { class: "hide" }, "Metrics"), this.grid, h("p"),
+      h("h2", { class: "hide" }, "Metrics"), this.grid,
       h("div", { class: "split" },
         h("section", { class: "card full" }, h("h2", {}, "Checkpoints"), this.noCheckpoints, this.savedTable),
         h("section", { class: "card" }, h("h2", {}, "Settings"), this.settings),
@@ -38,8 +38,7 @@ const runView = {
   },
 
   async refresh() {
-    const s = await get(API + "training_run_summaries?limit=500"), r = s.runs.find(x => x.id === this.id);
-    if (!r) throw new Failure(404, "There is no run " + this.id + ".");
+    const s = await get(API + "training_run_summaries?id=" + encodeURIComponent(this.id)), r = s.runs[0];
     this.run = r;
     this.now = s.now;
     if (this.step !== r.step || this.loss !== r.loss || this.count !== r.metrics.length) {
@@ -64,7 +63,7 @@ const runView = {
     this.name.textContent = runName(r);
     setTitle(runName(r));
     this.tiles.replaceChildren(tile("State", r.state), tile("Step", count(r.step) + (r.planned_steps ? " / " + count(r.planned_steps) : "")), tile("Loss", number(r.loss)),
-      tile("Learning rate", number(this.last("learning_rate:mean"))), tile("Gradient norm", number(this.last("grad_norm:mean"))),
+      tile("Learning rate", metricValue("learning_rate:mean", this.last("learning_rate:mean"))), tile("Gradient norm", number(this.last("grad_norm:mean"))),
       tile("Tokens/s", r.tokens_per_second ? count(r.tokens_per_second) : dash), tile("Tokens trained", count(r.tokens)), tile("Time left", duration(r.seconds_left)));
     if (document.activeElement !== this.editName) this.editName.value = r.name || "";
     if (document.activeElement !== this.editNotes) this.editNotes.value = r.notes || "";
@@ -93,7 +92,7 @@ const runView = {
 
   drawOne(n) {
     const p = this.plots.get(n), m = p.detail || this.metrics[n];
-    p.value.textContent = number(this.last(n));
+    p.value.textContent = metricValue(n, this.last(n));
     p.plot.set([{ name: metricName(n), k: 0, x: placePoints(m, this.metrics.time, look.x), values: m.values, min: m.min, max: m.max, counts: m.counts }], plotOptions());
   },
 

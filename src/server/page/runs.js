@@ -18,9 +18,9 @@ function placePoints(m, time, mode) {
 
 function plotOptions(log = look.log) {
   const o = { log, smooth: look.smooth };
-  if (look.x === "elapsed") return { ...o, xLabel: "Time since the first step", xName: "After", xText: (v, span) => duration(span > 7200 ? Math.round(v / 60) * 60 : v) };
+  if (look.x === "elapsed") return { ...o, xLabel: "Time since the first step", xName: "After", xTicks: timeTicks, xText: (v, span) => duration(span > 7200 ? Math.round(v / 60) * 60 : v) };
   if (look.x === "clock")
-    return { ...o, xLabel: "Time of day", xName: "At", xText: (v, span) => new Date(v * 1000).toLocaleString([], span > 172800 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", second: span < 600 ? "2-digit" : undefined }) };
+    return { ...o, xLabel: "Time of day", xName: "At", xTicks: (a, b, n) => timeTicks(a, b, n, new Date(a * 1000).getTimezoneOffset() * 60), xText: (v, span) => new Date(v * 1000).toLocaleString([], span > 172800 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", second: span < 600 ? "2-digit" : undefined }) };
   return { ...o, xLabel: "Step", xName: "Step" };
 }
 
@@ -57,15 +57,14 @@ const runsView = {
     this.metrics = h("select", { id: "metric", onchange: e => { this.metric = e.target.value; this.plot.zoom(null); this.load(true); } });
     this.legend = h("ul", { class: "legend", "aria-label": "Runs in the plot" });
     this.plot = new Plot({ title: "Runs compared", height: 320, onzoom: view => this.onZoom(view) });
-    this.reset = h("button", { type: "button", hidden: true, onclick: () => this.plot.zoom(null) }, "Show everything");
     this.compare = h("section", { class: "card", "aria-label": "Comparison" },
-      h("div", { class: "row" }, h("label", {}, "Metric", this.metrics), ...lookControls(() => this.draw()), this.reset), this.plot.el, this.legend);
+      h("div", { class: "row" }, h("label", {}, "Metric", this.metrics), ...lookControls(() => this.draw())), this.plot.el, this.legend);
     this.shown = h("span", { class: "dim", role: "status" });
     this.more = h("button", { type: "button", hidden: true, onclick: () => { this.limit += 50; refreshNow(); } }, "Show more");
     this.list = h("section", { class: "card", "aria-label": "List of runs" },
       h("div", { class: "row" },
-        h("label", {}, "Filter", h("input", { type: "search", id: "filter", placeholder: "name, model, note, metadata", value: this.filter, oninput: e => { this.filter = e.target.value; this.drawTable(); } })),
-        h("label", {}, "State", h("select", { id: "state", onchange: e => { this.state = e.target.value; this.drawTable(); } },
+        h("label", {}, "Filter", h("input", { type: "search", id: "filter", placeholder: "name, model, note, metadata", value: this.filter, oninput: e => { this.filter = e.target.value; this.filterRuns(); } })),
+        h("label", {}, "State", h("select", { id: "state", onchange: e => { this.state = e.target.value; this.filterRuns(); } },
           ...["", "training", "idle", "finished", "lost"].map(s => h("option", { value: s, selected: s === this.state }, s || "any")))),
         this.shown),
       h("table", { class: "runs stacked" }, h("caption", { class: "hide" }, "Training runs"), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Plot"), ...this.heads)), this.table), this.more);
@@ -75,7 +74,8 @@ const runsView = {
   },
 
   async refresh() {
-    const s = await get(API + "training_run_summaries?limit=" + this.limit);
+    /* A filter looks at all runs, not only at those that are listed without one. */
+    const s = await get(API + "training_run_summaries?limit=" + (this.filter || this.state ? 500 : this.limit));
     this.runs = s.runs;
     this.total = s.total;
     this.now = s.now;
@@ -86,6 +86,11 @@ const runsView = {
     this.drawTable();
     this.drawMetrics();
     await this.load(false);
+  },
+
+  filterRuns() {
+    this.drawTable();
+    if (this.runs.length < this.total) refreshNow();
   },
 
   /* A run keeps its color as long as it is in the plot. */
@@ -181,7 +186,6 @@ const runsView = {
 
   onZoom(view) {
     this.zoomed = view;
-    this.reset.hidden = !view;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.load(true).catch(showError), 250);
   },

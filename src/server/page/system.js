@@ -14,8 +14,8 @@ const systemView = {
     const head = (...t) => h("thead", {}, h("tr", {}, ...t.map((x, i) => h("th", { scope: "col", class: i > 0 && "num" }, x))));
     root.append(h("h1", {}, "System"), this.alerts, this.tiles, h("div", { class: "split" },
       h("section", { class: "card" }, h("h2", {}, "Memory"), this.bar, h("table", {}, h("caption", { class: "hide" }, "What holds memory"), head("Held by", "Size"), this.holders)),
-      h("section", { class: "card" }, h("h2", {}, "Waiting and running"), this.queue),
-      h("section", { class: "card" }, h("h2", {}, "Work since the start"), this.work),
+      h("div", { class: "column" }, h("section", { class: "card" }, h("h2", {}, "Waiting and running"), this.queue),
+        h("section", { class: "card" }, h("h2", {}, "Work since the start"), this.work)),
       h("section", { class: "card full" }, h("h2", {}, "Models"), h("table", { class: "stacked" }, h("caption", { class: "hide" }, "Base models"), head("Model", "Parameters", "Layers", "Context", "File"), this.models))));
   },
 
@@ -25,7 +25,7 @@ const systemView = {
     const rate = key => seconds > 0 ? Math.max(0, s[key] - before[key]) / seconds : null, share = key => seconds > 0 ? Math.min(1, (s[key] - before[key]) / 1000 / seconds) : null;
     const busy = seconds > 0 ? Math.min(1, share("train_ms") + share("sample_ms")) : null, per = v => v === null ? dash : count(v);
     const tile = (label, value) => h("div", { class: "tile" }, h("span", {}, label), h("b", {}, value));
-    this.tiles.replaceChildren(tile("Running since", duration(s.uptime_ms / 1000)), tile("Processor time used", busy === null ? dash : Math.round(busy * 100) + " %"),
+    this.tiles.replaceChildren(tile("Uptime", duration(s.uptime_ms / 1000)), tile("Engine busy", busy === null ? dash : Math.round(busy * 100) + " %"),
       tile("Trained tokens/s", per(rate("train_tokens"))), tile("Generated tokens/s", per(rate("sample_tokens"))), tile("Threads", count(s.threads)), tile("Memory in use", bytes(s.resident_bytes)),
       tile("Disk free", s.disk_bytes ? bytes(s.disk_free_bytes) : dash), tile("Prompt tokens reused", s.prompt_tokens ? Math.round(100 * s.cached_tokens / s.prompt_tokens) + " %" : dash));
     this.before = s;
@@ -33,9 +33,9 @@ const systemView = {
     this.drawMemory(s);
     const rows = (list, pairs) => list.replaceChildren(...pairs.flatMap(([k, v]) => [h("dt", {}, k), h("dd", {}, v)]));
     rows(this.queue, [["Training requests running", count(s.training_running)], ["Training requests waiting", count(s.training_waiting) + (s.training_waiting ? ", yours: " + count(s.training_waiting_own) : "")],
-      ["Texts being generated together", count(s.samples_running)], ["Texts waiting", count(s.samples_waiting)], ["Programs connected", count(s.sessions)], ["Runs in memory", count(s.runs_in_memory)]]);
+      ["Samples being generated", count(s.samples_running)], ["Samples waiting", count(s.samples_waiting)], ["Programs connected", count(s.sessions)], ["Runs in memory", count(s.runs_in_memory)]]);
     rows(this.work, [["Tokens trained", count(s.train_tokens)], ["Passes", count(s.passes)], ["Optimizer steps", count(s.steps)], ["Time spent training", duration(s.train_ms / 1000)], ["Tokens generated", count(s.sample_tokens)],
-      ["Texts generated", count(s.samples)], ["Time spent generating", duration(s.sample_ms / 1000)], ["Prompt tokens read", count(s.prompt_tokens)], ["Of these already known (prefix cache)", count(s.cached_tokens)], ["Requests that failed", count(s.failures)]]);
+      ["Samples generated", count(s.samples)], ["Time spent generating", duration(s.sample_ms / 1000)], ["Prompt tokens read", count(s.prompt_tokens)], ["Of these reused (prefix cache)", count(s.cached_tokens)], ["Requests that failed", count(s.failures)]]);
     this.models.replaceChildren(...s.models.map(m => h("tr", {}, h("td", { class: "wide" }, h("div", {}, m.name, h("span", { class: "sub" }, m.arch + (m.chat ? "" : ", no tokenizer")))),
       h("td", { class: "num", "data-label": "Parameters" }, count(m.parameters)), h("td", { class: "num", "data-label": "Layers" }, count(m.layers)), h("td", { class: "num", "data-label": "Context" }, count(m.context) + " tokens"), h("td", { class: "num", "data-label": "File" }, m.file_bytes ? bytes(m.file_bytes) : dash))));
   },
@@ -53,8 +53,8 @@ const systemView = {
 
   /* The rest is what the allocator, threads and the computation itself use. */
   drawMemory(s) {
-    const models = s.models.reduce((n, m) => n + m.file_bytes, 0), known = [["Model weights, as in their files", models], ["Adapters in training", s.adapter_bytes], ["Texts being generated, prompts kept for reuse", s.text_bytes], ["Requests that wait", s.request_bytes], ["Results that were not fetched yet", s.result_bytes]];
-    const rest = Math.max(0, s.resident_bytes - known.reduce((n, [, v]) => n + v, 0)), all = [...known, ["Computation and the rest", rest]], total = all.reduce((n, [, v]) => n + v, 0) || 1;
+    const models = s.models.reduce((n, m) => n + m.file_bytes, 0), known = [["Model weights", models], ["Adapters in training", s.adapter_bytes], ["Samples, and prompts kept for reuse", s.text_bytes], ["Waiting requests", s.request_bytes], ["Results not fetched yet", s.result_bytes]];
+    const rest = Math.max(0, s.resident_bytes - known.reduce((n, [, v]) => n + v, 0)), all = [...known, ["Computation and other", rest]], total = all.reduce((n, [, v]) => n + v, 0) || 1;
     this.bar.setAttribute("aria-label", "Memory: " + all.map(([k, v]) => k + " " + bytes(v)).join(", "));
     this.bar.replaceChildren(...all.map(([, v], i) => {
       const e = h("span", { class: "k" + i });

@@ -58,6 +58,8 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS samplers(id TEXT PRIMARY KEY, session_id TEXT NOT NULL,"
     " owner TEXT NOT NULL, base_model TEXT NOT NULL, model_path TEXT, run TEXT, name TEXT,"
     " sampler INTEGER NOT NULL, created_us INTEGER NOT NULL, dir TEXT) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS custom_losses(session_id TEXT NOT NULL, seq INTEGER NOT NULL,"
+    " hash INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY(session_id, seq)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS sampler_clients(id TEXT PRIMARY KEY, n INTEGER NOT NULL)"
     " WITHOUT ROWID;"
     /* metrics of runs: see store_history.h */
@@ -131,6 +133,8 @@ static const char indexes[] =
  * system's reason. */
 static tinker_status set_sql_error(struct store *s, const char *what, tinker_error *err)
 {
+    if (sqlite3_errcode(s->db) == SQLITE_NOMEM)
+        return err_nomem(err, what);
     int code = sqlite3_errcode(s->db) == SQLITE_IOERR ? sqlite3_system_errno(s->db) : 0;
     return err_set(err, TINKER_ESTATE, "store: %s: %s%s%s", what, sqlite3_errmsg(s->db),
                    code ? ": " : "", code ? strerror(code) : "");

@@ -252,6 +252,18 @@ tinker_status store_get_sampler(struct store *s, const char *id, struct arena *a
 /* One more client of a sampling session: its number, 1 for the first that joins. */
 tinker_status store_join_sampler(struct store *s, const char *id, int64_t *number,
                                  tinker_error *err);
+/* A custom loss of a session: the request that made it.  Nothing happens when there is one with the
+ * number: read it back and compare. */
+struct store_loss {
+    const char *session_id;
+    int64_t seq;
+    uint64_t hash;
+    const void *body;
+    size_t n_body;
+};
+tinker_status store_add_loss(struct store *s, const struct store_loss *v, tinker_error *err);
+tinker_status store_get_loss(struct store *s, const char *session_id, int64_t seq,
+                             struct arena *arena, struct store_loss **out, tinker_error *err);
 tinker_status store_list_samplers(struct store *s, const char *session, struct arena *arena,
                                   struct store_sampler **out, size_t *n, tinker_error *err);
 

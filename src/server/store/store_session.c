@@ -67,6 +67,10 @@ tinker_status store_set_session_expired(struct store *s, const char *id, tinker_
     pthread_mutex_lock(&s->lock);
     tinker_status status =
         sql_run(s, "UPDATE sessions SET expired=1 WHERE id=?1", SQL_ARGS(sql_t(id)), err);
+    /* Its models have ended: nothing is computed with its losses again. */
+    if (status == TINKER_OK)
+        status =
+            sql_run(s, "DELETE FROM custom_losses WHERE session_id=?1", SQL_ARGS(sql_t(id)), err);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -287,6 +291,47 @@ tinker_status store_list_samplers(struct store *s, const char *session, struct a
         s, "SELECT " SAMPLER_COLUMNS " FROM samplers WHERE session_id=?1 ORDER BY created_us, id",
         SQL_ARGS(sql_t(session)), read_sampler, sizeof(struct store_sampler), arena, &items, n,
         err);
+    pthread_mutex_unlock(&s->lock);
+    *out = items;
+    return status;
+}
+
+/* ---- custom losses ------------------------------------------------------------------------- */
+
+tinker_status store_add_loss(struct store *s, const struct store_loss *v, tinker_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    tinker_status status =
+        sql_run(s,
+                "INSERT OR IGNORE INTO custom_losses(session_id, seq, hash, body)"
+                " VALUES(?1,?2,?3,?4)",
+                SQL_ARGS(sql_t(v->session_id), sql_i(v->seq), sql_i((int64_t)v->hash),
+                         sql_b(v->body, v->n_body)),
+                err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static bool read_loss(sqlite3_stmt *row, struct arena *arena, void *item)
+{
+    struct store_loss *v = item;
+    v->seq = sqlite3_column_int64(row, 1);
+    v->hash = (uint64_t)sqlite3_column_int64(row, 2);
+    return sql_column_text(row, 0, arena, &v->session_id) &&
+           sql_column_blob(row, 3, arena, &v->body, &v->n_body);
+}
+
+tinker_status store_get_loss(struct store *s, const char *session_id, int64_t seq,
+                             struct arena *arena, struct store_loss **out, tinker_error *err)
+{
+    void *items = NULL;
+    size_t n;
+    pthread_mutex_lock(&s->lock);
+    tinker_status status = sql_list(s,
+                                    "SELECT session_id, seq, hash, body FROM custom_losses"
+                                    " WHERE session_id=?1 AND seq=?2",
+                                    SQL_ARGS(sql_t(session_id), sql_i(seq)), read_loss,
+                                    sizeof(struct store_loss), arena, &items, &n, err);
     pthread_mutex_unlock(&s->lock);
     *out = items;
     return status;

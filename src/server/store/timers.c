@@ -23,6 +23,11 @@
 enum { TICK_MS = 500, SLOW_EVERY = 10 };
 /* Fetched training results leave memory after this time; the store still has them. */
 enum { FETCHED_TRAINING_S = 60 };
+/* Fetched samples go for good.  A response that was lost is asked for again within this time: no
+ * client retries for longer. */
+enum { FETCHED_SAMPLE_S = 300 };
+/* What a request takes beside its result, about: its record, names and place in the map. */
+enum { FUTURE_BYTES = 1024 };
 /* Checkpoints per round: held polls are not ended before the round is over. */
 enum { EXPIRED_AT_ONCE = 1000 };
 enum { EXPIRE_EVERY = 64 }; /* sessions between two looks at held polls */
@@ -204,7 +209,7 @@ static void expire_checkpoints(struct server *s)
 /* Remove outcomes older than age_s from memory.  The age counts from the first fetch: a response
  * may get lost and be asked for again.  Training outcomes are in the store, too, so they may go
  * after fetched_age_s: fetched ones always, others when memory is short.  Samples are nowhere
- * else: they go early only if they were fetched and memory is short. */
+ * else: they go early only if they were fetched, and when memory is short earlier still. */
 static void forget_older_locked(struct server *s, int64_t age_s, int64_t fetched_age_s,
                                 bool is_short)
 {
@@ -217,7 +222,10 @@ static void forget_older_locked(struct server *s, int64_t age_s, int64_t fetched
         bool over = (f->state == FUTURE_DONE || f->state == FUTURE_FAILED) && !f->unrecorded;
         bool sooner = f->model ? f->delivered || is_short : f->delivered && is_short;
         int64_t since = f->fetched_ns ? f->fetched_ns : f->done_ns;
-        if (over && now - since > (sooner ? fetched_age_s : age_s) * 1000000000)
+        int64_t most_s = sooner ? fetched_age_s : age_s;
+        if (!f->model && f->delivered && most_s > FETCHED_SAMPLE_S)
+            most_s = FETCHED_SAMPLE_S;
+        if (over && now - since > most_s * 1000000000)
             live_remove_future_locked(s, f);
     }
 }
@@ -242,7 +250,7 @@ void timers_run_once(struct server *s, bool slow)
     pthread_mutex_lock(&s->lock);
     forget_older_locked(s, ttl_s, FETCHED_TRAINING_S, false);
     for (size_t i = 0; i < ARRAY_LEN(ages_s); i++)
-        if (s->result_bytes > (size_t)s->opts.max_result_bytes)
+        if (s->result_bytes + s->futures.len * FUTURE_BYTES > (size_t)s->opts.max_result_bytes)
             forget_older_locked(s, ttl_s, ages_s[i], true);
     pthread_mutex_unlock(&s->lock);
     /* A result may be fetched first within one time to live, and again within another. */

@@ -11,6 +11,7 @@
 /* The adapters of models in memory, and the one that could leave it. */
 struct survey {
     size_t n;             /* adapters of models */
+    uint64_t bytes;       /* of those */
     struct model *oldest; /* the idle model to unload first; NULL: all are in use */
     int64_t seq;          /* the last request it has finished */
 };
@@ -29,6 +30,7 @@ static struct survey survey_adapters(struct server *s, const struct model *excep
         if (!m->adapter)
             continue;
         v.n++;
+        v.bytes += tinker_adapter_bytes(m->adapter);
         /* A replay is still to rebuild what the disk lacks: saving now would lose it. */
         bool replays = m->pending && m->pending->replay;
         bool idle = m != except && !m->busy && !replays && m->state == MODEL_ACTIVE;
@@ -43,6 +45,7 @@ static struct survey survey_adapters(struct server *s, const struct model *excep
     return v;
 }
 
+/* Also true when something idle could make room: adapter_limit_make_space() then evicts it. */
 bool adapter_limit_has_space(struct server *s, const struct weights_cache *weights)
 {
     size_t max = (size_t)s->opts.max_adapters;
@@ -56,12 +59,16 @@ tinker_status adapter_limit_make_space(struct server *s, struct weights_cache *w
                                        const struct model *for_model, tinker_error *err)
 {
     size_t max = (size_t)s->opts.max_adapters;
-    while (max) { /* unload until there is space; max 0: no limit */
+    for (;;) { /* unload until there is space; max 0: no limit of their number */
         struct survey v = survey_adapters(s, for_model);
-        if (v.n + weights->n < max)
+        bool too_many = max && v.n + weights->n >= max;
+        if (!too_many && v.bytes + weights_bytes(weights) < s->max_adapter_bytes)
             break;
         if (weights_drop_idle(weights, 0))
             continue;
+        /* Their part of --memory is for idle ones: those in use are there already. */
+        if (!too_many && !v.oldest)
+            break;
         if (!v.oldest) {
             err_set(err, TINKER_ENOMEM, "all %zu adapters that may be in memory are in use", max);
             err->retryable = 1;

@@ -1,6 +1,7 @@
-/* adapter_limit.h - how many adapters may be in memory: --max-adapters.
+/* adapter_limit.h - how many adapters may be in memory: --max-adapters, and a part of --memory.
  *
- * The limit is never exceeded.  A request that needs an adapter while all are in use waits:
+ * When adapters take more than their part of --memory, idle ones leave; those in use stay.
+ * --max-adapters is never exceeded.  A request that needs an adapter while all are in use waits:
  * training requests are not started (engine_thread.c), samples not admitted (sample.c), and the
  * two sides take turns.
  *

@@ -27,9 +27,11 @@ struct engine_loop {
     struct sampling sampling;     /* samples in the generators */
     struct train_task tasks[PASSES];
     size_t n_tasks;
-    size_t turn;    /* index of the task that ran last */
-    uint64_t drops; /* server.drops when we last looked */
-    bool trimmed;   /* unused memory was given back since the last work */
+    size_t turn;     /* index of the task that ran last */
+    uint64_t drops;  /* server.drops when we last looked */
+    bool trimmed;    /* unused memory was given back since the last work */
+    int64_t trim_ns; /* when memory that was unused for long last was */
+    size_t tried;    /* sequences that ran when a pass last did not fit beside them */
     /* Virtual time of the two sides: the one with less runs next.  Sampling time is weighted
      * by train_share / (1 - train_share), so equal values mean that each had its share. */
     double train_ns, sample_ns;
@@ -111,29 +113,49 @@ static bool step_task(struct engine_loop *d, size_t i, bool alone)
     return more;
 }
 
+static bool has_pass(const struct engine_loop *d)
+{
+    for (size_t i = 0; i < d->n_tasks; i++)
+        if (d->tasks[i].pass)
+            return true;
+    return false;
+}
+
+/* Does training have work?  A pass that does not fit beside the samples is tried again when some of
+ * them are done; until then no more are admitted. */
+static bool can_train(struct engine_loop *d)
+{
+    if (!d->n_tasks || has_pass(d))
+        d->tried = SIZE_MAX;
+    bool can = d->n_tasks && (!d->sampling.active || d->sampling.active < d->tried);
+    d->sampling.drains = d->n_tasks && !can;
+    return can;
+}
+
 /* One slice for the task of the session that has had least engine time. */
 static void step_training(struct engine_loop *d)
 {
     size_t best = PASSES;
     /* A task without a pass waits for memory.  It is only tried while no other task holds
-     * some; if it then fails for lack of memory, it never fits. */
-    bool alone = true;
-    for (size_t i = 0; i < d->n_tasks; i++)
-        alone = alone && !d->tasks[i].pass;
+     * some; if it then fails for lack of memory beside no samples either, it never fits. */
+    bool wait = !has_pass(d), alone = wait && !d->sampling.active;
     pthread_mutex_lock(&d->s->lock);
     /* Start behind the task that ran last, so that the tasks of one session take turns. */
     for (size_t i = 1; i <= d->n_tasks; i++) {
         size_t at = (d->turn + i) % d->n_tasks;
         const struct train_task *t = &d->tasks[at];
-        if (!t->pass && !alone)
+        if (!t->pass && !wait)
             continue;
         if (best == PASSES || t->f->session->used_ns < d->tasks[best].f->session->used_ns)
             best = at;
     }
     pthread_mutex_unlock(&d->s->lock);
     d->turn = best;
-    if (step_task(d, best, alone))
+    if (step_task(d, best, alone)) {
+        if (!d->tasks[best].pass)
+            d->tried = d->sampling.active;
         return;
+    }
     /* The task is over and its memory free: the tasks that wait for some try again.  Backward,
      * because removing one moves the last task into its place. */
     for (size_t i = d->n_tasks; i-- > 0;)
@@ -173,7 +195,7 @@ static void run_slice(struct engine_loop *d)
     }
     sample_drop(s, &d->sampling, &d->weights);
     sample_admit(s, &d->sampling, &d->weights);
-    bool train = d->n_tasks > 0, sample = d->sampling.active > 0;
+    bool train = can_train(d), sample = d->sampling.active > 0;
     if (train && (!sample || d->train_ns <= d->sample_ns)) {
         step_training(d);
     } else if (sample) {
@@ -215,7 +237,7 @@ static void give_memory_back(struct engine_loop *d)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < d->s->n_bases; i++)
-        bytes += tinker_generator_trim(d->s->bases[i].generator);
+        bytes += tinker_generator_trim(d->s->bases[i].generator, 0);
     os_memory_return();
     d->trimmed = true;
     publish_memory(d->s);
@@ -224,10 +246,25 @@ static void give_memory_back(struct engine_loop *d)
                  (unsigned long long)bytes);
 }
 
+/* While others sample: cached prefixes that nobody came back to.  So what a busy server keeps is
+ * what a minute of prompts takes, not all that the limit allows. */
+static void give_old_memory_back(struct engine_loop *d)
+{
+    int64_t unused_ms = d->s->opts.idle_memory_s * 1000, now = real_now_ns();
+    if (unused_ms <= 0 || now - d->trim_ns < unused_ms * 1000000 / 4)
+        return;
+    d->trim_ns = now;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->s->n_bases; i++)
+        bytes += tinker_generator_trim(d->s->bases[i].generator, unused_ms);
+    if (bytes)
+        os_memory_return();
+}
+
 static void *run_engine_thread(void *arg)
 {
     struct server *s = arg;
-    struct engine_loop d = { .s = s };
+    struct engine_loop d = { .s = s, .tried = SIZE_MAX };
     os_thread_name("engine");
     for (;;) {
         bool running = d.n_tasks || d.sampling.active;
@@ -248,6 +285,7 @@ static void *run_engine_thread(void *arg)
         }
         d.trimmed = false;
         run_slice(&d);
+        give_old_memory_back(&d);
         publish_memory(s);
     }
     /* Unfinished passes stay in the journal and run again after the restart; samples are lost. */

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "grammar/grammar.h"
 #include "wire/proto.h"
 #include "wire/wire.h"
 
@@ -27,6 +28,7 @@ void job_free(struct job *w)
         return;
     if (w->observer) /* ends its stream */
         w->observer->free(w->observer);
+    grammar_free(w->grammar);
     arena_clear(&w->arena);
     free(w);
 }
@@ -57,6 +59,8 @@ static const struct wire_type *json_type(enum job_kind kind)
         return &wire_unload_model_request;
     case JOB_SAMPLE:
         return &wire_sample_request;
+    case JOB_CUSTOM_LOSS: /* it is over at once: no job */
+        break;
     }
     return NULL;
 }
@@ -198,6 +202,8 @@ struct wire_opt_int job_seq(const struct job *w)
     }
 }
 
+/* Two requests of one number are the same when this is.  The kind counts: two kinds may have the same
+ * fields.  0 stands for "not known" in the store, so no hash is 0. */
 uint64_t job_hash(const struct job *w)
 {
     uint64_t h = w->refused[0] ? hash_bytes(w->refused, strlen(w->refused), 1)
@@ -248,6 +254,7 @@ const char *job_kind_name(enum job_kind kind)
                                          "load_weights",
                                          "unload_model",
                                          "sample",
-                                         "save_weights_external" };
+                                         "save_weights_external",
+                                         "create_custom_loss" };
     return names[kind];
 }

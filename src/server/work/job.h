@@ -11,6 +11,8 @@
 #include "base/arena.h"
 #include "wire/types.h"
 
+struct grammar;
+
 /* Values are stored: never renumber. */
 enum job_kind {
     JOB_CREATE = 0,
@@ -23,7 +25,8 @@ enum job_kind {
     JOB_LOAD = 7,
     JOB_UNLOAD = 8,
     JOB_SAMPLE = 9,
-    JOB_SAVE_EXTERNAL = 10
+    JOB_SAVE_EXTERNAL = 10,
+    JOB_CUSTOM_LOSS = 11
 };
 
 struct job {
@@ -46,6 +49,8 @@ struct job {
     const int32_t *flat;
     /* SAMPLE: follows it token by token, for streams; NULL: nobody does. */
     struct observer *observer;
+    /* SAMPLE: what the text must be; NULL: anything.  Used by the engine thread alone, once queued. */
+    struct grammar *grammar;
     /* Not empty: the route refused the request, but its number must be used up: it fails with
      * this message when its turn comes. */
     char refused[384];

@@ -229,6 +229,7 @@ void live_remove_future_locked(struct server *s, struct future *f)
     future_free(f);
 }
 
+/* prev_of_session is NULL for the first, whose predecessor is the list's head. */
 void live_remove_model_locked(struct server *s, struct model *m)
 {
     map_remove(&s->models, m->id, strlen(m->id));

@@ -31,12 +31,14 @@
 #include "server/work/job.h"
 
 /* A base model that is served.  [const] but for the generator. */
+struct vocabulary;
 struct base {
     const char *name;
     char *dir; /* absolute: clients on this machine may have another working directory */
     tinker_engine *engine;
     tinker_generator *generator;   /* [engine] */
     tinker_tokenizer *tokenizer;   /* NULL: the directory has none that we can read */
+    struct vocabulary *vocabulary; /* [engine] its tokens for grammars; NULL: none needed one yet */
     bool has_tokenizer;            /* it has files of one, for other loaders perhaps */
     size_t active;                 /* [engine] requests in the generator */
     atomic_uint_fast64_t kv_bytes; /* of the generator, as of its last slice */
@@ -139,6 +141,7 @@ struct future {
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
+    int64_t completion;                /* samples that are over: grows in the order of their ends */
     bool delivered;                    /* a client has fetched the outcome */
     int64_t fetched_ns;                /* when first; 0: not yet */
     bool starved;                      /* it was its turn, but there was no memory */
@@ -155,13 +158,16 @@ struct server {
     struct store *store;
     struct history *history;
     struct listener *listener;
-    struct base *bases; /* [const] */
+    struct base *bases;         /* [const] */
+    uint64_t max_adapter_bytes; /* [const] above, idle adapters leave memory */
     size_t n_bases;
     char *checkpoints; /* [const] directory of all weights */
     uint8_t key[32];   /* [const] signs download URLs */
     int lock_fd;
     int64_t started_ns;
     struct server_counters counters;
+    struct waitlist sample_finished; /* the listener's: fires with every sample that ends */
+    int64_t completions;             /* the last number given to a sample that ended */
 
     pthread_t engine_thread, timer_thread;
     bool engine_started, timers_started;

@@ -52,6 +52,7 @@ static void count_in_locked(struct server *s, struct future *f)
     t->queued_samples += f->kind == JOB_SAMPLE;
 }
 
+/* What count_in_locked() added: the limits of the user and of the server hold together. */
 static void count_out_locked(struct server *s, struct future *f)
 {
     struct tenant *t = f->session->tenant;

@@ -12,14 +12,16 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "server/work/constraint.h"
 #include "server/work/stop_strings.h"
 #include "wire/check.h"
 #include "wire/proto.h"
 
 struct sample_task {
     struct future *f;
-    struct weights *weights;    /* NULL: the base model */
-    struct stop_strings *stops; /* NULL: no stop strings */
+    struct weights *weights;       /* NULL: the base model */
+    struct stop_strings *stops;    /* NULL: no stop strings */
+    struct constraint *constraint; /* NULL: any token may come */
     size_t n_sequences;
     size_t n_tokens; /* of its prompt and of everything it may generate */
     struct sample_task *next;
@@ -29,6 +31,7 @@ static void task_free(struct weights_cache *weights, struct sample_task *t)
 {
     weights_put(weights, t->weights);
     stop_strings_free(t->stops);
+    constraint_free(t->constraint);
     free(t);
 }
 
@@ -63,9 +66,29 @@ static int on_sample_token(void *state, size_t sample, int32_t token, float logp
     struct sample_task *t = state;
     struct observer *o = t->f->job->observer;
     int stop = t->stops ? stop_strings_add_token(t->stops, sample, token) : 0;
+    if (t->constraint && constraint_add_token(t->constraint, sample, token))
+        stop = 1;
     if (o && o->token(o, sample, token, logprob))
         stop = 1;
     return stop;
+}
+
+static const uint64_t *on_sample_mask(void *state, size_t sample)
+{
+    struct sample_task *t = state;
+    return constraint_mask(t->constraint, sample);
+}
+
+/* The tokens that end a text which its grammar allows: those of the request, else the model's. */
+static tinker_status start_constraint(struct sample_task *t, const tinker_sampling_params *p,
+                                      tinker_generate *g, tinker_error *err)
+{
+    const tinker_engine_info *info = tinker_engine_describe(t->f->base->engine);
+    bool own = p->stop_tokens && p->n_stop;
+    t->constraint = constraint_new(t->f->base, t->f->job->grammar, own ? p->stop_tokens : info->eos,
+                                   own ? p->n_stop : info->n_eos, g->num_samples, err);
+    g->on_mask = on_sample_mask;
+    return t->constraint ? TINKER_OK : err->status;
 }
 
 static void on_sample_alternatives(void *state, size_t sample, const int32_t *tokens,
@@ -146,6 +169,10 @@ static tinker_status start_sample(struct server *s, struct sample_task *t,
         if (!t->stops)
             return err->status;
     }
+    if (f->job->grammar)
+        status = start_constraint(t, &params, &g, err);
+    if (status != TINKER_OK)
+        return status;
     if (params.stop_strings || (!params.stop_tokens && s->opts.no_implicit_eos)) {
         /* To the engine no list means the model's own end tokens, an empty list means none: stop
          * strings replace the end tokens. */
@@ -161,7 +188,7 @@ static tinker_status start_sample(struct server *s, struct sample_task *t,
             return err->status;
         g.adapter = t->weights->adapter;
     }
-    if (t->stops || f->job->observer)
+    if (t->stops || t->constraint || f->job->observer)
         g.on_token = on_sample_token;
     if (f->job->observer)
         g.on_rivals = on_sample_alternatives;
@@ -246,8 +273,8 @@ static bool admit_sample(struct server *s, struct sampling *g, struct weights_ca
         return true;
     }
     task_free(weights, t);
-    /* Retriable: all adapters that may be in memory are in use (adapter_limit.h).  Otherwise the
-     * KV cache is full, and a running sample will free some. */
+    /* Retriable: all adapters that may be in memory are in use (adapter_limit.h), or passes hold the
+     * memory.  Otherwise the KV cache is full, and a running sample will free some. */
     g->starves = err.status == TINKER_ENOMEM && err.retryable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
         requeue_sample(s, f);
@@ -261,6 +288,8 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
 {
     size_t max = (size_t)s->opts.max_batch;
     g->starves = false;
+    if (g->drains)
+        return;
     /* A full batch still admits samples of sessions that have none in it, up to twice its size:
      * nobody has to wait for the long samples of another session. */
     while (g->active < 2 * max) {

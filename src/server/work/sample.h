@@ -11,8 +11,10 @@ struct sampling {
     size_t active;             /* sequences being made */
     uint64_t drops;            /* of the server, when we last looked */
     /* When --max-adapters is reached; never both, so that training and sampling take turns. */
-    bool yields;  /* training waits for an adapter: admit no more samples that use one */
-    bool starves; /* a sample waits for an adapter: start no more training */
+    bool yields; /* training waits for an adapter: admit no more samples that use one */
+    bool
+        starves; /* a sample waits for an adapter, or for the memory of passes: start no more training */
+    bool drains; /* a pass waits for the memory of samples: admit no more */
 };
 
 /* Move waiting samples into the generators while they fit. */

@@ -42,6 +42,7 @@ static uint32_t add_child(struct string_match *m, uint32_t node, unsigned char b
     return child;
 }
 
+/* The automaton of Aho and Corasick, CACM 18 (1975). */
 uint32_t string_match_next(const struct string_match *m, uint32_t state, unsigned char byte)
 {
     uint32_t next;

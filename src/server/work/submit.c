@@ -97,10 +97,9 @@ static struct store_request make_record(struct server *s, const char *model_id, 
 
 /* Make the future of a training request and queue it.  NULL: no memory; the job stays the
  * caller's. */
-static struct future *enqueue_train(struct server *s, const char *id, struct model *m, int64_t seq,
-                                    struct job *job, uint64_t hash)
+static struct future *enqueue_train_locked(struct server *s, const char *id, struct model *m,
+                                           int64_t seq, struct job *job, uint64_t hash)
 {
-    pthread_mutex_lock(&s->lock);
     struct future *f = live_add_future_locked(s, id, m->owner, job->kind, job);
     if (f) {
         f->model = m;
@@ -111,6 +110,14 @@ static struct future *enqueue_train(struct server *s, const char *id, struct mod
         m->n_futures++;
         queue_train_locked(s, f);
     }
+    return f;
+}
+
+static struct future *enqueue_train(struct server *s, const char *id, struct model *m, int64_t seq,
+                                    struct job *job, uint64_t hash)
+{
+    pthread_mutex_lock(&s->lock);
+    struct future *f = enqueue_train_locked(s, id, m, seq, job, hash);
     pthread_mutex_unlock(&s->lock);
     return f;
 }
@@ -124,6 +131,21 @@ static bool is_unserved(struct server *s, const char *model_id, const char *user
     return store_get_model(s->store, model_id, arena, &m, NULL) == TINKER_OK && m &&
            strcmp(m->owner, user) == 0 && m->status == STORE_MODEL_ACTIVE &&
            !live_find_base(s, m->base_model);
+}
+
+/* Put a request, with the model that it makes (NULL: none), into the journal, or find that it is
+ * there: one for which there was no memory after that is sent again. */
+static bool record_request(struct server *s, const struct store_model *model,
+                           const struct store_request *r, struct arena *arena, tinker_error *err)
+{
+    struct store_request *old = NULL;
+    tinker_error unread;
+    if ((model ? store_add_model(s->store, model, r, err) : store_add_request(s->store, r, err)) ==
+        TINKER_OK)
+        return true;
+    return store_get_request(s->store, r->model_id, r->seq, false, arena, &old, &unread) ==
+               TINKER_OK &&
+           old && old->kind == r->kind && is_same_request(old->hash, r->hash);
 }
 
 /* submit_train() with submit_lock held.  Frees the job unless the queue takes it over. */
@@ -141,6 +163,10 @@ static enum submit_status accept_train(struct server *s, const char *user, const
     if (!a.model) {
         job_free(job);
         return is_unserved(s, model_id, user, arena) ? SUBMIT_NO_BASE : SUBMIT_NO_MODEL;
+    }
+    if (!*id) { /* nothing is recorded yet */
+        job_free(job);
+        return SUBMIT_FAILED;
     }
     /* A number that is not in memory may still be in the store.  One that is in neither was
      * never accepted, and may fill a gap, unless everything up to it has finished. */
@@ -171,9 +197,11 @@ static enum submit_status accept_train(struct server *s, const char *user, const
         result = a.kind == job->kind && is_same_request(a.hash, hash) ? SUBMIT_OK : SUBMIT_REUSED;
     else if (a.busy)
         result = SUBMIT_BUSY;
-    else if (store_add_request(s->store, &r, err) == TINKER_OK &&
-             enqueue_train(s, *id, a.model, a.seq, job, hash))
-        return SUBMIT_OK;
+    else if (record_request(s, NULL, &r, arena, err)) {
+        if (enqueue_train(s, *id, a.model, a.seq, job, hash))
+            return SUBMIT_OK;
+        err_nomem(err, "request");
+    }
     job_free(job);
     return result;
 }
@@ -229,18 +257,21 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
     }
     /* The model and its first request in one transaction: neither exists without the other. */
     struct store_request first = make_record(s, record->id, 0, job, hash, false, body, n_body);
-    if (!*id || store_add_model(s->store, record, &first, err) != TINKER_OK) {
+    if (!*id || !record_request(s, record, &first, arena, err)) {
         job_free(job);
         return SUBMIT_FAILED;
     }
     pthread_mutex_lock(&s->lock);
     m = live_add_model_locked(s, record->id, record->owner, session, base, &record->lora);
+    struct future *created = m ? enqueue_train_locked(s, *id, m, 0, job, hash) : NULL;
+    if (m && !created) /* a model without its first request would wait for it forever */
+        live_remove_model_locked(s, m);
     pthread_mutex_unlock(&s->lock);
-    /* Without memory here, the journal has the model and its creation: a restart makes it. */
-    if (m && enqueue_train(s, *id, m, 0, job, hash))
+    if (created)
         return SUBMIT_OK;
+    /* The journal has the model and its creation: the request, sent again, or a restart makes it. */
     job_free(job);
-    return SUBMIT_FAILED;
+    return err_nomem(err, "model"), SUBMIT_FAILED;
 }
 
 enum submit_status submit_create(struct server *s, const struct store_model *record,

@@ -22,6 +22,7 @@
 #include "json/json.h"
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
+#include "server/work/custom_loss.h"
 #include "server/work/train_history.h"
 #include "server/work/train_state.h"
 #include "wire/check.h"
@@ -133,12 +134,29 @@ static bool finish_saved(struct server *s, struct future *f, const struct wire_t
 
 /* ---- forward and backward ---------------------------------------------------------------- */
 
-/* NULL with TINKER_ENOMEM: there may be memory once other passes have ended. */
-static tinker_pass *new_pass(struct future *f, tinker_error *err)
+/* false with TINKER_ENOMEM: there may be memory once other passes and samples have ended. */
+static bool new_pass(struct server *s, struct train_task *t, tinker_error *err)
 {
+    struct future *f = t->f;
     const struct wire_forward_backward_request *r = &f->job->pass;
-    return tinker_pass_new(f->model->base->engine, f->model->adapter, r->data, r->n_data, &r->loss,
-                           r->forward_only, err);
+    tinker_engine *e = f->model->base->engine;
+    bool custom = r->loss.name && strcmp(r->loss.name, "custom") == 0;
+    if (custom && !t->custom)
+        t->custom = custom_loss_new(s, f->model->session->id, r, err);
+    if (custom && !t->custom)
+        return false;
+    t->pass = custom ? tinker_pass_new_custom(e, f->model->adapter, r->data, r->n_data,
+                                              custom_loss_datum, t->custom, r->forward_only, err)
+                     : tinker_pass_new(e, f->model->adapter, r->data, r->n_data, &r->loss,
+                                       r->forward_only, err);
+    return t->pass != NULL;
+}
+
+/* Free what a task holds. */
+static void clear_task(struct train_task *t)
+{
+    tinker_pass_free(t->pass);
+    custom_loss_free(t->custom);
 }
 
 /* Polls for f are told that it waits for memory. */
@@ -175,6 +193,8 @@ static void finish_pass(struct server *s, struct train_task *t)
         if (ok)
             r = &reduced;
     }
+    if (t->custom)
+        r = custom_loss_result(t->custom, r);
     struct buf b;
     tinker_error err = { 0 };
     struct store_outcome outcome = { .tokens = job_tokens(f->job) }; /* counted with the outcome */
@@ -199,7 +219,7 @@ static void finish_pass(struct server *s, struct train_task *t)
     if (done && !replay)
         train_history_pass(s, m->id, tinker_adapter_steps(m->adapter) + changes, !changes,
                            r->metrics, r->n_metrics, weight, seconds);
-    tinker_pass_free(t->pass); /* the result points into it */
+    clear_task(t); /* the result points into it */
     /* The gradients are in the adapter, but the store does not know of them. */
     if (!done && changes)
         train_state_rewind(m);
@@ -209,11 +229,12 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
 {
     tinker_error err = { 0 };
     if (!t->pass) { /* it waits for memory */
-        t->pass = new_pass(t->f, &err);
-        /* Another pass holds memory: wait for its end.  With none left, it never fits. */
+        new_pass(s, t, &err);
+        /* Another pass or samples hold memory: wait for their end.  With none left, it never fits. */
         if (!t->pass && err.status == TINKER_ENOMEM && !alone)
             return true;
         if (!t->pass) {
+            clear_task(t);
             train_fail(s, t->f, &err);
             return false;
         }
@@ -229,7 +250,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
     }
     /* The engine adds gradients to the adapter only at the end of a pass, so a pass that failed
      * has changed nothing. */
-    tinker_pass_free(t->pass);
+    clear_task(t);
     train_fail(s, t->f, &err);
     return false;
 }
@@ -237,7 +258,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
 /* At shutdown and for expired sessions.  The adapter has not been touched yet: see above. */
 void train_abandon(struct train_task *t)
 {
-    tinker_pass_free(t->pass);
+    clear_task(t);
 }
 
 /* ---- optimizer ------------------------------------------------------------------------------ */
@@ -486,8 +507,9 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
         break;
     case JOB_FORWARD:
     case JOB_FORWARD_BACKWARD:
-        *t = (struct train_task){ .f = f, .pass = new_pass(f, &err) };
-        if (!t->pass && err.status != TINKER_ENOMEM) {
+        *t = (struct train_task){ .f = f };
+        if (!new_pass(s, t, &err) && err.status != TINKER_ENOMEM) {
+            clear_task(t);
             train_fail(s, f, &err);
             return false;
         }
@@ -512,6 +534,7 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
         }
         break;
     case JOB_SAMPLE: /* never in a model's queue */
+    case JOB_CUSTOM_LOSS:
         break;
     }
     return false;

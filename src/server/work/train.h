@@ -6,16 +6,19 @@
 #include "server/work/weights.h"
 #include "wire/wire.h"
 
+struct custom_loss;
+
 /* A forward or forward_backward request in progress. */
 struct train_task {
     struct future *f;
-    tinker_pass *pass; /* NULL: waits for memory */
+    tinker_pass *pass;          /* NULL: waits for memory */
+    struct custom_loss *custom; /* NULL: a loss of the engine's */
 };
 
 /* Run f to its end, or make it a task: true when *t needs calls of train_step(). */
 bool train_start(struct server *s, struct weights_cache *weights, struct future *f,
                  struct train_task *t);
-/* One slice.  alone: no other pass holds memory.  false: the task is over. */
+/* One slice.  alone: no other pass and no sample holds memory.  false: the task is over. */
 bool train_step(struct server *s, struct train_task *t, bool alone);
 /* End a task without a result, at shutdown; it stays in the journal. */
 void train_abandon(struct train_task *t);

@@ -28,6 +28,7 @@ static bool sum_weights(const tinker_tensor *t, double *sum, double *used)
     return true;
 }
 
+/* Positions that the loss looks at: those of a weight or mask that is not 0, without one all targets. */
 static double count_targets(const tinker_datum *d)
 {
     const tinker_named_tensor *shown = NULL;

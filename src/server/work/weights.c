@@ -40,6 +40,14 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     return true;
 }
 
+uint64_t weights_bytes(const struct weights_cache *c)
+{
+    uint64_t sum = 0;
+    for (const struct weights *w = c->first; w; w = w->next)
+        sum += tinker_adapter_bytes(w->adapter);
+    return sum;
+}
+
 bool weights_idle(const struct weights_cache *c)
 {
     for (const struct weights *w = c->first; w; w = w->next)

@@ -33,6 +33,7 @@ void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter);
 /* Drop the unused entry that was used longest ago; false: at most `keep` are unused. */
 bool weights_drop_idle(struct weights_cache *c, size_t keep);
+uint64_t weights_bytes(const struct weights_cache *c);
 bool weights_idle(const struct weights_cache *c); /* is one unused? */
 void weights_clear(struct weights_cache *c);
 

@@ -1,0 +1,102 @@
+/* constraint.c - see constraint.h. */
+#include "server/work/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "grammar/grammar.h"
+
+struct constraint {
+    struct grammar *grammar;
+    const struct vocabulary *vocabulary; /* of the base model */
+    int32_t *ends;
+    size_t n_ends, n;
+    int32_t *states;
+    uint64_t *masks; /* (n, words): the engine borrows one per sequence */
+    size_t words;
+};
+
+/* Control tokens are text to a decoder only by accident: no grammar means them. */
+static const char *text_token_bytes(const void *state, int32_t token, size_t *n)
+{
+    const tinker_tokenizer *t = state;
+    return tinker_tokenizer_is_special(t, token) ? NULL : tinker_tokenizer_bytes(t, token, n);
+}
+
+struct constraint *constraint_new(struct base *base, struct grammar *grammar, const int32_t *ends,
+                                  size_t n_ends, size_t n_sequences, tinker_error *err)
+{
+    if (!base->tokenizer) {
+        err_set(err, TINKER_EINVAL, "json_schema: this model has no tokenizer");
+        return NULL;
+    }
+    /* Sorted once per model, when the first request needs it. */
+    if (!base->vocabulary)
+        base->vocabulary = vocabulary_new((size_t)tinker_engine_describe(base->engine)->vocab_size,
+                                          text_token_bytes, base->tokenizer, err);
+    if (!base->vocabulary)
+        return NULL;
+    struct constraint *c = calloc(1, sizeof(*c));
+    int32_t start = grammar_start(grammar);
+    if (c) {
+        c->words = vocabulary_words(base->vocabulary);
+        c->ends = malloc((n_ends + 1) * sizeof(*c->ends));
+        c->states = malloc(n_sequences * sizeof(*c->states));
+        c->masks = calloc(n_sequences * c->words + 1, sizeof(*c->masks));
+    }
+    if (!c || !c->ends || !c->states || !c->masks || start < 0) {
+        constraint_free(c);
+        err_nomem(err, "a grammar");
+        return NULL;
+    }
+    c->grammar = grammar;
+    c->vocabulary = base->vocabulary;
+    if (n_ends)
+        memcpy(c->ends, ends, n_ends * sizeof(*ends));
+    c->n_ends = n_ends;
+    c->n = n_sequences;
+    for (size_t i = 0; i < n_sequences; i++)
+        c->states[i] = start;
+    return c;
+}
+
+void constraint_free(struct constraint *c)
+{
+    if (!c)
+        return;
+    free(c->ends);
+    free(c->states);
+    free(c->masks);
+    free(c);
+}
+
+const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
+{
+    uint64_t *mask = c->masks + sequence * c->words;
+    int32_t state = c->states[sequence];
+    /* Without memory no token may come, and the request fails. */
+    if (state < 0 || !grammar_mask(c->grammar, c->vocabulary, state, mask)) {
+        memset(mask, 0, c->words * sizeof(*mask));
+        return mask;
+    }
+    for (size_t i = 0; i < c->n_ends; i++) {
+        size_t word = (size_t)c->ends[i] / 64;
+        uint64_t bit = (uint64_t)1 << c->ends[i] % 64;
+        if (word >= c->words)
+            continue;
+        mask[word] = grammar_may_end(c->grammar, state) ? mask[word] | bit : mask[word] & ~bit;
+    }
+    return mask;
+}
+
+/* 1: the text is over, because of an end token or since the grammar allows no more. */
+int constraint_add_token(struct constraint *c, size_t sequence, int32_t token)
+{
+    for (size_t i = 0; i < c->n_ends; i++)
+        if (c->ends[i] == token)
+            return 1;
+    int32_t *state = &c->states[sequence];
+    *state = grammar_next_token(c->grammar, c->vocabulary, *state, token);
+    return *state >= 0 && grammar_must_end(c->grammar, *state);
+}
