@@ -88,6 +88,7 @@ int cmd_config_list(int argc, char **argv);
 int cmd_config_path(int argc, char **argv);
 int cmd_config_set(int argc, char **argv);
 int cmd_config_unset(int argc, char **argv);
+int cmd_conform(int argc, char **argv);
 int cmd_cost(int argc, char **argv);
 int cmd_cost_usage(int argc, char **argv);
 int cmd_detokenize(int argc, char **argv);

@@ -40,7 +40,7 @@ static const struct {
     { .title = "Start here", .names = "models chat train eval serve doctor" },
     { .title = "Text and tokens", .names = "sample logprobs tokenize detokenize render" },
     { .title = "What you made", .names = "run checkpoint session weights" },
-    { .title = "The service", .names = "auth whoami model billing cost audit api bench" },
+    { .title = "The service", .names = "auth whoami model billing cost audit api bench conform" },
     { .title = "The program", .names = "config completion version" },
 };
 
@@ -62,68 +62,65 @@ static const struct command *find_exact(const char *name)
     return NULL;
 }
 
-/* "list, info, ...": the second words of a group, wrapped to 80 columns. */
-static void list_members(FILE *f, const char *group)
-{
-    enum { INDENT = 15, WIDTH = 79 };
-    size_t n = strlen(group), column = INDENT;
-    bool first = true;
-    for (size_t i = 0; i < n_commands; i++) {
-        const char *name = commands[i].name;
-        if (strncmp(name, group, n) != 0 || name[n] != ' ')
-            continue;
-        size_t len = strlen(name + n + 1) + 2;
-        if (!first && column + len > WIDTH) {
-            fprintf(f, ",\n%*s%s", INDENT, "", name + n + 1);
-            column = INDENT + len;
-        } else {
-            fprintf(f, "%s%s", first ? "" : ", ", name + n + 1);
-            column += len;
-        }
-        first = false;
-    }
-    fputc('\n', f);
-}
-
-/* One line of the first page; nothing for a command that this program does not have. */
+/* One topic of the first page: a command, a group with its members, or both; nothing for a name
+ * that this program does not have. */
 static void list_topic(FILE *f, const char *word)
 {
+    enum { COLUMN = 15 };
     const struct command *c = find_exact(word);
+    char members[512] = "";
+    size_t n = strlen(word), used = 0;
+    for (size_t i = 0; i < n_commands; i++) {
+        const char *name = commands[i].name;
+        if (strncmp(name, word, n) == 0 && name[n] == ' ' && used < sizeof(members))
+            used += (size_t)snprintf(members + used, sizeof(members) - used, "%s%s",
+                                     used ? ", " : "", name + n + 1);
+    }
     if (c)
-        fprintf(f, "  %-12s %s\n", word, c->summary);
-    if (!is_group(word))
-        return;
-    fprintf(f, "  %-12s ", c ? "" : word);
-    list_members(f, word);
+        opt_print_entry(f, COLUMN, word, c->summary);
+    if (used)
+        opt_print_entry(f, COLUMN, c ? "" : word, members);
 }
 
 static void list_sections(FILE *f)
 {
     char names[128];
-    fprintf(f, "Usage: tinker [OPTIONS] COMMAND [ARGS]...\n\n"
-               "Fine-tune and sample language models through the Tinker API: on this machine,\n"
-               "on a server of your own, or on the hosted service.\n");
+    fprintf(f, "Usage: tinker [OPTIONS] COMMAND [ARGS]...\n\n");
+    opt_print_entry(f, 0, "",
+                    "Fine-tune and sample language models through the Tinker API: on this machine, "
+                    "on a server of your own, or on the hosted service.");
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
         fprintf(f, "\n%s:\n", sections[i].title);
         snprintf(names, sizeof(names), "%s", sections[i].names);
         for (char *rest = names, *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
             list_topic(f, word);
     }
-    fprintf(f, "\nTry 'tinker COMMAND -h' for help on one, 'tinker help options' for the options\n"
-               "of all commands, 'tinker help commands' for a list, 'tinker help exit-codes'.\n");
+    fputc('\n', f);
+    opt_print_entry(
+        f, 0, "",
+        "Try 'tinker COMMAND -h' for help on one, 'tinker help options' for the options "
+        "of all commands, 'tinker help commands' for a list, 'tinker help exit-codes'.");
 }
 
-/* Print the commands below `group` ("": all of them), one per line. */
+/* Print the commands below `group` ("": all of them), one per line, beside the longest name. */
 static void list_commands(FILE *f, const char *group)
 {
-    size_t n = strlen(group);
-    fprintf(f, "Usage: tinker%s%s [OPTIONS] COMMAND [ARGS]...\n\nCommands:\n", n ? " " : "", group);
+    size_t n = strlen(group), longest = 0;
+    const char *below[COMMANDS_MAX], *summaries[COMMANDS_MAX];
+    size_t count = 0;
     for (size_t i = 0; i < n_commands; i++) {
         const char *name = commands[i].name;
         if (n && (strncmp(name, group, n) != 0 || name[n] != ' '))
             continue;
-        fprintf(f, "  %-22s  %s\n", n ? name + n + 1 : name, commands[i].summary);
+        below[count] = n ? name + n + 1 : name;
+        summaries[count] = commands[i].summary;
+        if (strlen(below[count]) > longest)
+            longest = strlen(below[count]);
+        count++;
     }
+    fprintf(f, "Usage: tinker%s%s [OPTIONS] COMMAND [ARGS]...\n\nCommands:\n", n ? " " : "", group);
+    for (size_t i = 0; i < count; i++)
+        opt_print_entry(f, longest + 4, below[i], summaries[i]);
     fprintf(f, "\nTry 'tinker%s%s COMMAND -h' for help on one.\n", n ? " " : "", group);
 }
 
@@ -295,9 +292,8 @@ static int run_sampling_helper(void)
     return status;
 }
 
-/* Exit status: that of the command; 9 if its output could not be written. --compat-exit maps 3
- * to 9 to 1, as the official
- * program does. */
+/* Exit status: that of the command; 9 if its output could not be written.  --compat-exit maps 3 to 9
+ * to 1, as the official program does. */
 int main(int argc, char **argv)
 {
     int next, status;

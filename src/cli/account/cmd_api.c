@@ -22,6 +22,7 @@ static bool is_secret_header(const char *name)
     return false;
 }
 
+/* Status and headers are talk, the body is data, so that a pipe gets the body alone. */
 static void print_response(const tinker_response *r, bool headers)
 {
     if (headers) {
@@ -46,6 +47,7 @@ static void print_response(const tinker_response *r, bool headers)
         putchar('\n');
 }
 
+/* The body of an error is printed as well: a caller of the API wants to see what it said. */
 int cmd_api(int argc, char **argv)
 {
     static const char *const methods[] = { "GET", "POST", "PUT", "PATCH", "DELETE" };

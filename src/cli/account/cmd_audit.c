@@ -11,6 +11,7 @@
 #include "cli/output/rows.h"
 #include "cli/service/api.h"
 
+/* What lacks in an event is an empty cell, and null in JSON; event_details are passed on as they came. */
 static void add_entry(struct listing *l, const tinker_audit_entry *e)
 {
     char text[FMT_TEXT];

@@ -25,6 +25,7 @@
 #define CONSOLE "https://tinker.thinkingmachines.ai/keys"
 #define SELF    "/api/v1/auth/apikey/me"
 
+/* For commands without options. */
 static bool parse_bare(const char *command, const char *about, int argc, char **argv, int *status)
 {
     char example[64];
@@ -138,6 +139,7 @@ static int check_key(struct stored_key *k)
     return status;
 }
 
+/* The key is checked before it is stored: one that does not work would be found out much later. */
 int cmd_auth_login(int argc, char **argv)
 {
     struct stored_key k = { .type = "manual" }, old;
@@ -191,6 +193,7 @@ static bool delete_on_server(struct stored_key *k)
     return ok;
 }
 
+/* The local key goes whatever the service says; what is left to do by hand is told. */
 int cmd_auth_logout(int argc, char **argv)
 {
     struct stored_key k;
@@ -244,6 +247,7 @@ static bool has_credential(int *status)
     return key || command || file || found;
 }
 
+/* Two questions with two answers, because the remedies differ. */
 int cmd_auth_status(int argc, char **argv)
 {
     struct api a;

@@ -77,14 +77,24 @@ static size_t list_info_columns(tinker_billing_kind kind, enum column out[2])
     }
 }
 
-/* One member of the event as JSON, which is also its text but for quotes. */
-static void put_value(struct json_writer *w, const tinker_billing_event *e, enum column c)
+/* Is the column one of texts that somebody chose?  *text is then the value; NULL: none. */
+static bool read_text_column(const tinker_billing_event *e, enum column c, const char **text)
 {
     const char *texts[] = { [BASE_MODEL] = e->base_model,
                             [USER_ID] = e->user_id,
                             [USER_NAME] = e->user_name,
                             [SESSION_ID] = e->session_id,
                             [PROJECT_ID] = e->project_id };
+    if (c < BASE_MODEL || c > PROJECT_ID)
+        return false;
+    *text = texts[c];
+    return true;
+}
+
+/* One member of the event as JSON. */
+static void put_value(struct json_writer *w, const tinker_billing_event *e, enum column c)
+{
+    const char *text = NULL;
     const double reals[] = { [COST] = e->cost_usd,
                              [TOKEN_RATE] = e->million_tokens_usd,
                              [STORAGE_RATE] = e->gigabyte_month_usd,
@@ -114,10 +124,12 @@ static void put_value(struct json_writer *w, const tinker_billing_event *e, enum
         rows_put_real(w, name, reals[c]);
         break;
     default:
-        rows_put_text(w, name, texts[c]);
+        read_text_column(e, c, &text);
+        rows_put_text(w, name, text);
     }
 }
 
+/* Members that depend on the kind are in event_info, the others beside it. */
 static void put_event(struct json_writer *w, const tinker_billing_event *e)
 {
     enum column info[2];
@@ -146,6 +158,10 @@ static const char *format_cell(const tinker_billing_event *e, enum column c, boo
         has = has || info[i] == c;
     if (!has)
         return "";
+    const char *text;
+    if (read_text_column(e, c, &text))
+        return text ? text : "";
+    /* Numbers, times and kinds are in JSON what they are in text, but for quotes. */
     buf_reset(out);
     json_writer_init(&w, out);
     json_put_begin_object(&w);
@@ -195,6 +211,7 @@ static size_t choose_columns(const tinker_billing *b, enum column out[COLUMNS])
 
 /* ---- CSV ------------------------------------------------------------------------------------------ */
 
+/* RFC 4180: quotes only where they are needed, doubled inside, lines end with CR LF. */
 static void write_csv_cell(FILE *f, const char *s, bool last)
 {
     bool quote = s[strcspn(s, ",\"\r\n")] != 0;
@@ -213,6 +230,7 @@ static FILE *open_csv(const char *path, int *status)
     return f;
 }
 
+/* A full disk may show only here. */
 static int close_csv(FILE *f, const char *path, size_t rows)
 {
     if (f == stdout)

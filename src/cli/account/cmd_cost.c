@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <tinker/extra/account.h>
 #include <tinker/extra/names.h>
 #include <tinker/recipe.h>
@@ -28,43 +29,33 @@ struct estimate {
 };
 
 struct counts {
-    int64_t conversations, tokens, trained;
+    int64_t rows, tokens, trained;
 };
 
-/* Tokens of all conversations, in the chat format of the model. */
+/* Tokens of all rows, as training would render them in the chat format of the model. */
 static int count_tokens(const struct estimate *e, struct counts *c)
 {
     int status = EXIT_OK;
     tinker_error err;
+    tinker_rows_options o = TINKER_ROWS_OPTIONS_INIT;
     tinker_tokenizer *t =
         text_model_load(e->model, "Fetch it: tinker models pull --tokenizer-only NAME", &status);
     if (!t)
         return status;
     const char *name = e->renderer ? e->renderer : tinker_renderer_for(e->model, t);
     tinker_renderer *r = tinker_renderer_new(name, t, NULL, &err);
-    tinker_dataset *d = r ? tinker_dataset_open(e->data, &err) : NULL;
-    const tinker_conversation *talk = NULL;
-    if (!d)
-        status = out_fail(r ? EXIT_IO : EXIT_USAGE, NULL, "%s", err.message);
-    while (status == EXIT_OK && d) {
-        if (tinker_dataset_next(d, &talk, &err) != TINKER_OK)
-            status = out_fail(EXIT_DATA, NULL, "%s", err.message);
-        if (status != EXIT_OK || !talk)
-            break;
-        tinker_rendered *x = tinker_renderer_example(r, talk->messages, talk->n_messages,
-                                                     TINKER_TRAIN_ALL_ASSISTANT_MESSAGES, &err);
-        if (!x) {
-            status = out_fail(EXIT_DATA, NULL, "%s:%zu: %s", e->data, tinker_dataset_line(d),
-                              err.message);
-            break;
-        }
-        c->conversations++;
-        c->tokens += (int64_t)x->examples[0].n_tokens;
-        for (size_t i = 0; i < x->examples[0].n_tokens; i++)
-            c->trained += x->examples[0].weights[i] != 0;
-        tinker_rendered_free(x);
+    o.max_length = SIZE_MAX;
+    tinker_rows *rows = r ? tinker_rows_load(e->data, r, t, &o, &err) : NULL;
+    if (rows) {
+        tinker_rows_stats s = tinker_rows_count(rows);
+        c->rows = (int64_t)s.rows;
+        c->tokens = (int64_t)s.tokens;
+        c->trained = (int64_t)s.trained;
+    } else {
+        int why = !r ? EXIT_USAGE : access(e->data, R_OK) == 0 ? EXIT_DATA : EXIT_IO;
+        status = out_fail(why, NULL, "%s", err.message);
     }
-    tinker_dataset_close(d);
+    tinker_rows_free(rows);
     tinker_renderer_free(r);
     tinker_tokenizer_free(t);
     return status;
@@ -84,23 +75,25 @@ static void put_money(struct listing *l, const char *name, double usd)
         listing_cellf(l, "$%.4f", usd);
 }
 
+/* A sample's prompt is what of its row is not trained on; its length is a bound, not a guess. */
 static int print_estimate(const struct estimate *e, const struct counts *c)
 {
     struct listing l;
     double train = (double)(c->tokens * e->epochs);
     double prompts = (double)(c->tokens - c->trained) * (e->samples > 0 ? 1 : 0);
-    double sampled = (double)(c->conversations * e->samples * e->max_tokens);
+    double sampled = (double)(c->rows * e->samples * e->max_tokens);
     double train_usd = price_tokens(train, e->train_price);
     double sample_usd = e->samples ? price_tokens(prompts, e->prefill_price) +
                                          price_tokens(sampled, e->sample_price)
                                    : 0;
     listing_init(&l, rows_properties, 2);
-    listing_cell(&l, "Conversations");
-    listing_cellf(&l, "%lld", (long long)c->conversations);
+    listing_cell(&l, "Rows");
+    listing_cellf(&l, "%lld", (long long)c->rows);
     listing_cell(&l, "Tokens, trained ones");
     listing_cellf(&l, "%lld, %lld", (long long)c->tokens, (long long)c->trained);
     listing_cell(&l, "Training tokens");
-    listing_cellf(&l, "%.0f in %lld epochs", train, (long long)e->epochs);
+    listing_cellf(&l, "%.0f in %lld epoch%s", train, (long long)e->epochs,
+                  e->epochs == 1 ? "" : "s");
     put_money(&l, "Training cost", train_usd);
     if (e->samples) {
         listing_cell(&l, "Sampled tokens");
@@ -109,7 +102,7 @@ static int print_estimate(const struct estimate *e, const struct counts *c)
     }
     struct json_writer *w = listing_object(&l);
     json_put_begin_object(w);
-    rows_put_count(w, "conversations", c->conversations);
+    rows_put_count(w, "rows", c->rows);
     rows_put_count(w, "tokens", c->tokens);
     rows_put_count(w, "trained_tokens", c->trained);
     rows_put_real(w, "training_tokens", train);
@@ -132,7 +125,7 @@ int cmd_cost(int argc, char **argv)
         { .name = "data",
           .kind = OPT_STRING,
           .value = "F",
-          .help = "JSON lines of conversations",
+          .help = "rows to train on, as tinker train takes them",
           .out = &e.data },
         { .name = "model",
           .letter = 'm',
@@ -153,7 +146,7 @@ int cmd_cost(int argc, char **argv)
         { .name = "samples",
           .kind = OPT_INT,
           .value = "N",
-          .help = "samples per conversation, too (default 0)",
+          .help = "samples for each row, too (default 0)",
           .out = &e.samples },
         { .name = "max-tokens",
           .kind = OPT_INT,
@@ -206,6 +199,7 @@ struct total {
     double gigabyte_hours, usd;
 };
 
+/* A day is the first ten characters of a time, 2026-07-13. */
 static void make_key(const tinker_billing_event *e, const char *by, char out[256])
 {
     char time[FMT_TEXT];

@@ -28,6 +28,7 @@ static const char *name_flag(int value)
     return value < 0 ? "N/A" : value ? "Yes" : "No";
 }
 
+/* As in name_flag(): null is what the service does not say. */
 static void put_flag(struct json_writer *w, const char *key, int value)
 {
     json_put_key(w, key);

@@ -27,6 +27,7 @@ struct key_file {
     struct json_str keys; /* the object, "" when there is none */
 };
 
+/* No file is no error: nobody has logged in yet. */
 static tinker_status open_key_file(struct key_file *f, tinker_error *err)
 {
     const char *home = getenv("HOME");
@@ -95,6 +96,7 @@ static bool read_key_members(struct json_reader *r, struct stored_key *k, const 
     return ok;
 }
 
+/* A damaged file is an error, not "no key": a new login would write over the other keys in it. */
 tinker_status stored_key_read(struct stored_key *out, bool *found, tinker_error *err)
 {
     struct key_file f;
@@ -132,6 +134,7 @@ static void put_text(struct json_writer *w, const char *name, const char *value)
     json_put_string(w, value);
 }
 
+/* With the details, so that the official program shows the same of a key that ours has stored. */
 static void put_key_object(struct json_writer *w, const struct stored_key *k)
 {
     json_put_begin_object(w);

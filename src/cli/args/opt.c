@@ -210,24 +210,24 @@ int opt_usage_error(const struct opt_spec *spec, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
-/* A line of help, with what does not fit the terminal, or 80 columns in a pipe, on lines below. */
-static void print_entry(const char *left, const char *help)
+void opt_print_entry(FILE *f, size_t column, const char *left, const char *help)
 {
-    enum { INDENT = 30, LEAST = 20 };
-    size_t width = out_width(STDOUT_FILENO);
-    width = width ? width : 80;
-    size_t room = width >= INDENT + LEAST ? width - INDENT : LEAST;
-    printf("  %-26s  ", left);
+    enum { LEAST = 20, PIPE = 80 };
+    size_t width = out_width(fileno(f));
+    width = width ? width : PIPE;
+    size_t room = width >= column + LEAST ? width - column : LEAST;
+    if (column)
+        fprintf(f, "  %-*s", (int)column - 2, left);
     while (strlen(help) > room) {
         size_t n = room;
         while (n > 0 && help[n] != ' ')
             n--;
         if (n == 0)
             break;
-        printf("%.*s\n%*s", (int)n, help, INDENT, "");
+        fprintf(f, "%.*s\n%*s", (int)n, help, (int)column, "");
         help += n + 1;
     }
-    printf("%s\n", help);
+    fprintf(f, "%s\n", help);
 }
 
 /* Options longer than the left column have their help on the next line. */
@@ -241,7 +241,7 @@ static void print_option(const struct opt *o)
     bool beside = strlen(left) <= 26;
     if (!beside)
         printf("  %s\n", left);
-    print_entry(beside ? left : "", o->help);
+    opt_print_entry(stdout, 30, beside ? left : "", o->help);
 }
 
 /* The options of the command; those of all commands have a page of their own. The man pages in
@@ -264,7 +264,7 @@ void opt_print_globals(void)
     printf("Options of all commands, before or after the name of the command:\n\n");
     for (size_t i = 0; i < ARRAY_LEN(global_opts); i++)
         print_option(&global_opts[i]);
-    print_entry("-h, --help", "show help");
+    opt_print_entry(stdout, 30, "-h, --help", "show help");
     printf("\nEach can be given for good in the configuration file or the environment where\n"
            "tinker config list shows a name for it.\n");
 }

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum opt_kind {               /* what `out` points to */
                 OPT_FLAG,     /* bool */
@@ -107,5 +108,9 @@ const char *opt_closest(const char *word, const char *const *names, size_t n);
 
 bool opt_read_duration(const char *s, int64_t *seconds);
 bool opt_read_size(const char *s, int64_t *bytes);
+
+/* A line of help, `help` from the given column on (0: a paragraph without `left`); what does not fit
+ * the terminal, or 80 columns in a pipe, goes to lines below. */
+void opt_print_entry(FILE *f, size_t column, const char *left, const char *help);
 
 #endif

@@ -51,7 +51,14 @@ int chat_session_open(struct chat_session *s, const struct chat_options *options
         s->sampler = prompt_model_sampler(&s->api, &status);
     tinker_future *f = s->sampler ? api_get_capabilities(&s->api, &status) : NULL;
     if (f) {
-        s->streams = tinker_future_capabilities(f)->stream_sample && !options->no_stream;
+        const tinker_capabilities *has = tinker_future_capabilities(f);
+        s->streams = has->stream_sample && !options->no_stream;
+        s->context = -1;
+        for (size_t i = 0; i < has->n; i++) {
+            const tinker_supported_model *m = tinker_supported_model_at(has, i);
+            if (m->name && strcmp(m->name, s->api.model) == 0)
+                s->context = m->max_context_length;
+        }
         tinker_future_free(f);
         return EXIT_OK;
     }
@@ -70,13 +77,13 @@ void chat_session_close(struct chat_session *s)
     s->logprobs = NULL;
 }
 
-/* The next message of the assistant, rendered; NULL after the error was printed. */
-static tinker_rendered *render_next(struct chat_session *s, const struct conversation *c,
-                                    int *status)
+/* The prompt without the first `skip` turns; NULL after the error was printed. */
+static tinker_rendered *render_from(struct chat_session *s, const struct conversation *c,
+                                    size_t skip, int *status)
 {
     struct conversation_messages m;
     tinker_error err;
-    if (!conversation_messages(c, &m)) {
+    if (!conversation_messages(c, skip, &m)) {
         *status = out_fail(EXIT_FAILED, NULL, "out of memory");
         return NULL;
     }
@@ -87,11 +94,49 @@ static tinker_rendered *render_next(struct chat_session *s, const struct convers
     return x;
 }
 
+/* The next message of the assistant, rendered; NULL after the error was printed.  A conversation
+ * that has outgrown the context loses its oldest turns here, and only here: the system message and
+ * the newest question stay, /save still writes everything.  *length: tokens of the prompt. */
+static tinker_rendered *render_next(struct chat_session *s, const struct conversation *c,
+                                    int64_t *length, int *status)
+{
+    /* Leave room for a whole reply, but not more than half of the context. */
+    int64_t reply = s->options.max_tokens, room = INT64_MAX;
+    if (s->context > 0)
+        room = s->context - (reply < s->context / 2 ? reply : s->context / 2);
+    for (size_t skip = 0;;) {
+        tinker_error err;
+        tinker_rendered *x = render_from(s, c, skip, status);
+        if (!x)
+            return NULL;
+        if (tinker_model_input_length(&x->examples[0].input, length, &err) != TINKER_OK) {
+            *status = text_model_fail_data(&err);
+            tinker_rendered_free(x);
+            return NULL;
+        }
+        /* What remains begins with a question, as formats expect it. */
+        size_t next = skip + 1;
+        while (next < c->n && strcmp(c->turns[next].role, "user") != 0)
+            next++;
+        if (*length <= room || next >= c->n) {
+            if (skip && !s->told_dropped)
+                out_say("(the conversation is longer than the context of %lld tokens: the model no "
+                        "longer sees its oldest turns)",
+                        (long long)s->context);
+            s->told_dropped = s->told_dropped || skip;
+            return x;
+        }
+        tinker_rendered_free(x);
+        skip = next;
+    }
+}
+
 int chat_session_prompt(struct chat_session *s, const struct conversation *c, tinker_tokens *out)
 {
     int status = EXIT_OK;
+    int64_t length;
     tinker_error err;
-    tinker_rendered *x = render_next(s, c, &status);
+    tinker_rendered *x = render_next(s, c, &length, &status);
     for (size_t i = 0; x && status == EXIT_OK && i < x->examples[0].input.n_chunks; i++) {
         const tinker_chunk *k = &x->examples[0].input.chunks[i];
         if (k->kind == TINKER_CHUNK_TEXT &&
@@ -322,14 +367,18 @@ static tinker_status end_view(struct view *v, struct conversation *c, tinker_err
 int chat_session_reply(struct chat_session *s, struct conversation *c)
 {
     int status = EXIT_OK;
+    int64_t length;
     tinker_error err = { 0 };
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
     struct view v = { .s = s, .raw = TINKER_TEXT_INIT, .colored = out_colored() };
-    tinker_rendered *x = render_next(s, c, &status);
+    tinker_rendered *x = render_next(s, c, &length, &status);
     if (!x)
         return status;
     int64_t start_ns = clock_now_ns(clock_real());
     set_sampling(s, &p);
+    /* Services refuse a prompt and a reply that do not fit together. */
+    if (s->context > length && p.max_tokens > s->context - length)
+        p.max_tokens = s->context - length;
     s->tokens.n = 0;
     s->stop = "length";
     interrupted = 0;

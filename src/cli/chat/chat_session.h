@@ -25,6 +25,8 @@ struct chat_session {
     tinker_sampler *sampler;
     struct chat_options options;
     bool streams;         /* the service offers it */
+    bool told_dropped;    /* the user knows that old turns are left out */
+    int64_t context;      /* tokens of prompt and reply together; -1: unknown */
     bool screen;          /* replies are shown as they come; else only kept */
     tinker_tokens tokens; /* of the last reply */
     float *logprobs;      /* of those */

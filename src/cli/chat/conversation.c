@@ -62,7 +62,8 @@ bool conversation_set_system(struct conversation *c, const char *text)
     return true;
 }
 
-bool conversation_messages(const struct conversation *c, struct conversation_messages *out)
+bool conversation_messages(const struct conversation *c, size_t skip,
+                           struct conversation_messages *out)
 {
     out->n = 0;
     out->v = calloc(c->n + 1, sizeof(*out->v));
@@ -73,7 +74,7 @@ bool conversation_messages(const struct conversation *c, struct conversation_mes
     }
     if (c->system)
         out->v[out->n++] = (tinker_message){ .role = "system", .content = c->system };
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = skip; i < c->n; i++) {
         const struct turn *t = &c->turns[i];
         tinker_message *m = &out->v[out->n++];
         m->role = t->role;
@@ -102,7 +103,7 @@ int conversation_save(const struct conversation *c, const char *path)
     struct conversation_messages m;
     tinker_text text = TINKER_TEXT_INIT;
     tinker_error err;
-    if (!conversation_messages(c, &m))
+    if (!conversation_messages(c, 0, &m))
         return out_fail(EXIT_FAILED, NULL, "out of memory");
     FILE *f = fopen(path, "a");
     bool ok = f && fputs("{\"messages\": [", f) >= 0;

@@ -27,14 +27,15 @@ bool conversation_set_system(struct conversation *c, const char *text); /* "" re
 /* Take back the last turn; NULL when there is none.  The text is the caller's. */
 char *conversation_pop(struct conversation *c);
 
-/* All of it as messages, the system message first; free with conversation_messages_free().  NULL:
- * out of memory. */
+/* All of it but the first `skip` turns as messages, the system message first; free with
+ * conversation_messages_free().  false: out of memory. */
 struct conversation_messages {
     tinker_message *v;
     tinker_part *parts;
     size_t n;
 };
-bool conversation_messages(const struct conversation *c, struct conversation_messages *out);
+bool conversation_messages(const struct conversation *c, size_t skip,
+                           struct conversation_messages *out);
 void conversation_messages_free(struct conversation_messages *m);
 
 /* {"messages": [...]} on one line: what `tinker train sft` reads.  The exit status, after the error

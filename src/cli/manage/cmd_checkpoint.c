@@ -80,7 +80,9 @@ static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, 
         progress_start(&bar, "Fetching all checkpoints");
     do {
         tinker_error err;
-        int64_t left = want - (int64_t)*shown;
+        /* From the second page on the total is known, too: nothing is asked for in vain. */
+        int64_t end = *shown && (int64_t)*total < want ? (int64_t)*total : want;
+        int64_t left = end - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
         /* Pages follow each other by offset. */
         page.offset = r->offset + (int64_t)*shown;

@@ -282,7 +282,10 @@ static int execute_plan(struct api *a, const struct request *r, struct plan *p)
     print_deletion_report(p, failed);
     if (api_interrupted())
         return 128 + api_interrupted();
-    return failed == 0 ? EXIT_OK : failed < p->n ? EXIT_PARTIAL : EXIT_FAILED;
+    /* The official program exits with 0 whatever failed. */
+    if (failed == 0 || globals.compat_exit)
+        return EXIT_OK;
+    return failed < p->n ? EXIT_PARTIAL : EXIT_FAILED;
 }
 
 /* ---- the command ------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@
 #include "cli/output/out.h"
 #include "cli/output/progress.h"
 #include "cli/output/rows.h"
+#include "cli/weights/adapter_dir.h"
 
 enum { PATH_SIZE = 4096, NAME_SIZE = 1024, FOLDER_SIZE = PATH_SIZE - NAME_SIZE - 64 };
 
@@ -30,8 +31,11 @@ static const char disk_hint[] = "Is there room on the disk, and may you write th
 /* The options as given. */
 struct request {
     const char *path, *output;
+    const char *format, *base; /* one of formats; NULL: what the checkpoint says */
     bool force, keep_archive, no_extract;
 };
+
+static const char *const formats[] = { "peft", "tinker", NULL };
 
 /* Where everything goes. `fresh` and `old` are inside the hidden directory `work`, on the same
  * file system as the target, so that rename() is atomic. */
@@ -204,9 +208,33 @@ static bool move_into_place(const struct places *p)
     return false;
 }
 
+/* The unpacked files as PEFT reads them.  The service knows the base model better than the files,
+ * which may name a directory of its own machine.  A checkpoint that is no adapter stays as it is. */
+static int convert_to_peft(struct api *a, const struct request *r, const struct places *p)
+{
+    struct adapter_dir dir;
+    char config[PATH_SIZE + 32];
+    tinker_error err;
+    snprintf(config, sizeof(config), "%s/adapter_config.json", p->fresh);
+    if (!path_exists(config)) {
+        out_say("note: the checkpoint has no adapter_config.json and is kept as it is");
+        return EXIT_OK;
+    }
+    int status = adapter_dir_open(&dir, p->fresh);
+    if (status != EXIT_OK)
+        return status;
+    tinker_future *f = tinker_rest_get_weights_info(a->rest, r->path, &err);
+    if (f && api_await(f, &err) == TINKER_OK)
+        snprintf(dir.base, sizeof(dir.base), "%s", tinker_future_weights_info(f)->base_model);
+    tinker_future_free(f);
+    status = adapter_dir_to_peft(&dir, r->base);
+    adapter_dir_close(&dir);
+    return status;
+}
+
 /* The old target is removed only after the new one is in place. On failure the hidden directory
  * is removed, but an old target inside it is not. */
-static int unpack_archive(const struct places *p)
+static int unpack_archive(struct api *a, const struct request *r, const struct places *p)
 {
     struct unpacking u = { .p = p };
     int status = EXIT_OK;
@@ -218,13 +246,15 @@ static int unpack_archive(const struct places *p)
         out_say("Interrupted.");
         return 128 + number;
     }
-    if (u.status != TINKER_OK)
-        status =
-            out_fail(EXIT_IO,
-                     u.status == TINKER_ESTATE ? disk_hint
-                                               : "Download it again; the archive may be damaged.",
-                     "Failed to extract archive: %s", u.err.message);
-    else if (!move_into_place(p))
+    /* The local disk, or what the service sent. */
+    if (u.status == TINKER_ESTATE)
+        status = out_fail(EXIT_IO, disk_hint, "Failed to extract archive: %s", u.err.message);
+    else if (u.status != TINKER_OK)
+        status = out_fail(EXIT_FAILED, "Download it again; the archive may be damaged.",
+                          "Failed to extract archive: %s", u.err.message);
+    else if (strcmp(r->format, formats[0]) == 0)
+        status = convert_to_peft(a, r, p);
+    if (status == EXIT_OK && !move_into_place(p))
         status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
     os_remove_tree(p->fresh, NULL);
     if (status == EXIT_OK)
@@ -240,7 +270,12 @@ static int unpack_archive(const struct places *p)
 static int print_download_report(const struct request *r, const char *where, int64_t size)
 {
     struct listing l;
-    char text[FMT_TEXT], title[PATH_SIZE];
+    char text[FMT_TEXT], title[PATH_SIZE], here[PATH_SIZE], whole[2 * PATH_SIZE];
+    /* Without --output the official program tells the whole path. */
+    if (!r->output && getcwd(here, sizeof(here))) {
+        snprintf(whole, sizeof(whole), "%s/%s", strcmp(here, "/") == 0 ? "" : here, where);
+        where = whole;
+    }
     listing_init(&l, rows_properties, 2);
     rows_property(&l, "Checkpoint Path", r->path);
     rows_property(&l, "Archive Size", fmt_size(size, text));
@@ -282,7 +317,7 @@ static int download_checkpoint(struct api *a, const struct request *r, const str
     *size = (int64_t)st.st_size;
     if (r->no_extract)
         return EXIT_OK;
-    status = unpack_archive(p);
+    status = unpack_archive(a, r, p);
     if (!r->keep_archive)
         unlink(p->archive);
     return status;
@@ -349,12 +384,42 @@ static void remove_output_folder(const char *dir, size_t before)
         cut_last_name(part);
 }
 
+/* "last" names folders, too, so it is looked up before anything else. */
+static bool find_last(struct request *r, char path[NAME_SIZE], int *status)
+{
+    struct api a;
+    if (strcmp(r->path, "last") != 0)
+        return true;
+    char *newest = NULL;
+    if (api_open(&a, status)) {
+        newest = api_find_newest(&a, "last", TINKER_CHECKPOINT_SAMPLER, status);
+        api_close(&a);
+    }
+    if (newest)
+        snprintf(path, NAME_SIZE, "%s", newest);
+    r->path = path;
+    free(newest);
+    return newest != NULL;
+}
+
 /* Exit codes: 9 for anything on the local disk, a target that exists included; 128 + signal
  * when interrupted; else as for any request. */
 int cmd_checkpoint_download(int argc, char **argv)
 {
-    struct request r = { 0 };
+    struct request r = { .format = formats[0] };
     const struct opt opts[] = {
+        { .name = "format",
+          .kind = OPT_CHOICE,
+          .value = "FORM",
+          .help = "peft (default): what PEFT and transformers read; tinker: the files of the "
+                  "service",
+          .out = &r.format,
+          .choices = formats },
+        { .name = "base",
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "its base model for peft (default: what the checkpoint says)",
+          .out = &r.base },
         { "output", 'o', OPT_STRING, "DIR", "folder to put it in (default: this one)", &r.output,
           NULL },
         { "force", 0, OPT_FLAG, NULL, "replace what is there already", &r.force, NULL },
@@ -364,7 +429,7 @@ int cmd_checkpoint_download(int argc, char **argv)
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &r.path, false, NULL } };
     const struct opt_spec spec = {
         "checkpoint download",
-        "Fetch a checkpoint and unpack it.",
+        "Fetch a checkpoint, or last, and unpack it, as an adapter for PEFT.",
         opts,
         ARRAY_LEN(opts),
         args,
@@ -377,8 +442,10 @@ int cmd_checkpoint_download(int argc, char **argv)
     tinker_error err;
     int64_t size = 0;
     size_t before = 0;
+    char newest[NAME_SIZE];
     int status;
-    if (!opt_parse(&spec, argc, argv, &status) || !api_read_path(r.path, &parts, &status))
+    if (!opt_parse(&spec, argc, argv, &status) || !find_last(&r, newest, &status) ||
+        !api_read_path(r.path, &parts, &status))
         return status;
     if (!name_paths(&r, &p))
         return out_fail(EXIT_USAGE, NULL, "the path is too long");

@@ -113,7 +113,8 @@ static int fail_upload(const tinker_error *err)
 }
 
 /* The checkpoint is in a temporary directory, which may be changed. */
-static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *path, bool card)
+static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *path,
+                        const char *base, bool card)
 {
     char repo[256], revision[256];
     tinker_checkpoint_path parts;
@@ -128,6 +129,9 @@ static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *
     if (!a->complete)
         return out_fail(EXIT_DATA, "Download it again; it may not be whole.",
                         "Checkpoint archive is missing 'checkpoint_complete'.");
+    status = adapter_dir_to_peft(a, base);
+    if (status != EXIT_OK)
+        return status;
     if (!u->repo) {
         derive_repo(a, &parts, repo);
         u->repo = repo;
@@ -147,7 +151,7 @@ int cmd_checkpoint_push_hf(int argc, char **argv)
 {
     static struct opt_list allow, ignore;
     struct hf_upload u = { .allow = &allow, .ignore = &ignore };
-    const char *path = NULL, *token = NULL;
+    const char *path = NULL, *token = NULL, *base = NULL;
     bool no_card = false;
     char owner[128];
     const struct opt opts[] = {
@@ -185,6 +189,11 @@ int cmd_checkpoint_push_hf(int argc, char **argv)
           .value = "GLOB",
           .help = "leave such files out; repeatable",
           .out = &ignore },
+        { .name = "base",
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "its base model (default: what the checkpoint says)",
+          .out = &base },
         { .name = "no-model-card",
           .kind = OPT_FLAG,
           .help = "do not make a README.md",
@@ -218,7 +227,7 @@ int cmd_checkpoint_push_hf(int argc, char **argv)
     status = adapter_dir_open(&a, path);
     if (status != EXIT_OK)
         return status;
-    status = push_adapter(&u, &a, path, !no_card);
+    status = push_adapter(&u, &a, path, base, !no_card);
     adapter_dir_close(&a);
     return status;
 }

@@ -163,7 +163,9 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
         progress_start(&bar, "Fetching all training runs");
     for (;;) {
         tinker_error err;
-        int64_t left = want - (int64_t)*shown;
+        /* From the second page on the total is known, too: nothing is asked for in vain. */
+        int64_t end = *shown && (int64_t)*total < want ? (int64_t)*total : want;
+        int64_t left = end - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
         page.offset = r->offset + (int64_t)*shown;
         tinker_future *f =

@@ -250,13 +250,18 @@ int cmd_models(int argc, char **argv)
 
 int cmd_models_pull(int argc, char **argv)
 {
-    const char *id = NULL, *token = NULL;
+    const char *id = NULL, *token = NULL, *quant = NULL;
     bool tokenizer_only = false;
     const struct opt opts[] = {
         { .name = "tokenizer-only",
           .kind = OPT_FLAG,
           .help = "leave out the weights: enough to use a model of a service",
           .out = &tokenizer_only },
+        { .name = "quant",
+          .kind = OPT_STRING,
+          .value = "NAME",
+          .help = "of a repository of GGUF files, e.g. Q8_0 (default: Q4_K_M, or a near one)",
+          .out = &quant },
         { .name = "hf-token",
           .kind = OPT_STRING,
           .value = "TOKEN",
@@ -283,7 +288,7 @@ int cmd_models_pull(int argc, char **argv)
         return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
     hf_set_token(token);
     tinker_status got =
-        tokenizer_only ? hf_download_tokenizer(id, &err) : hf_download_model(id, &err);
+        tokenizer_only ? hf_download_tokenizer(id, &err) : hf_download_model(id, quant, &err);
     if (got != TINKER_OK)
         return out_fail(got == TINKER_ECONNECT || got == TINKER_ETIMEDOUT ? EXIT_NETWORK
                         : got == TINKER_EINVAL                            ? EXIT_NOT_FOUND

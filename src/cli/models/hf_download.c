@@ -8,11 +8,13 @@
  * Thread: the caller's. */
 #include "cli/models/hf_download.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -36,6 +38,7 @@ enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_L
 /* The model that is being fetched, and how the Hub is reached. */
 struct hub {
     const char *id, *endpoint;
+    const char *quant; /* of GGUF files; NULL: safetensors, or a usual one */
     char folder[MODEL_FOLDER_MAX];
     char commit[72];
     char authorization[HF_AUTHORIZATION_MAX]; /* "": no token */
@@ -263,7 +266,9 @@ static bool ends_with(const char *s, const char *end)
  * can leave the folder. consolidated*: the same weights in another layout. */
 static bool is_wanted(const char *name)
 {
-    static const char *const ends[] = { ".safetensors", ".json", ".txt", ".jinja", ".model" };
+    static const char *const ends[] = {
+        ".safetensors", ".gguf", ".json", ".txt", ".jinja", ".model"
+    };
     if (name[0] == '.' || strchr(name, '/') || strlen(name) > NAME_MAX_LEN ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
             strlen(name) ||
@@ -367,25 +372,116 @@ static tinker_status lock_model(const struct hub *h, int *fd, tinker_error *err)
     return err->status;
 }
 
+/* ---- which weights --------------------------------------------------------------------------- */
+
+/* Length of a name without "-00001-of-00003" and ".gguf": what the parts of a model share. */
+static size_t stem_length(const char *name)
+{
+    size_t n = strlen(name) - strlen(".gguf");
+    if (n > 15 && strncmp(name + n - 9, "-of-", 4) == 0 && name[n - 15] == '-')
+        n -= 15;
+    return n;
+}
+
+/* Whether a name has this quantization as a part of its own: "q8_0" is in x-Q8_0.gguf. */
+static bool has_quantization(const char *name, const char *quant)
+{
+    size_t n = strlen(quant);
+    for (const char *at = name; n && *at; at++) {
+        if (strncasecmp(at, quant, n) != 0)
+            continue;
+        bool begins = at == name || (!isalnum((unsigned char)at[-1]) && at[-1] != '_');
+        if (begins && !isalnum((unsigned char)at[n]) && at[n] != '_')
+            return true;
+    }
+    return false;
+}
+
+static bool is_gguf_model(const char *name)
+{
+    return ends_with(name, ".gguf") && strncmp(name, "mmproj", 6) != 0;
+}
+
+/* The name with this quantization that says the least else; "": the only model. NULL: none. */
+static const char *find_quantization(const struct file_list *l, const char *quant)
+{
+    const char *best = NULL;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *name = l->names[i];
+        if (!is_gguf_model(name) || (*quant && !has_quantization(name, quant)))
+            continue;
+        size_t n = stem_length(name);
+        if (best && !*quant && (stem_length(best) != n || strncmp(best, name, n) != 0))
+            return NULL;
+        if (!best || n < stem_length(best))
+            best = name;
+    }
+    return best;
+}
+
+static tinker_status refuse_choice(const struct hub *h, const struct file_list *l,
+                                   tinker_error *err)
+{
+    char names[200] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < l->n && at < sizeof(names); i++)
+        if (is_gguf_model(l->names[i]))
+            at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "",
+                                   l->names[i]);
+    if (!at)
+        return err_set(err, TINKER_EINVAL,
+                       "%s has neither safetensors nor GGUF files in its first folder", h->id);
+    return err_set(err, TINKER_EINVAL, "%s has no GGUF file of %s; choose with --quant one of: %s",
+                   h->id, h->quant ? h->quant : "a usual quantization", names);
+}
+
+/* Leaves the weights that are wanted in the list: safetensors, or one GGUF model with all its parts. */
+static tinker_status choose_weights(const struct hub *h, struct file_list *l, tinker_error *err)
+{
+    static const char *const usual[] = { "Q4_K_M", "Q4_0", "Q5_K_M", "Q6_K",  "Q8_0",
+                                         "Q4_K_S", "BF16", "F16",    "MXFP4", "" };
+    const char *chosen = NULL;
+    bool safetensors = false;
+    for (size_t i = 0; i < l->n; i++)
+        safetensors = safetensors || ends_with(l->names[i], ".safetensors");
+    safetensors = safetensors && !h->quant;
+    for (size_t i = 0; !h->quant && !safetensors && !chosen && i < ARRAY_LEN(usual); i++)
+        chosen = find_quantization(l, usual[i]);
+    if (h->quant)
+        chosen = find_quantization(l, h->quant);
+    if (!safetensors && !chosen && !h->tokenizer_only)
+        return refuse_choice(h, l, err);
+    size_t kept = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *name = l->names[i];
+        size_t n = ends_with(name, ".gguf") ? stem_length(name) : 0;
+        bool wanted = !n && !ends_with(name, ".safetensors");
+        if (!h->tokenizer_only && n)
+            wanted = chosen && n == stem_length(chosen) && strncmp(name, chosen, n) == 0;
+        else if (!h->tokenizer_only && !wanted)
+            wanted = safetensors;
+        if (wanted)
+            l->names[kept++] = name;
+    }
+    l->n = kept;
+    return TINKER_OK;
+}
+
 /* refs/main is written last: a reader sees the whole model or none. */
-static tinker_status fetch_model_files(struct hub *h, const struct file_list *l, tinker_error *err)
+static tinker_status fetch_model_files(struct hub *h, struct file_list *l, tinker_error *err)
 {
     char path[PATH];
     int lock;
-    bool weights = false;
-    for (size_t i = 0; i < l->n; i++)
-        weights = weights || ends_with(l->names[i], ".safetensors");
-    if (!weights && !h->tokenizer_only)
-        return err_set(err, TINKER_EINVAL, "%s has no safetensors files", h->id);
+    tinker_status status = choose_weights(h, l, err);
     snprintf(h->commit, sizeof(h->commit), "%s", l->commit);
-    tinker_status status = make_folders(h, err);
+    if (status == TINKER_OK)
+        status = make_folders(h, err);
     if (status == TINKER_OK)
         status = lock_model(h, &lock, err);
     if (status != TINKER_OK)
         return status;
     for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
-        if (!h->tokenizer_only || !ends_with(l->names[i], ".safetensors"))
-            status = fetch_file(h, l->names[i], err);
+        status = fetch_file(h, l->names[i], err);
     snprintf(path, sizeof(path), "%s/refs/main", h->folder);
     if (status == TINKER_OK)
         status = os_write_file(path, h->commit, strlen(h->commit), err);
@@ -395,10 +491,13 @@ static tinker_status fetch_model_files(struct hub *h, const struct file_list *l,
 
 /* The token is sent only to the endpoint. The list of files names the
  * commit, and all files are fetched from that commit, so that a push in between does no harm. */
-static tinker_status download_files(const char *id, bool tokenizer_only, tinker_error *err)
+static tinker_status download_files(const char *id, const char *quant, bool tokenizer_only,
+                                    tinker_error *err)
 {
     char url[2048];
-    struct hub h = { .id = id, .tokenizer_only = tokenizer_only, .endpoint = hf_endpoint() };
+    struct hub h = {
+        .id = id, .quant = quant, .tokenizer_only = tokenizer_only, .endpoint = hf_endpoint()
+    };
     struct web_exchange x;
     struct arena arena;
     struct file_list l = { 0 };
@@ -422,12 +521,12 @@ static tinker_status download_files(const char *id, bool tokenizer_only, tinker_
     return status;
 }
 
-tinker_status hf_download_model(const char *id, tinker_error *err)
+tinker_status hf_download_model(const char *id, const char *quant, tinker_error *err)
 {
-    return download_files(id, false, err);
+    return download_files(id, quant, false, err);
 }
 
 tinker_status hf_download_tokenizer(const char *id, tinker_error *err)
 {
-    return download_files(id, true, err);
+    return download_files(id, NULL, true, err);
 }

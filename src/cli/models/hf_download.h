@@ -8,8 +8,10 @@
  * cache that model_dir_cached() reads.  Goes on where an earlier attempt stopped and waits for
  * another process that fetches the same model; files are checked by the SHA-256 or the SHA-1
  * of git that the Hub tells.  HF_ENDPOINT, the token (hf_token.h) and the
- * variables of proxies count.  Blocks, with a bar on stderr. */
-tinker_status hf_download_model(const char *id, tinker_error *err);
+ * variables of proxies count.  Blocks, with a bar on stderr.  Of a repository of GGUF files one
+ * model, with all its parts: that of this quantization ("Q4_K_M"; NULL: a usual one, unless there
+ * are safetensors). */
+tinker_status hf_download_model(const char *id, const char *quant, tinker_error *err);
 /* The same without weights: all that text needs to become tokens. */
 tinker_status hf_download_tokenizer(const char *id, tinker_error *err);
 

@@ -14,6 +14,7 @@
 #include "base/os.h"
 #include "cli/models/known_models.h"
 #include "cli/serve/serve_place.h"
+#include "gguf/gguf.h"
 #include "json/json.h"
 
 enum { CONFIG_MAX = 1 << 22 };
@@ -86,6 +87,37 @@ static void measure_files(struct local_model *m)
         closedir(d);
 }
 
+/* The same of a GGUF file, or all parts of one; nothing of one that is not whole. */
+static void read_gguf(struct local_model *m)
+{
+    static const struct {
+        const char *key;
+        size_t at;
+    } numbers[] = {
+        { "context_length", offsetof(struct local_model, context) },
+        { "embedding_length", offsetof(struct local_model, hidden) },
+        { "block_count", offsetof(struct local_model, layers) },
+    };
+    struct gguf g;
+    const char *s;
+    size_t n;
+    if (gguf_open(&g, m->dir, NULL) != TINKER_OK)
+        return;
+    if (gguf_get_string(&g, "general.architecture", &s, &n) && n < sizeof(m->type))
+        snprintf(m->type, sizeof(m->type), "%.*s", (int)n, s);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        char key[128];
+        int64_t value;
+        snprintf(key, sizeof(key), "%s.%s", m->type, numbers[i].key);
+        if (gguf_get_int(&g, key, &value))
+            *(int64_t *)((char *)m + numbers[i].at) = value;
+    }
+    for (size_t i = 0; i < g.n; i++)
+        m->weight_bytes += (int64_t)g.tensors[i]->bytes;
+    m->has_tokenizer = gguf_get(&g, "tokenizer.ggml.tokens") != NULL;
+    gguf_close(&g);
+}
+
 static bool add_model(struct local_models *out, const char *name, const char *dir,
                       const char *place)
 {
@@ -105,8 +137,12 @@ static bool add_model(struct local_models *out, const char *name, const char *di
     snprintf(m->name, sizeof(m->name), "%s", name);
     snprintf(m->dir, sizeof(m->dir), "%s", dir);
     m->place = place;
-    read_model_config(m);
-    measure_files(m);
+    if (gguf_is_name(dir) && !os_is_dir(dir)) {
+        read_gguf(m);
+    } else {
+        read_model_config(m);
+        measure_files(m);
+    }
     return true;
 }
 

@@ -10,9 +10,9 @@ struct local_model {
     char name[256];
     char dir[MODEL_DIR_MAX];
     const char *place; /* "bundled", "cache" or "directory" */
-    char type[64];     /* model_type of config.json */
+    char type[64];     /* model_type of config.json, general.architecture of GGUF */
     int64_t context, hidden, layers;
-    int64_t weight_bytes; /* of *.safetensors */
+    int64_t weight_bytes; /* of *.safetensors, or of the tensors of GGUF files */
     bool has_tokenizer;
 };
 

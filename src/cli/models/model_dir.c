@@ -1,6 +1,7 @@
 /* model_dir.c - see model_dir.h. */
 #include "cli/models/model_dir.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,13 @@
 
 #include "base/array.h"
 #include "base/os.h"
+#include "gguf/gguf.h"
 
-/* A directory is a model if it has a readable config.json. */
 bool model_dir_is_model(const char *dir)
 {
     char path[MODEL_DIR_MAX + 16];
+    if (gguf_is_name(dir) && !os_is_dir(dir))
+        return access(dir, R_OK) == 0;
     snprintf(path, sizeof(path), "%s/config.json", dir);
     return access(path, R_OK) == 0;
 }
@@ -86,6 +89,22 @@ void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX])
     snprintf(out, MODEL_FOLDER_MAX, "%s/models--%.*s--%s", root, (int)(slash - id), id, slash + 1);
 }
 
+/* The first GGUF file of a directory by name, with its path; not the vision part of a model. */
+static bool find_gguf(char dir[MODEL_DIR_MAX])
+{
+    char first[256] = "";
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (gguf_is_name(e->d_name) && strncmp(e->d_name, "mmproj", 6) != 0 &&
+            (!first[0] || strcmp(e->d_name, first) < 0))
+            snprintf(first, sizeof(first), "%s", e->d_name);
+    if (d)
+        closedir(d);
+    size_t n = strlen(dir);
+    return first[0] &&
+           snprintf(dir + n, MODEL_DIR_MAX - n, "/%s", first) < (int)(MODEL_DIR_MAX - n);
+}
+
 /* Only a model with a finished download has refs/main. */
 bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
 {
@@ -100,5 +119,5 @@ bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
     revision[strcspn(revision, "\r\n /")] = 0;
     snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
     free(revision);
-    return model_dir_is_model(out);
+    return model_dir_is_model(out) ? true : find_gguf(out);
 }

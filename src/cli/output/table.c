@@ -253,33 +253,40 @@ static void put_table(const struct drawing *d)
 }
 
 /* "Head: text", further lines of the text indented below it. */
-static void put_entry(const struct drawing *d, size_t column, const char *text)
+static void put_entry(const struct drawing *d, const char *head, const char *text,
+                      const char *color)
 {
     const char *separator = ": ";
     size_t used, n;
-    put_colored(d, BOLD, d->t->columns[column], strlen(d->t->columns[column]));
+    put_colored(d, BOLD, head, strlen(head));
     do {
         n = take_line(text, SIZE_MAX, &used);
         buf_puts(d->out, separator);
-        put_colored(d, column == 0 ? CYAN : "", text, n);
+        put_colored(d, color, text, n);
         buf_putc(d->out, '\n');
         separator = "  ";
         text += used;
     } while (*text);
 }
 
-/* The fallback for narrow terminals: an entry per cell, a blank line between rows. */
+/* The fallback for narrow terminals: an entry per cell, a blank line between rows.  Of properties
+ * the name is the head, not the word "Property", and one thing is one block. */
 static void put_list(const struct drawing *d)
 {
     size_t n = d->t->n_columns;
+    bool properties = n == 2 && strcmp(d->t->columns[0], "Property") == 0;
     if (d->t->title) {
         put_colored(d, ITALIC, d->t->title, strlen(d->t->title));
         buf_putc(d->out, '\n');
     }
-    for (size_t i = 0; i < d->t->n_rows * n; i++) {
-        if (i % n == 0)
+    for (size_t r = 0; r < d->t->n_rows; r++) {
+        const char *const *row = d->t->rows + r * n;
+        if (r == 0 || !properties)
             buf_putc(d->out, '\n');
-        put_entry(d, i % n, d->t->rows[i]);
+        if (properties)
+            put_entry(d, row[0], row[1], "");
+        for (size_t i = 0; i < n && !properties; i++)
+            put_entry(d, d->t->columns[i], row[i], i == 0 ? CYAN : "");
     }
 }
 

@@ -246,7 +246,7 @@ static void check_sample(struct doctor *d)
     int status;
     if (!d->connected)
         return;
-    tinker_tokenizer *t = text_model_find(d->api.model, &err);
+    tinker_tokenizer *t = text_model_open(&d->api, NULL, &err);
     report_check(d, t ? GOOD : NOTICE, "tokenizer",
                  "Fetch it: tinker models pull --tokenizer-only NAME", "%s%s", d->api.model,
                  t ? "" : " has none here");

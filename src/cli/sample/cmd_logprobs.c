@@ -88,13 +88,12 @@ static int show_scores(const struct request *q, const struct prompt_model *text,
 static int score_text(const struct request *q, struct api *a)
 {
     const struct prompt_choice choice = { .tokenizer = q->tokenizer, .raw = true };
-    const struct sample_params params = { .n = 1,
-                                          .max_tokens = 1,
-                                          .top_k = -1,
-                                          .top_p = 1,
-                                          .seed = 0,
-                                          .prompt_logprobs = true,
-                                          .topk_prompt = q->topk };
+    const struct sample_params params = {
+        .n = 1,
+        .how = { .size = sizeof(tinker_sampling_params), .max_tokens = 1, .top_k = -1, .top_p = 1 },
+        .prompt_logprobs = true,
+        .topk_prompt = q->topk
+    };
     struct prompt_model text;
     struct sample_job j;
     tinker_error err;

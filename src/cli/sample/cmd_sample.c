@@ -293,7 +293,7 @@ static bool check_sample_request(const struct opt_spec *spec, const struct reque
         opt_usage_error(spec, "--stream is for one text: no --json, no -n, no --in.");
     else if (p->n < 1 || p->n > SAMPLE_MAX_NUM)
         opt_usage_error(spec, "Invalid value for '-n': must be 1 to %d.", SAMPLE_MAX_NUM);
-    else if (p->max_tokens < 1 || p->topk_prompt < 0)
+    else if (p->how.max_tokens < 1 || p->topk_prompt < 0)
         opt_usage_error(spec, "--max-tokens must be 1 or more, --topk-prompt-logprobs 0 or more.");
     else if (!q->in && (q->unordered || q->resume))
         opt_usage_error(spec, "--unordered and --resume belong to --in.");
@@ -312,11 +312,12 @@ int cmd_sample(int argc, char **argv)
 {
     struct request q = { .concurrency = 64,
                          .params = { .n = 1,
-                                     .max_tokens = 512,
-                                     .top_k = -1,
-                                     .seed = SAMPLE_NO_SEED,
-                                     .temperature = 1,
-                                     .top_p = 1 } };
+                                     .how = { .size = sizeof(tinker_sampling_params),
+                                              .max_tokens = 512,
+                                              .top_k = -1,
+                                              .seed = SAMPLE_NO_SEED,
+                                              .temperature = 1,
+                                              .top_p = 1 } } };
     const struct opt opts[] = {
         { .name = "model",
           .letter = 'm',
@@ -379,27 +380,47 @@ int cmd_sample(int argc, char **argv)
           .kind = OPT_INT,
           .value = "N",
           .help = "longest sample (default 512)",
-          .out = &q.params.max_tokens },
+          .out = &q.params.how.max_tokens },
         { .name = "temperature",
           .kind = OPT_DOUBLE,
           .value = "T",
           .help = "0 takes the likeliest token (default 1)",
-          .out = &q.params.temperature },
+          .out = &q.params.how.temperature },
         { .name = "top-p",
           .kind = OPT_DOUBLE,
           .value = "P",
           .help = "only the likeliest tokens up to this mass",
-          .out = &q.params.top_p },
+          .out = &q.params.how.top_p },
         { .name = "top-k",
           .kind = OPT_INT,
           .value = "K",
           .help = "only the K likeliest tokens",
-          .out = &q.params.top_k },
+          .out = &q.params.how.top_k },
+        { .name = "min-p",
+          .kind = OPT_DOUBLE,
+          .value = "P",
+          .help = "only tokens at least P times as likely as the likeliest",
+          .out = &q.params.how.min_p },
+        { .name = "repetition-penalty",
+          .kind = OPT_DOUBLE,
+          .value = "R",
+          .help = "make tokens of prompt and sample less likely (1: off)",
+          .out = &q.params.how.repetition_penalty },
+        { .name = "presence-penalty",
+          .kind = OPT_DOUBLE,
+          .value = "R",
+          .help = "make tokens of the sample less likely",
+          .out = &q.params.how.presence_penalty },
+        { .name = "frequency-penalty",
+          .kind = OPT_DOUBLE,
+          .value = "R",
+          .help = "the same for each time they are there",
+          .out = &q.params.how.frequency_penalty },
         { .name = "seed",
           .kind = OPT_INT,
           .value = "S",
           .help = "random seed, for repeatable samples",
-          .out = &q.params.seed },
+          .out = &q.params.how.seed },
         /* Where a sample ends. */
         { .name = "stop",
           .kind = OPT_LIST,

@@ -91,7 +91,7 @@ int prompt_model_open(struct prompt_model *m, struct api *a, const struct prompt
 {
     tinker_error err;
     *m = (struct prompt_model){ 0 };
-    m->tokenizer = text_model_find(choice->tokenizer ? choice->tokenizer : a->model, &err);
+    m->tokenizer = text_model_open(a, choice->tokenizer, &err);
     int status = m->tokenizer ? open_renderer(m, a, choice) : fail_no_tokenizer(a, &err);
     if (status != EXIT_OK)
         prompt_model_close(m);

@@ -120,15 +120,23 @@ static bool read_override(struct json_reader *r, struct json_str key, struct sam
 {
     *known = true;
     if (json_str_is(key, "max_tokens"))
-        return json_int64(r, &p->max_tokens);
+        return json_int64(r, &p->how.max_tokens);
     if (json_str_is(key, "temperature"))
-        return json_double(r, &p->temperature);
+        return json_double(r, &p->how.temperature);
     if (json_str_is(key, "top_p"))
-        return json_double(r, &p->top_p);
+        return json_double(r, &p->how.top_p);
+    if (json_str_is(key, "min_p"))
+        return json_double(r, &p->how.min_p);
+    if (json_str_is(key, "repetition_penalty"))
+        return json_double(r, &p->how.repetition_penalty);
+    if (json_str_is(key, "presence_penalty"))
+        return json_double(r, &p->how.presence_penalty);
+    if (json_str_is(key, "frequency_penalty"))
+        return json_double(r, &p->how.frequency_penalty);
     if (json_str_is(key, "top_k"))
-        return json_int64(r, &p->top_k);
+        return json_int64(r, &p->how.top_k);
     if (json_str_is(key, "seed"))
-        return json_int64(r, &p->seed);
+        return json_int64(r, &p->how.seed);
     if (json_str_is(key, "n") || json_str_is(key, "num_samples"))
         return json_int64(r, &p->n);
     if (json_str_is(key, "stop"))
@@ -190,7 +198,7 @@ static tinker_status prepare_item(struct item *it, struct arena *arena, tinker_e
         return err_set(err, TINKER_EINVAL, "line %zu: give one of prompt, messages and tokens",
                        it->line);
     const struct sample_params *q = &it->job.params;
-    if (q->n < 1 || q->n > SAMPLE_MAX_NUM || q->max_tokens < 1)
+    if (q->n < 1 || q->n > SAMPLE_MAX_NUM || q->how.max_tokens < 1)
         return err_set(err, TINKER_EINVAL, "line %zu: n is 1 to %d, max_tokens 1 or more", it->line,
                        SAMPLE_MAX_NUM);
     tinker_status status = sample_job_set_stops(&it->job, err);

@@ -118,7 +118,7 @@ tinker_future *sample_job_submit(struct sample_job *j, tinker_sampler *s,
                                  tinker_stream_event_fn *on_event, void *state, tinker_error *err)
 {
     const struct sample_params *q = &j->params;
-    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    tinker_sampling_params p = q->how;
     tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
     tinker_chunk chunk = { .kind = TINKER_CHUNK_TEXT,
                            .tokens = j->prompt.ids,
@@ -128,13 +128,8 @@ tinker_future *sample_job_submit(struct sample_job *j, tinker_sampler *s,
         err_set(err, TINKER_EINVAL, "the prompt is empty");
         return NULL;
     }
-    p.max_tokens = q->max_tokens;
     /* A seed may be any number, 0 and negative ones included. */
-    p.has_seed = q->seed != SAMPLE_NO_SEED;
-    p.seed = q->seed;
-    p.temperature = q->temperature;
-    p.top_k = q->top_k;
-    p.top_p = q->top_p;
+    p.has_seed = p.seed != SAMPLE_NO_SEED;
     if (j->n_stop) {
         p.n_stop = j->n_stop;
         if (j->stop_strings[0])

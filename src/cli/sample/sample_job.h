@@ -18,8 +18,8 @@ enum { SAMPLE_MAX_NUM = 1024 };
 
 /* How tokens are chosen; a line of a batch may change it. */
 struct sample_params {
-    int64_t n, max_tokens, top_k, topk_prompt, seed;
-    double temperature, top_p;
+    int64_t n, topk_prompt;
+    tinker_sampling_params how; /* seed SAMPLE_NO_SEED: none; stops are those of the job */
     bool prompt_logprobs, no_default_stop;
     struct opt_list stop, stop_tokens;
 };

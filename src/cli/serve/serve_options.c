@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "base/os.h"
 #include "cli/command.h"
 #include "cli/models/hf_download.h"
@@ -16,7 +16,8 @@
 
 static const char *const dtypes[] = { "f32", "bf16", NULL };
 /* In the order of tinker_weights_dtype. */
-static const char *const base_dtypes[] = { "f32", "bf16", "stored", "q8", "q4", NULL };
+static const char *const base_dtypes[] = { "f32", "bf16",    "stored",  "q8",
+                                           "q4",  "q8-int8", "q4-int8", NULL };
 static const char *const logprob_kinds[] = { "scaled", "raw", NULL };
 static const char *const levels[] = { "debug", "info", "warning", "error", NULL };
 
@@ -77,12 +78,13 @@ static const struct row {
     /* Resources of this machine. */
     { "threads", 't', OPT_INT, "N", "compute threads (default: one per core)", AT(threads), NULL },
     { "memory", 0, OPT_STRING, "SIZE",
-      "limit for activations: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
+      "for all but the model: 4G, or a part of what is free (default 50%)", AT(memory), NULL },
     { "context", 0, OPT_INT, "N", "longest sequence (default: the model's own limit)", AT(context),
       NULL },
     { "dtype", 0, OPT_CHOICE, "TYPE",
-      "base weights as stored (default), f32, bf16, or quantized to q8 or q4", AT(dtype),
-      base_dtypes },
+      "base weights as stored (default), f32, bf16, or quantized to q8 or q4; q8-int8 and q4-int8 "
+      "are faster",
+      AT(dtype), base_dtypes },
     { "sampler-dtype", 0, OPT_CHOICE, "TYPE",
       "named sampler weights are stored as f32 (default) or bf16", AT(sampler_dtype), dtypes },
     { "max-adapters", 0, OPT_INT, "N",
@@ -206,7 +208,7 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
                                    : "It is not in the Hugging Face cache; --download "
                                      "fetches it.",
                         "no model '%s'", id);
-    if (hf_download_model(id, &err) != TINKER_OK)
+    if (hf_download_model(id, NULL, &err) != TINKER_OK)
         return out_fail(err.status == TINKER_ECONNECT || err.status == TINKER_ETIMEDOUT
                             ? EXIT_NETWORK
                             : EXIT_IO,

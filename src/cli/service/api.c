@@ -183,6 +183,19 @@ static void tell_local(const struct local *l)
     told = true;
 }
 
+/* --retries counts over all layers of a request, so it belongs to the handle that sends it. */
+static tinker_rest *create_rest(tinker_service *s, tinker_error *err)
+{
+    tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
+    tinker_rest *rest = tinker_service_create_rest(s, err);
+    if (!rest || globals.retries < 0)
+        return rest;
+    o.max_retries = globals.retries ? (int)globals.retries : -1;
+    tinker_rest *limited = tinker_rest_with(rest, &o, err);
+    tinker_rest_free(rest);
+    return limited;
+}
+
 /* Build the client. The connection itself is made by the first request, so a wrong address
  * shows up there and not here. */
 static bool connect_service(struct api *a, const struct settings *s, int *status)
@@ -222,7 +235,7 @@ static bool connect_service(struct api *a, const struct settings *s, int *status
     sigprocmask(SIG_SETMASK, &old, NULL);
     if (a->service) {
         tinker_service_observe(a->service, on_queue_state, 1, NULL);
-        a->rest = tinker_service_create_rest(a->service, &err);
+        a->rest = create_rest(a->service, &err);
     }
     if (!a->rest) {
         *status = out_fail(EXIT_CONFIG,
@@ -234,11 +247,13 @@ static bool connect_service(struct api *a, const struct settings *s, int *status
     return !globals.trace || trace_attach(a->service, globals.trace, status);
 }
 
-/* The engine or server of this machine if need be, then the client.  model as local_open() has it. */
-static bool open_connection(struct api *a, const struct settings *s, const char *model, int *status)
+/* The engine or server of this machine if need be, then the client.  model and recorded as
+ * local_open() has them. */
+static bool open_connection(struct api *a, const struct settings *s, const char *model,
+                            bool recorded, int *status)
 {
     memset(a, 0, sizeof(*a));
-    if (s->local && !local_open(&a->local, model, status))
+    if (s->local && !local_open(&a->local, model, recorded, status))
         return false;
     if (connect_service(a, s, status))
         return true;
@@ -249,7 +264,7 @@ static bool open_connection(struct api *a, const struct settings *s, const char 
 bool api_open(struct api *a, int *status)
 {
     struct settings s;
-    bool ok = read_settings(&s, status) && open_connection(a, &s, NULL, status);
+    bool ok = read_settings(&s, status) && open_connection(a, &s, NULL, false, status);
     if (ok && s.local && globals.verbose)
         tell_local(&a->local);
     free(s.key_text);
@@ -276,8 +291,7 @@ static bool check_sampler_path(const char *path, int *status)
     return false;
 }
 
-/* The newest sampler weights, of a run or of all ("last"). */
-static char *find_newest_weights(struct api *a, const char *run, int *status)
+char *api_find_newest(struct api *a, const char *run, tinker_checkpoint_kind kind, int *status)
 {
     tinker_page page = TINKER_PAGE_INIT;
     tinker_error err;
@@ -290,13 +304,14 @@ static char *find_newest_weights(struct api *a, const char *run, int *status)
     const tinker_checkpoints *all = f ? tinker_future_checkpoints(f) : NULL;
     for (size_t i = 0; all && i < all->n; i++) {
         const tinker_checkpoint *c = tinker_checkpoint_at(all, i);
-        if (c->kind == TINKER_CHECKPOINT_SAMPLER && (!best || c->time_us > best->time_us))
+        if (c->kind == kind && (!best || c->time_us > best->time_us))
             best = c;
     }
     if (all && !best)
-        *status =
-            out_fail(EXIT_NOT_FOUND, "tinker checkpoint list shows what there is.",
-                     "there are no sampler weights%s%s yet", any ? "" : " of ", any ? "" : run);
+        *status = out_fail(
+            EXIT_NOT_FOUND, "tinker checkpoint list shows what there is.", "there %s%s%s yet",
+            kind == TINKER_CHECKPOINT_SAMPLER ? "are no sampler weights" : "is no training state",
+            any ? "" : " of ", any ? "" : run);
     char *path = best ? strdup(best->path) : NULL;
     tinker_future_free(f);
     return path;
@@ -349,7 +364,7 @@ static bool restart_engine(struct api *a, const struct settings *s, int *status)
     char *model = a->model, *path = a->path;
     a->model = a->path = NULL;
     api_close(a);
-    bool ok = open_connection(a, s, model, status);
+    bool ok = open_connection(a, s, model, true, status);
     if (ok) {
         a->model = model;
         a->path = path;
@@ -364,8 +379,9 @@ static bool restart_engine(struct api *a, const struct settings *s, int *status)
 static bool find_model(struct api *a, const char *wanted, const char *path, int *status)
 {
     if (path) {
-        a->path = strncmp(path, "tinker://", 9) == 0 ? strdup(path)
-                                                     : find_newest_weights(a, path, status);
+        a->path = strncmp(path, "tinker://", 9) == 0
+                      ? strdup(path)
+                      : api_find_newest(a, path, TINKER_CHECKPOINT_SAMPLER, status);
         if (!a->path)
             return false;
     }
@@ -385,7 +401,7 @@ bool api_open_model(struct api *a, const char *model, const char *path, int *sta
         return false;
     bool ok = read_settings(&s, status);
     const char *wanted = ok && !model && !path ? s.model : model;
-    ok = ok && open_connection(a, &s, wanted, status);
+    ok = ok && open_connection(a, &s, wanted, false, status);
     if (ok && !find_model(a, wanted, path, status)) {
         api_close(a);
         ok = false;
@@ -610,6 +626,12 @@ int api_fail(const tinker_error *err, const tinker_future *f)
         out_say("Interrupted.");
         return 128 + caught;
     }
+    /* A deadline that passes while a request is refused again and again: the refusal is the news. */
+    const tinker_response *last = f ? tinker_future_response(f) : NULL;
+    tinker_error refused = *err;
+    if (err->status == TINKER_ETIMEDOUT && !err->http_status && last && last->status >= 400)
+        refused.http_status = last->status;
+    err = &refused;
     api_error_text(text, sizeof(text), err, f);
     if (err->http_status)
         return fail_status(err, text);

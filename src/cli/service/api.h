@@ -32,6 +32,9 @@ bool api_open(struct api *a, int *status);
  * then it is the configured model, or the only one that the service has.  Without a service to
  * talk to the engine starts in this process, with that model. */
 bool api_open_model(struct api *a, const char *model, const char *path, int *status);
+/* The newest checkpoint of that kind, of a run or of all ("last"): its path, to be freed; NULL
+ * after the error was printed. */
+char *api_find_newest(struct api *a, const char *run, tinker_checkpoint_kind kind, int *status);
 void api_close(struct api *a);
 /* Is the service on this machine, so that nothing is billed? */
 bool api_is_local(const struct api *a);

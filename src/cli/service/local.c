@@ -18,6 +18,7 @@
 #include "cli/output/out.h"
 #include "cli/serve/serve_options.h"
 #include "cli/serve/serve_place.h"
+#include "gguf/gguf.h"
 
 enum { WAIT_S = 600, LOOK_MS = 50, SILENCE_MS = 1000 };
 
@@ -27,12 +28,15 @@ struct local_engine {
     struct log log;
 };
 
-/* The directory of a model as people name it. */
-static bool find_model(const char *data, const char *model, char dir[MODEL_DIR_MAX], int *status)
+/* The directory of a model as people name it, or as it was recorded. */
+static bool find_model(const char *data, const char *model, bool recorded, char dir[MODEL_DIR_MAX],
+                       int *status)
 {
     if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
         return true;
-    if (os_is_dir(model) && model_dir_is_model(model)) {
+    if (recorded && known_models_find(data, model, dir))
+        return true;
+    if ((os_is_dir(model) || gguf_is_name(model)) && model_dir_is_model(model)) {
         snprintf(dir, MODEL_DIR_MAX, "%s", model);
         return true;
     }
@@ -44,7 +48,7 @@ static bool find_model(const char *data, const char *model, char dir[MODEL_DIR_M
                  ? "Fetch it with: tinker models pull %s\nOr name a directory with config.json and "
                    "*.safetensors."
                  : "tinker models lists what is here.  A model is a directory with config.json and "
-                   "*.safetensors, or an id of the Hugging Face Hub.",
+                   "*.safetensors, a file x.gguf, or an id of the Hugging Face Hub.",
              model);
     *status = out_fail(EXIT_NOT_FOUND, hint, "no model '%s' on this machine", model);
     return false;
@@ -55,7 +59,7 @@ static bool set_engine_options(struct local_engine *e, const char *model, const 
                                struct server_options *opts, int *status)
 {
     char text[MODEL_DIR_MAX + LOCAL_NAME_MAX];
-    bool named = !os_is_dir(model);
+    bool named = !os_is_dir(model) || strcmp(model, dir) != 0; /* else the directory names it */
     snprintf(text, sizeof(text), "%s%s%s", named ? model : "", named ? "=" : "", dir);
     /* Paths of this machine are the user's own here: `checkpoint import` loads them. */
     char command[] = "serve", listen[] = "--listen=127.0.0.1:0", paths[] = "--allow-local-paths";
@@ -73,22 +77,21 @@ static bool set_engine_options(struct local_engine *e, const char *model, const 
 }
 
 /* Start the engine.  *busy: another process was faster; look again. */
-static bool start_engine(struct local *l, const char *data, const char *model, bool *busy,
-                         int *status)
+static bool start_engine(struct local *l, const char *data, const char *model, bool recorded,
+                         bool *busy, int *status)
 {
-    char dir[MODEL_DIR_MAX];
     struct server_options opts;
     tinker_error err = { 0 };
     sigset_t stop, old;
     *busy = false;
-    if (!find_model(data, model, dir, status))
+    if (!find_model(data, model, recorded, l->dir, status))
         return false;
     struct local_engine *e = calloc(1, sizeof(*e));
     if (!e) {
         *status = out_fail(EXIT_FAILED, NULL, "out of memory");
         return false;
     }
-    if (!set_engine_options(e, model, dir, &opts, status))
+    if (!set_engine_options(e, model, l->dir, &opts, status))
         goto fail;
     /* Its threads inherit the mask: signals are for the main thread. */
     sigemptyset(&stop);
@@ -105,7 +108,7 @@ static bool start_engine(struct local *l, const char *data, const char *model, b
     }
     snprintf(l->model, sizeof(l->model), "%s", opts.models[0].name);
     snprintf(l->url, sizeof(l->url), "http://127.0.0.1:%d", server_port(e->server));
-    known_models_add(data, opts.models[0].name, dir);
+    known_models_add(data, opts.models[0].name, l->dir);
     l->engine = e;
     return true;
 fail:
@@ -134,7 +137,7 @@ static bool wait_for_turn(int64_t start_ns, bool *told, int *status)
     return true;
 }
 
-bool local_open(struct local *l, const char *model, int *status)
+bool local_open(struct local *l, const char *model, bool recorded, int *status)
 {
     char data[SERVE_PLACE_MAX];
     struct serve_info info;
@@ -148,7 +151,7 @@ bool local_open(struct local *l, const char *model, int *status)
     }
     do {
         if (!serve_place_busy(data)) {
-            if (start_engine(l, data, model ? model : MODEL_DIR_BUNDLED, &busy, status))
+            if (start_engine(l, data, model ? model : MODEL_DIR_BUNDLED, recorded, &busy, status))
                 return true;
         } else if (serve_place_read(data, &info)) {
             if (strncmp(info.url, "unix:", 5) == 0) {

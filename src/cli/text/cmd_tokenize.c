@@ -35,39 +35,29 @@ static void put_piece(struct buf *out, const char *s, size_t n)
     }
 }
 
-/* Bytes that are no UTF-8 on their own, each as \xNN. */
-static void put_hex_bytes(struct buf *out, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        buf_printf(out, "\\x%02x", (unsigned char)s[i]);
-}
-
-/* A token decodes to U+FFFD if it holds only part of a character; then show its bytes. *bytes
- * is the length of the token itself. */
-static void put_token_text(struct buf *out, const tinker_tokenizer *t, int32_t id, size_t *bytes)
-{
-    tinker_text text = TINKER_TEXT_INIT;
-    const char *p = tinker_tokenizer_bytes(t, id, bytes);
-    if (tinker_tokenizer_decode(t, &id, 1, NULL, &text, NULL) == TINKER_OK && text.s &&
-        strstr(text.s, "\xEF\xBF\xBD") == NULL)
-        put_piece(out, text.s, text.n);
-    else if (p)
-        put_hex_bytes(out, p, *bytes);
-    tinker_text_clear(&text);
-}
-
-/* Columns: id, bytes, piece. */
+/* Columns: id, bytes of the token itself, piece. */
 static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
 {
+    tinker_text text = TINKER_TEXT_INIT;
     struct buf line;
     buf_init(&line, 1 << 22);
     printf("%8s  %5s  %s\n", "id", "bytes", "piece");
     for (size_t i = 0; i < ids->n; i++) {
+        int32_t id = ids->ids[i];
         size_t bytes;
+        const char *p = tinker_tokenizer_bytes(t, id, &bytes);
         buf_reset(&line);
-        put_token_text(&line, t, ids->ids[i], &bytes);
-        printf("%8d  %5zu  %s\n", (int)ids->ids[i], bytes, line.data ? line.data : "");
+        text.n = 0;
+        /* A token decodes to U+FFFD if it holds only part of a character: then its bytes say more. */
+        if (tinker_tokenizer_decode(t, &id, 1, NULL, &text, NULL) == TINKER_OK && text.s &&
+            strstr(text.s, "\xEF\xBF\xBD") == NULL)
+            put_piece(&line, text.s, text.n);
+        else
+            for (size_t k = 0; p && k < bytes; k++)
+                buf_printf(&line, "\\x%02x", (unsigned char)p[k]);
+        printf("%8d  %5zu  %s\n", (int)id, bytes, line.data ? line.data : "");
     }
+    tinker_text_clear(&text);
     buf_clear(&line);
 }
 

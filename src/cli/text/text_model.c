@@ -2,6 +2,7 @@
 #include "cli/text/text_model.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +26,20 @@ tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
     return tinker_tokenizer_load(model, NULL, err);
 }
 
+/* The name of a model at a service is no path: a directory of that name here may be another model. */
+tinker_tokenizer *text_model_open(const struct api *a, const char *tokenizer, tinker_error *err)
+{
+    char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
+    if (tokenizer)
+        return text_model_find(tokenizer, err);
+    if (a->local.engine)
+        return tinker_tokenizer_load(a->local.dir, NULL, err);
+    if (api_is_local(a) && strcmp(a->model, MODEL_DIR_BUNDLED) != 0 &&
+        serve_place_data(NULL, data) && known_models_find(data, a->model, dir))
+        return tinker_tokenizer_load(dir, NULL, err);
+    return text_model_find(a->model, err);
+}
+
 /* Exit code 5 if there is no tokenizer, 8 if there is a broken one. */
 int text_model_fail(const tinker_error *err, const char *hint)
 {
@@ -40,8 +55,14 @@ int text_model_fail_data(const tinker_error *err)
 
 void text_model_warn(const char *line, void *state)
 {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* rows are rendered in threads */
+    static char last[256];
     (void)state;
-    out_say("warning: %s", line);
+    pthread_mutex_lock(&mutex);
+    if (strncmp(last, line, sizeof(last) - 1) != 0)
+        out_say("warning: %s", line);
+    snprintf(last, sizeof(last), "%s", line);
+    pthread_mutex_unlock(&mutex);
 }
 
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
@@ -51,15 +72,6 @@ tinker_tokenizer *text_model_load(const char *model, const char *hint, int *stat
     if (!t)
         *status = text_model_fail(&err, hint);
     return t;
-}
-
-/* A terminal can deliver more after Ctrl-D: the first end of file counts. */
-static bool read_stdin(struct buf *out)
-{
-    char part[65536];
-    while (!feof(stdin) && !ferror(stdin))
-        buf_append(out, part, fread(part, 1, sizeof(part), stdin));
-    return !ferror(stdin) && buf_ok(out);
 }
 
 /* Files and standard input up to 1 GiB. The caller frees *text. */
@@ -73,11 +85,15 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
         return false;
     }
     struct buf b;
+    char part[65536];
     buf_init(&b, MAX_INPUT);
     /* A program that waits silently for input looks hung. */
     if (isatty(STDIN_FILENO))
         out_say("Reading from the terminal; Ctrl-D ends the input.");
-    if (read_stdin(&b) && (b.data || buf_reserve(&b, 1))) {
+    /* feof() is asked first: in a terminal one Ctrl-D ends the input, a further read would wait. */
+    while (!feof(stdin) && !ferror(stdin))
+        buf_append(&b, part, fread(part, 1, sizeof(part), stdin));
+    if (!ferror(stdin) && buf_ok(&b) && (b.data || buf_reserve(&b, 1))) {
         *text = buf_detach(&b, n);
         return true;
     }

@@ -4,15 +4,19 @@
 
 #include <stdbool.h>
 #include <tinker/tokenizer.h>
+#include "cli/service/api.h"
 
 /* The tokenizer of a model directory, a model name, or tinker/tiny.  NULL with *err set:
  * TINKER_ESTATE when there is none here. */
 tinker_tokenizer *text_model_find(const char *model, tinker_error *err);
+/* The same for a command with a service: the tokenizer that the user named (NULL: none), else that
+ * of a->model, which api_open_model() has set. */
+tinker_tokenizer *text_model_open(const struct api *a, const char *tokenizer, tinker_error *err);
 /* Print such an error, with the hint (may be NULL) when there is no tokenizer.  The exit status. */
 int text_model_fail(const tinker_error *err, const char *hint);
 /* Print an error of input data; the exit status, which differs when memory ran out. */
 int text_model_fail_data(const tinker_error *err);
-/* Print a warning of a renderer on stderr: for tinker_renderer_options.warn. */
+/* Print a warning of a renderer on stderr, once where it is repeated: for tinker_renderer_options.warn. */
 void text_model_warn(const char *line, void *state);
 /* text_model_find() and text_model_fail(): NULL after an error was printed; *status is then the exit status. */
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status);

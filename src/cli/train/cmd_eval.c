@@ -169,7 +169,7 @@ static int open_eval(struct eval *e)
         return status;
     if (!api_open_model(&t->api, e->o.model, e->o.path, &status))
         return status;
-    t->tokenizer = text_model_find(e->o.tokenizer ? e->o.tokenizer : t->api.model, &err);
+    t->tokenizer = text_model_open(&t->api, e->o.tokenizer, &err);
     if (!t->tokenizer)
         return text_model_fail(&err, "Give its directory with --tokenizer DIR.");
     const char *name =
@@ -465,8 +465,8 @@ static struct result summarize_side(const struct eval *e, const struct eval_side
         r.low = middle - half;
         r.high = middle + half;
     } else {
-        r.low = mean - z * r.error;
-        r.high = mean + z * r.error;
+        r.low = fmax(mean - z * r.error, 0);
+        r.high = fmin(mean + z * r.error, 1);
     }
     return r;
 }

@@ -73,8 +73,7 @@ static int open_text(struct trainer *t)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
     tinker_error err;
-    const char *from = t->o.tokenizer ? t->o.tokenizer : t->api.model;
-    t->tokenizer = text_model_find(from, &err);
+    t->tokenizer = text_model_open(&t->api, t->o.tokenizer, &err);
     if (!t->tokenizer)
         return text_model_fail(&err, "Give its directory with --tokenizer DIR.");
     const char *name =
@@ -86,6 +85,41 @@ static int open_text(struct trainer *t)
     o.warn = text_model_warn;
     t->renderer = tinker_renderer_new(name, t->tokenizer, &o, &err);
     return t->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
+}
+
+/* Replace a "last" by what it means now: it would be another once this run has saved.  The word of
+ * argv is replaced, too, since the command to go on is made of them. */
+static bool resolve_last(struct trainer *t, const char **option, tinker_checkpoint_kind kind,
+                         int *status)
+{
+    if (!*option || strcmp(*option, "last") != 0)
+        return true;
+    char *path = api_find_newest(&t->api, "last", kind, status);
+    for (int i = 1; path && i < t->argc; i++) {
+        if (*option < t->argv[i] || *option > t->argv[i] + strlen(t->argv[i]))
+            continue;
+        size_t n = (size_t)(*option - t->argv[i]); /* of "--init=" */
+        char *word = malloc(n + strlen(path) + 1);
+        if (!word)
+            break;
+        memcpy(word, t->argv[i], n);
+        memcpy(word + n, path, strlen(path) + 1);
+        t->words[t->n_words++] = t->argv[i] = word;
+        *option = word + n;
+        break;
+    }
+    free(path);
+    return path != NULL;
+}
+
+static int resolve_names(struct trainer *t)
+{
+    int status = EXIT_OK;
+    if (resolve_last(t, &t->o.init, TINKER_CHECKPOINT_TRAINING, &status) &&
+        resolve_last(t, &t->o.teacher, TINKER_CHECKPOINT_SAMPLER, &status) &&
+        resolve_last(t, &t->o.reference, TINKER_CHECKPOINT_SAMPLER, &status))
+        resolve_last(t, &t->o.kl_reference, TINKER_CHECKPOINT_SAMPLER, &status);
+    return status;
 }
 
 int trainer_open(struct trainer *t, enum train_kind kind, int argc, char **argv)
@@ -100,6 +134,9 @@ int trainer_open(struct trainer *t, enum train_kind kind, int argc, char **argv)
         return out_fail(EXIT_DATA, NULL, "%s: %s", t->o.data, strerror(errno));
     watch_signals();
     if (!api_open_model(&t->api, t->o.model, NULL, &status))
+        return status;
+    status = resolve_names(t);
+    if (status != EXIT_OK)
         return status;
     train_view_init(&t->view);
     return open_text(t);
@@ -132,6 +169,8 @@ void trainer_close(struct trainer *t)
     if (t->api.service)
         api_close(&t->api);
     arena_clear(&t->names);
+    for (size_t i = 0; i < t->n_words; i++)
+        free(t->words[i]);
     free(t->rolling_path);
     free(t->out);
 }
@@ -288,7 +327,9 @@ void trainer_describe(struct trainer *t)
     tinker_error err;
     tinker_run_description d = TINKER_RUN_DESCRIPTION_INIT;
     const char *slash = strrchr(t->out, '/');
-    d.name = slash ? slash + 1 : t->out;
+    d.name = t->o.name ? t->o.name : slash ? slash + 1 : t->out;
+    if (t->o.resume && !t->o.name)
+        d.name = NULL; /* keeps the name that the run began with */
     d.planned_steps = (int64_t)t->total;
     if (t->recipe && may_send_metrics(t)) /* none: the run that is resumed was done */
         t->logging = tinker_training_describe(t->recipe->training, &d, &err);

@@ -36,6 +36,8 @@ struct trainer {
     char *out;                /* folder */
     /* a checkpoint that was submitted and not yet awaited */
     tinker_future *saving_state, *saving_sampler;
+    char *words[4]; /* of argv, with paths in place of "last" */
+    size_t n_words;
     size_t saving_step;
     bool saving_rolling;
     char *rolling_path; /* of the last rolling checkpoint */

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/err.h"
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "base/os.h"
 #include "cli/models/known_models.h"
 #include "cli/output/out.h"
@@ -57,36 +59,48 @@ static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *er
     return status;
 }
 
-/* Fetch the archive and unpack it below TMPDIR. */
-static int fetch_adapter(struct adapter_dir *a, const char *path)
+static int download_adapter(struct adapter_dir *a, struct api *api, const char *path,
+                            const char *archive)
 {
-    const char *tmp = getenv("TMPDIR");
-    char work[ADAPTER_PATH_MAX - 64], archive[ADAPTER_PATH_MAX];
-    struct api api;
     tinker_error err;
-    int status;
-    snprintf(work, sizeof(work), "%s/tinker-weights.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!api_check_path(path, &status) || !api_open(&api, &status))
-        return status;
-    if (!mkdtemp(work)) {
-        api_close(&api);
-        return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
-    }
-    snprintf(archive, sizeof(archive), "%s/archive.tar", work);
-    snprintf(a->dir, sizeof(a->dir), "%s/adapter", work);
-    a->temporary = true;
-    tinker_future *f = tinker_rest_download_checkpoint(api.rest, path, archive, NULL, &err);
+    int status = EXIT_OK;
+    tinker_future *f = tinker_rest_download_checkpoint(api->rest, path, archive, NULL, &err);
     if (!f || api_await_download(f, &err) != TINKER_OK)
         status = api_fail(&err, f);
     else if (tinker_archive_extract(archive, a->dir, &err) != TINKER_OK)
         status = out_fail(EXIT_DATA, NULL, "%s", err.message);
     tinker_future_free(f);
-    if (status == EXIT_OK && (f = tinker_rest_get_weights_info(api.rest, path, &err)) != NULL) {
+    if (status == EXIT_OK && (f = tinker_rest_get_weights_info(api->rest, path, &err)) != NULL) {
         if (api_await(f, &err) == TINKER_OK)
             snprintf(a->base, sizeof(a->base), "%s", tinker_future_weights_info(f)->base_model);
         tinker_future_free(f);
     }
-    unlink(archive);
+    return status;
+}
+
+/* Fetch the archive and unpack it below TMPDIR. */
+static int fetch_adapter(struct adapter_dir *a, const char *where)
+{
+    const char *tmp = getenv("TMPDIR");
+    char work[ADAPTER_PATH_MAX - 64], archive[ADAPTER_PATH_MAX];
+    struct api api;
+    int status = EXIT_OK;
+    bool newest = strcmp(where, "last") == 0;
+    snprintf(work, sizeof(work), "%s/tinker-weights.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if ((!newest && !api_check_path(where, &status)) || !api_open(&api, &status))
+        return status;
+    char *path =
+        newest ? api_find_newest(&api, where, TINKER_CHECKPOINT_SAMPLER, &status) : strdup(where);
+    if (path && !mkdtemp(work))
+        status = out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
+    if (path && status == EXIT_OK) {
+        snprintf(archive, sizeof(archive), "%s/archive.tar", work);
+        snprintf(a->dir, sizeof(a->dir), "%s/adapter", work);
+        a->temporary = true;
+        status = download_adapter(a, &api, path, archive);
+        unlink(archive);
+    }
+    free(path);
     api_close(&api);
     return status;
 }
@@ -97,7 +111,8 @@ int adapter_dir_open(struct adapter_dir *a, const char *where)
     char told[256];
     memset(a, 0, sizeof(*a));
     int status = EXIT_OK;
-    if (strncmp(where, "tinker://", 9) == 0)
+    if (strncmp(where, "tinker://", 9) == 0 ||
+        (strcmp(where, "last") == 0 && access(where, F_OK) != 0))
         status = fetch_adapter(a, where);
     else
         snprintf(a->dir, sizeof(a->dir), "%s", where);
@@ -168,9 +183,22 @@ tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, ti
     return status;
 }
 
+/* The directory, or GGUF file, of a base model on this machine. */
+static bool find_base(const char *name, char dir[MODEL_DIR_MAX])
+{
+    char data[SERVE_PLACE_MAX];
+    if (os_is_dir(name) || (gguf_is_name(name) && access(name, F_OK) == 0)) {
+        snprintf(dir, MODEL_DIR_MAX, "%s", name);
+        return true;
+    }
+    return (strcmp(name, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir)) ||
+           model_dir_cached(name, dir) ||
+           (serve_place_data(NULL, data) && known_models_find(data, name, dir));
+}
+
 tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *base, int *status)
 {
-    char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
+    char dir[MODEL_DIR_MAX];
     const char *name = base ? base : a->base;
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     tinker_error err;
@@ -179,11 +207,7 @@ tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *ba
         *status = out_fail(EXIT_USAGE, "Name it with --base.", "the adapter does not say its base");
         return NULL;
     }
-    if (os_is_dir(name) || (gguf_is_name(name) && access(name, F_OK) == 0))
-        snprintf(dir, sizeof(dir), "%s", name);
-    else if (!(strcmp(name, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir)) &&
-             !model_dir_cached(name, dir) &&
-             !(serve_place_data(NULL, data) && known_models_find(data, name, dir))) {
+    if (!find_base(name, dir)) {
         *status = out_fail(EXIT_NOT_FOUND,
                            "Give its directory with --base, or fetch it with: tinker "
                            "models pull NAME",
@@ -194,4 +218,46 @@ tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *ba
     if (!e)
         *status = out_fail(EXIT_DATA, NULL, "%s", err.message);
     return e;
+}
+
+int adapter_dir_to_peft(const struct adapter_dir *a, const char *base)
+{
+    static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
+    char work[ADAPTER_PATH_MAX + 16], dir[MODEL_DIR_MAX], from[ADAPTER_PATH_MAX + 64],
+        to[ADAPTER_PATH_MAX + 64];
+    const char *name = base ? base : a->base;
+    tinker_error err;
+    bool found = *name && find_base(name, dir);
+    if (base && !found)
+        return out_fail(EXIT_NOT_FOUND, "Give its directory, or fetch it with: tinker models pull",
+                        "the base model %s is not on this machine", base);
+    /* inside the adapter's directory: on the same file system, and gone with it */
+    snprintf(work, sizeof(work), "%s/.peft", a->dir);
+    if (mkdir(work, 0700) != 0)
+        return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
+    tinker_status status =
+        tinker_adapter_to_peft(a->dir, found ? dir : NULL, a->base[0] ? a->base : NULL, work, &err);
+    for (size_t i = 0; status == TINKER_OK && i < ARRAY_LEN(files); i++) {
+        snprintf(from, sizeof(from), "%s/%s", work, files[i]);
+        snprintf(to, sizeof(to), "%s/%s", a->dir, files[i]);
+        if (rename(from, to) != 0)
+            status = err_errno(&err, "replace", to);
+    }
+    os_remove_tree(work, NULL);
+    if (status == TINKER_ESTATE)
+        return out_fail(EXIT_DATA,
+                        "Give the base model with --base DIR if it is not on this machine, merge "
+                        "it with: tinker weights export --to hf, or keep the files with: tinker "
+                        "checkpoint download --format tinker",
+                        "not possible in the form of PEFT: %s", err.message);
+    if (status != TINKER_OK)
+        return out_fail(EXIT_DATA,
+                        "To keep the files as the service has them: tinker checkpoint download "
+                        "--format tinker",
+                        "cannot be written in the form of PEFT: %s", err.message);
+    if (!found)
+        out_say("note: the base model%s%s is not on this machine and is taken for a text model; if "
+                "it is multimodal, give its directory with --base",
+                *name ? " " : "", name);
+    return EXIT_OK;
 }

@@ -30,4 +30,9 @@ tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, ti
  * what the adapter says.  NULL after the error was printed. */
 tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *base, int *status);
 
+/* Turn the files in its directory into what PEFT applies as a whole.  The base model is looked for
+ * as above, but may be missing for a dense text model; then a note says so.  The exit status, after
+ * the error was printed. */
+int adapter_dir_to_peft(const struct adapter_dir *a, const char *base);
+
 #endif

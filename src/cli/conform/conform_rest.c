@@ -1,0 +1,228 @@
+/* conform_rest.c - checks of `tinker conform`: lists, checkpoints, and the end of the session.
+ *
+ * Nothing is published: that would show a checkpoint to others.  The last checks delete what the
+ * earlier groups have made. */
+#include <stdio.h>
+#include <string.h>
+#include <tinker/extra/http.h>
+#include <tinker/rest.h>
+#include "base/array.h"
+#include "cli/conform/conform.h"
+
+static bool check_runs(struct conform *c)
+{
+    double total;
+    return conform_get(c, CONFORM_API "training_runs?limit=1&offset=0&access_scope=owned") &&
+           (conform_has(c, "training_runs.0.training_run_id") ||
+            conform_miss(c, "no training run is listed")) &&
+           (!conform_has(c, "training_runs.1") || conform_miss(c, "limit=1 gave more than one")) &&
+           conform_number(c, "cursor.total_count", &total) &&
+           (total >= 1 || conform_miss(c, "cursor.total_count is %g", total));
+}
+
+static bool check_run(struct conform *c)
+{
+    char path[CONFORM_ID_MAX + 64], base[sizeof(c->model)];
+    snprintf(path, sizeof(path), CONFORM_API "training_runs/%s", c->run);
+    return conform_get(c, path) && conform_text(c, "base_model", base, sizeof(base)) &&
+           (strcmp(base, c->model) == 0 || conform_miss(c, "base_model is %.100s", base)) &&
+           (conform_has(c, "last_request_time") || conform_miss(c, "no last_request_time"));
+}
+
+static bool check_unknown_run(struct conform *c)
+{
+    return conform_send(c, "GET", CONFORM_API "training_runs/conform-no-such-run", NULL) &&
+           (c->status == 404 || conform_miss(c, "HTTP %d, not 404", c->status));
+}
+
+/* Is the checkpoint in the list that came?  Then its place is in *index. */
+static bool find_checkpoint(struct conform *c, const char *wanted, size_t *index)
+{
+    char path[64], found[CONFORM_ID_MAX];
+    for (*index = 0; *index < 1000; ++*index) {
+        snprintf(path, sizeof(path), "checkpoints.%zu.tinker_path", *index);
+        if (!conform_has(c, path))
+            break;
+        if (!conform_text(c, path, found, sizeof(found)))
+            return false;
+        if (strcmp(found, wanted) == 0)
+            return true;
+    }
+    return conform_miss(c, "%.120s is not listed", wanted);
+}
+
+static bool list_checkpoints(struct conform *c, size_t *state)
+{
+    char path[CONFORM_ID_MAX + 64];
+    snprintf(path, sizeof(path), CONFORM_API "training_runs/%s/checkpoints", c->run);
+    return conform_get(c, path) && find_checkpoint(c, c->state, state);
+}
+
+static bool check_checkpoints(struct conform *c)
+{
+    char path[64], type[16];
+    size_t i;
+    if (!list_checkpoints(c, &i))
+        return false;
+    snprintf(path, sizeof(path), "checkpoints.%zu.checkpoint_type", i);
+    return conform_text(c, path, type, sizeof(type)) &&
+           (strcmp(type, "training") == 0 || conform_miss(c, "checkpoint_type %s", type)) &&
+           (!c->weights[0] || find_checkpoint(c, c->weights, &i));
+}
+
+static bool check_user_checkpoints(struct conform *c)
+{
+    size_t i;
+    return conform_get(c, CONFORM_API "checkpoints?limit=100&offset=0") &&
+           find_checkpoint(c, c->state, &i);
+}
+
+static bool check_listed_sessions(struct conform *c)
+{
+    return conform_get(c, CONFORM_API "sessions?limit=20&offset=0&access_scope=owned") &&
+           (conform_has(c, "sessions.0") || conform_miss(c, "no session is listed"));
+}
+
+static bool check_listed_session(struct conform *c)
+{
+    char path[CONFORM_ID_MAX + 64], found[CONFORM_ID_MAX];
+    snprintf(path, sizeof(path), CONFORM_API "sessions/%s?access_scope=owned", c->session);
+    if (!conform_get(c, path))
+        return false;
+    for (size_t i = 0; i < 10; i++) {
+        snprintf(path, sizeof(path), "training_run_ids.%zu", i);
+        if (conform_has(c, path) && conform_text(c, path, found, sizeof(found)) &&
+            strcmp(found, c->run) == 0)
+            return true;
+    }
+    return conform_miss(c, "training_run_ids does not name %.120s", c->run);
+}
+
+static bool check_listed_sampler(struct conform *c)
+{
+    char path[CONFORM_ID_MAX + 64], base[sizeof(c->model)];
+    snprintf(path, sizeof(path), CONFORM_API "samplers/%s", c->sampling);
+    return conform_get(c, path) && conform_text(c, "base_model", base, sizeof(base)) &&
+           (strcmp(base, c->model) == 0 || conform_miss(c, "base_model is %.100s", base));
+}
+
+/* "…/training_runs/<run>/checkpoints/weights/<name>" and what follows, of a tinker:// path. */
+static bool checkpoint_route(struct conform *c, const char *tinker_path, const char *tail,
+                             char *out, size_t size)
+{
+    const char *run = tinker_path + 9, *slash = strchr(run, '/');
+    if (strncmp(tinker_path, "tinker://", 9) != 0 || !slash)
+        return conform_miss(c, "nothing was saved");
+    int n = snprintf(out, size, CONFORM_API "training_runs/%.*s/checkpoints%s%s",
+                     (int)(slash - run), run, slash, tail);
+    return (n > 0 && (size_t)n < size) || conform_miss(c, "the path is too long");
+}
+
+/* When the saved state expires; "" for never. */
+static bool read_expiration(struct conform *c, char out[64])
+{
+    char path[64];
+    size_t i;
+    if (!list_checkpoints(c, &i))
+        return false;
+    snprintf(path, sizeof(path), "checkpoints.%zu.expires_at", i);
+    out[0] = 0;
+    return !conform_has(c, path) || conform_text(c, path, out, 64);
+}
+
+static bool check_ttl(struct conform *c)
+{
+    char route[CONFORM_ID_MAX + 64], before[64], after[64];
+    if (!checkpoint_route(c, c->state, "/ttl", route, sizeof(route)) ||
+        !read_expiration(c, before) || !conform_send(c, "PUT", route, "{\"ttl_seconds\":600}"))
+        return false;
+    if (c->status < 200 || c->status > 299)
+        return conform_miss(c, "PUT ttl: HTTP %d", c->status);
+    return read_expiration(c, after) &&
+           ((after[0] && strcmp(before, after) != 0) ||
+            conform_miss(c, "expires_at is %s after a ttl was set", after[0] ? after : "missing"));
+}
+
+static bool check_bad_ttl(struct conform *c)
+{
+    char route[CONFORM_ID_MAX + 64];
+    return checkpoint_route(c, c->state, "/ttl", route, sizeof(route)) &&
+           conform_send(c, "PUT", route, "{\"ttl_seconds\":0}") &&
+           conform_refused(c, "ttl_seconds 0");
+}
+
+/* Only the address: nothing is downloaded. */
+static bool check_archive(struct conform *c)
+{
+    tinker_error err;
+    if (!c->weights[0])
+        return conform_miss(c, "nothing was saved");
+    tinker_future *f = tinker_rest_get_checkpoint_archive(c->api->rest, c->weights, &err);
+    bool ok = f && api_await(f, &err) == TINKER_OK;
+    if (!ok)
+        conform_miss(c, "%s", err.message);
+    tinker_future_free(f);
+    return ok;
+}
+
+static bool delete_checkpoint(struct conform *c, const char *tinker_path)
+{
+    char route[CONFORM_ID_MAX + 64];
+    return checkpoint_route(c, tinker_path, "", route, sizeof(route)) &&
+           conform_send(c, "DELETE", route, NULL) &&
+           ((c->status >= 200 && c->status < 300) ||
+            conform_miss(c, "DELETE %.100s: HTTP %d", route, c->status));
+}
+
+static bool check_delete(struct conform *c)
+{
+    bool state = delete_checkpoint(c, c->state);
+    return delete_checkpoint(c, c->weights) && state;
+}
+
+static bool check_deleted(struct conform *c)
+{
+    char route[CONFORM_ID_MAX + 64];
+    return checkpoint_route(c, c->state, "", route, sizeof(route)) &&
+           conform_send(c, "DELETE", route, NULL) &&
+           conform_refused(c, "deleting what was deleted");
+}
+
+static bool unload_run(struct conform *c, const char *run)
+{
+    return conform_submit(c, CONFORM_API "unload_model",
+                          "{\"model_id\":\"%s\",\"type\":\"unload_model\"}", run) &&
+           conform_result(c, c->accepted);
+}
+
+static bool check_unload(struct conform *c)
+{
+    bool second = !c->second_run[0] || unload_run(c, c->second_run);
+    return unload_run(c, c->run) && second;
+}
+
+static bool check_finish(struct conform *c)
+{
+    char path[CONFORM_ID_MAX + 64];
+    snprintf(path, sizeof(path), CONFORM_API "sessions/%s/finish", c->session);
+    return conform_post(c, path, "{\"reason\":{\"type\":\"success\"},\"detail\":null}");
+}
+
+static const struct conform_check checks[] = {
+    { "rest.runs", "training_runs obeys limit and counts", check_runs },
+    { "rest.run", "a training run names its base model", check_run },
+    { "rest.unknown_run", "an unknown training run is 404", check_unknown_run },
+    { "rest.checkpoints", "a run lists its checkpoints with their types", check_checkpoints },
+    { "rest.user_checkpoints", "the list of all checkpoints has them", check_user_checkpoints },
+    { "rest.sessions", "sessions are listed", check_listed_sessions },
+    { "rest.session", "a session names its training runs", check_listed_session },
+    { "rest.sampler", "a sampler names its base model", check_listed_sampler },
+    { "rest.ttl", "a time to live is set and shown", check_ttl },
+    { "rest.bad_ttl", "a time to live of 0 is refused", check_bad_ttl },
+    { "rest.archive", "a checkpoint has an address to download it from", check_archive },
+    { "rest.delete", "checkpoints are deleted", check_delete },
+    { "rest.deleted", "deleting them again is refused", check_deleted },
+    { "rest.unload", "unload_model ends a run", check_unload },
+    { "rest.finish", "a session is finished", check_finish },
+};
+const struct conform_group conform_rest = { "rest", checks, ARRAY_LEN(checks) };
