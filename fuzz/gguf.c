@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/tokenizer.h>
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "tokenizer/load/tok_gguf.h"
 
 static void demand(bool condition)

@@ -2,7 +2,7 @@
  * accepted says the truth about itself. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 static void demand(bool condition)
 {

@@ -1,6 +1,6 @@
-/* room: server - any body for the OpenAI endpoints, with the bundled model's tokenizer.
+/* room: server - any body for the chat endpoints, with the bundled model's tokenizer.
  *
- * The first byte chooses between completions and chat. */
+ * The first byte chooses between completions, chat, messages and the counting of their tokens. */
 #include "server_fixture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -14,8 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy(body, data + 1, size - 1);
     body[size - 1] = 0;
+    static const char *const paths[] = { "/v1/completions", "/v1/chat/completions", "/v1/messages",
+                                         "/v1/messages/count_tokens" };
     struct fuzz_ask a = { .method = "POST",
-                          .path = data[0] & 1 ? "/v1/chat/completions" : "/v1/completions",
+                          .path = paths[data[0] & 3],
                           .content_type = "application/json",
                           .body = body,
                           .n_body = size - 1 };

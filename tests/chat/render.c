@@ -204,7 +204,19 @@ static const struct {
       "<|im_start|>system\nReasoning effort is set to low. Keep your thinking brief and focused, "
       "moving directly to the conclusion without unnecessary elaboration.<think>\nt\n</think>"
       "\n\n<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n" },
+    { "tml_v0", "[" U "," CALL "," RESULT "]", "prompt",
+      "<|message_system|><|content_text|>Thinking effort level: 0.9<|end_message|><|message_user|>"
+      "<|content_text|>q<|end_message|><|message_model|>f<|content_invoke_tool_json|>{\"name\":"
+      "\"f\""
+      ",\"args\":{\"x\":1}}<|end_message|><|content_model_end_sampling|><|message_tool|>f"
+      "<|content_text|>r<|end_message|>" },
+    { "tml_v0", "[" U "," THOUGHT "]", LAST,
+      "<|message_system|><|content_text|>Thinking effort level: 0.9<|end_message|><|message_user|>"
+      "<|content_text|>q<|end_message|>[[<|message_model|><|content_thinking|>t<|end_message|>"
+      "<|message_model|><|content_text|>a<|end_message|><|content_model_end_sampling|>]]" },
     /* refusals name the renderer and the reason */
+    { "tml_v0", "[{\"role\":\"developer\",\"content\":\"s\"}]", "prompt",
+      "renderer tml_v0: role \"developer\" is not supported (system, user, assistant, tool)" },
     { "qwen3_5",
       "[" U ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":"
       "\"f\",\"arguments\":\"[1]\"}}]}]",
@@ -424,7 +436,8 @@ static void test_registry(void)
         tinker_renderer_free(r);
         n++;
     }
-    CHECK_INT(n, 43);
+    CHECK_INT(n, 44);
+    CHECK_STR(tinker_renderer_recommended("thinkingmachines/Inkling", 0), "tml_v0");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B:step-7", 0), "qwen3");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 1), "qwen3_disable_thinking");
     CHECK_STR(tinker_renderer_recommended("Qwen/Qwen3-8B", 2), NULL);
@@ -439,7 +452,6 @@ static void test_registry(void)
     CHECK_STR(tinker_renderer_for("meta-llama/Llama-3.2-1B", NULL), "role_colon");
     CHECK(!tinker_renderer_new("nonsense", tokenizer, NULL, &err));
     CHECK_STR(err.message, "unknown renderer \"nonsense\"");
-    CHECK(!tinker_renderer_new("tml_v0", tokenizer, NULL, &err));
     tinker_train_on mode;
     CHECK_INT(tinker_train_on_parse("all", &mode, &err), TINKER_EINVAL);
     CHECK_STR(tinker_train_on_name(TINKER_TRAIN_CUSTOMIZED), "customized");

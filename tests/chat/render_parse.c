@@ -78,6 +78,13 @@ static const struct {
       "<|message|>{\\\"x\\\":1}\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":"
       "\"f\","
       "\"arguments\":\"{\\\"x\\\":1}\"}}]}" },
+    { "tml_v0",
+      "<|message_model|><|content_thinking|>t<|end_message|><|message_model|>f"
+      "<|content_invoke_tool_json|>{\"name\":\"f\",\"args\":{\"x\":1}}<|end_message|>"
+      "<|content_model_end_sampling|>",
+      "s{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"}],"
+      "\"tool_calls\":[{\"type\":\"function\",\"id\":\"functions.f:0\",\"function\":{\"name\":"
+      "\"f\",\"arguments\":\"{\\\"x\\\": 1}\"}}]}" },
 };
 
 static char *parse_text(const char *name, const char *text)

@@ -27,6 +27,12 @@ expect 5 $tinker chat -p last && grep -q 'there are no sampler weights yet' err;
 expect 5 $tinker chat -m nowhere; tap "a model that is not there" $? err
 expect 2 $tinker chat -p tinker://run/weights/1 && grep -q 'cannot be sampled' err; tap "training state cannot be talked to" $? err
 
+# A conversation that outgrows the context of 512 tokens: old turns go, the newest question stays.
+awk 'BEGIN { for (i = 0; i < 12; i++) { printf "Question %d:", i; for (k = 0; k < 40; k++) printf " word%d", k; print "" } }' >long
+$tinker chat --temperature 0 --max-tokens 8 <long >out 2>err
+[ $? -eq 0 ] && [ "$(wc -l <out)" -eq 12 ] && [ "$(grep -c 'no longer sees its oldest turns' err)" -eq 1 ]
+tap "a conversation longer than the context goes on, and says so once" $? err
+
 # In a terminal: what is typed comes from a pipe into a pseudo terminal.
 if [ -z "$VALGRIND" ] && command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     in_terminal() { # the lines of standard input, typed one by one

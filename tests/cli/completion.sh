@@ -37,7 +37,7 @@ if command -v bash >/dev/null; then
         [ "$(cat out)" = "$want" ]
         tap "tinker $* -> $want" $? out
     }
-    completes 'chat checkpoint completion config cost' c
+    completes 'chat checkpoint completion config conform cost' c
     completes 'delete download' checkpoint d
     completes 'list' --base-url http://127.0.0.1:1 run l
     completes '--limit --log-file' run list --l
@@ -59,7 +59,7 @@ if command -v bash >/dev/null; then
     completes 'ab:train:0 cd:train:0' checkpoint list --run-id ''
     completes 'tinker://ab:train:0/sampler_weights/1' checkpoint info tinker://
     completes 'bash fish zsh' completion ''
-    completes 'chat checkpoint completion config cost' help c
+    completes 'chat checkpoint completion config conform cost' help c
     completes 'info list metrics plot watch' help run ''
 else
     tap "bash completes # SKIP it is not installed" 0

@@ -55,6 +55,7 @@ ls docs/man | sed -n 's/\.[0-9]\.scd$//p' >>"$work/names"
 ls "$work/man3" | sed -n 's/^\(.*\)\.3$/tinker_\1/p' >>"$work/names"
 grep -rohE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' src --include='*.c' | tr -d '"' | sort -u >"$work/variables"
 cat "$work/variables" >>"$work/names"
+grep -ohE '"TINKER_BENCH_[A-Z_]+"' bench/*.c bench/*.py | tr -d '"' | sort -u >>"$work/names"
 sed -n 's/.*"\([a-z_]*\)", METRIC_[A-Z]* .*/tinker_\1/p' src/client/observe/metrics.c >>"$work/names" # with the default prefix
 
 # What the text says, outside planned sections: "file name", one per line.
@@ -149,6 +150,26 @@ if command -v scdoc >/dev/null; then
 else
     tap "scdoc accepts every page # SKIP it is not installed" 0
 fi
+
+# ---- the table of features ----------------------------------------------------------------------
+grep -oE '^\| [A-Z][0-9]?-[0-9]+ ' docs/features.md | tr -d '| ' >"$work/ids"
+[ "$(sort -u "$work/ids" | grep -c .)" -eq 407 ] && [ "$(grep -c . "$work/ids")" -eq 407 ]
+tap "docs/features.md has its 407 rows, each once" $?
+awk -F ' *[|] *' '/^\| [A-Z][0-9]?-/ && ($6 == "" || ($4 !~ /^(yes|no|part)$/)) { print }' docs/features.md >"$work/empty"
+! grep -q . "$work/empty"
+tap "and every row says where it is" $? "$work/empty"
+sed -n 's/^    { \.name = "\([a-z -]*\)".*/\1/p' src/cli/commands.c >"$work/commands"
+grep -oE '`tinker [a-z][a-z -]*' docs/features.md | sed 's/^`tinker //; s/ --.*//; s/ *$//' | sort -u | while read -r command; do
+    case $command in "help "*) continue ;; esac
+    grep -qx "$command" "$work/commands" || echo "tinker $command"
+done >"$work/unknown"
+! grep -q . "$work/unknown" && [ "$(grep -c . "$work/commands")" -gt 50 ]
+tap "every command it names exists" $? "$work/unknown"
+sed 's/^| [A-Z][0-9]*-[0-9]* |[^|]*|[^|]*|[^|]*|//' docs/features.md | grep -oE '`(src|tests|tools|examples|docs|bench|\.ci)/[^` ]+' | tr -d '`' | sort -u | while read -r file; do
+    [ -e "$file" ] || echo "$file"
+done >"$work/unknown"
+! grep -q . "$work/unknown"
+tap "and every file" $? "$work/unknown"
 
 # ---- the rest ----------------------------------------------------------------------------------
 grep -oE '"(TINKER|TINKEX|CLOUDFLARE)_[A-Z0-9_]+"' $(git ls-files "src/client/*.c") -h | tr -d '"' | sort -u |

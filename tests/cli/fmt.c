@@ -8,7 +8,7 @@
 static const int64_t NOW = 1762346096000000; /* 2025-11-05T12:34:56Z */
 enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
 
-static void test_sizes(void)
+static void test_d2_sizes(void)
 {
     static const struct {
         int64_t bytes;
@@ -37,7 +37,7 @@ static void check_relative(int64_t seconds, const char *text)
     CHECK_STR(fmt_relative(NOW + seconds * 1000000, NOW, out), text);
 }
 
-static void test_relative(void)
+static void test_d2_relative_times(void)
 {
     char out[FMT_TEXT];
     CHECK_STR(fmt_relative(TINKER_NO_TIME, NOW, out), "N/A");
@@ -123,8 +123,8 @@ static void test_dates(void)
 
 int main(void)
 {
-    RUN(test_sizes);
-    RUN(test_relative);
+    RUN(test_d2_sizes);
+    RUN(test_d2_relative_times);
     RUN(test_far_away);
     RUN(test_json_times);
     RUN(test_dates);

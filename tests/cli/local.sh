@@ -21,6 +21,28 @@ expect 0 $tinker sample -m ./mine hello --max-tokens 4 --temperature 0 && cmp -s
 tap "a directory is a model" $? err
 expect 0 $tinker sample -m mine hello --max-tokens 4 --temperature 0 && cmp -s out first
 tap "and is known by its name from then on" $? err
+
+# A path is that path and a recorded name what it stood for, beside a directory of the same name, too.
+mkdir elsewhere
+"$BUILD_DIR/tools/make-tiny-model" elsewhere/mine >make.log 2>&1
+tap "there is another model of that name" $? make.log
+echo '{"question": "Hello!", "answer": "Hello! What would you like to know?"}' >elsewhere/question.jsonl
+echo '{"prompt": "Hello!", "completion": "Hello!"}' >elsewhere/row.jsonl
+echo 'Hello!' >hello
+cd elsewhere || exit 1
+$tinker -q chat -m "$work/mine" --temperature 0 --max-tokens 40 <../hello >out 2>err && grep -qx 'Hello! What would you like to know?' out
+tap "chat takes the one that is named" $? err
+expect 0 $tinker sample -m "$work/mine" hello --max-tokens 4 --temperature 0 && cmp -s out ../first; tap "sample, too" $? err
+expect 0 $tinker -q logprobs -m "$work/mine" hello && cp out far && (cd .. && $tinker -q logprobs -m ./mine hello) >near && cmp -s near far
+tap "logprobs, too" $? err
+expect 0 $tinker eval -m "$work/mine" --data question.jsonl --grader exact --max-tokens 40 --fail-under 1; tap "eval, too" $? err
+expect 0 $tinker train sft -m "$work/mine" --data row.jsonl --max-steps 1 --lr 1e-9 && grep -q '^ *13 tokens' err; tap "train, too" $? err
+$tinker -q chat -p last --temperature 0 --max-tokens 40 <../hello >out 2>err && grep -qx 'Hello! What would you like to know?' out
+tap "the weights find their base" $? err
+expect 0 $tinker tokenize -m "$work/mine" Hello && cp out far && (cd .. && $tinker tokenize -m ./mine Hello) >near && cmp -s near far
+tap "tokenize, too" $? err
+cd .. || exit 1
+
 rm -r mine
 expect 5 $tinker sample -m mine hello && grep -q "no model 'mine' on this machine" err
 tap "until it is gone" $? err

@@ -123,6 +123,14 @@ tap "a target is not overwritten" $? err
 rm "got/$name/checkpoint_complete"
 expect 0 $tinker checkpoint download "$path" -o got/ --force && [ -f "got/$name/checkpoint_complete" ] && [ "$(ls -A got | wc -l)" -eq 1 ]
 tap "unless told" $? out
+# PEFT drops what it does not know, such as the service's name of the unembedding
+names() { $tinker weights inspect "$1" --json | grep -o '"base_model[^"]*"' | sort; }
+expect 0 $tinker checkpoint download "$path" -o as_is --format tinker && names "got/$name" >a && names "as_is/$name" >b &&
+    grep -q unembed_tokens b && grep -q '"unembed_tokens"' "as_is/$name/adapter_config.json" &&
+    sed 's/base_model.model.model.unembed_tokens/base_model.model.lm_head/' b | sort | cmp -s - a &&
+    grep -q '"lm_head"' "got/$name/adapter_config.json" && ! grep -q unembed "got/$name/adapter_config.json"
+tap "a download has the names of PEFT, --format tinker those of the service" $? out
+expect 2 $tinker checkpoint download "$path" -o as_is --format gguf; tap "another form is none" $? err
 mkdir stopped
 for i in 2 4 5 6 7 8 9 10 11 12 14 16 18 20; do
     timeout -s TERM "0.$(printf %02d $i)" $tinker checkpoint download "$path" -o stopped >out 2>err </dev/null # it tells both its child and its group

@@ -89,7 +89,7 @@ static void put(const struct table *t, size_t width, struct buf *out)
 /* Texts of others: lines of their own, and no way to steer the terminal. */
 static void test_strange_texts(void)
 {
-    static const char *const heads[] = { "Property", "Value" };
+    static const char *const heads[] = { "Quantity", "Value" };
     static const char *const cells[] = { "a\nb", "one\n\nthree", "c",     "\033[31mred\007",
                                          "d",    "\xc2\x9bx",    "e\x7f", "" };
     const struct table t = { "Things", heads, 2, cells, 4 };
@@ -97,7 +97,7 @@ static void test_strange_texts(void)
     put(&t, 0, &out);
     CHECK_STR(out.data, "         Things\n"
                         "+----------+-----------+\n"
-                        "| Property | Value     |\n"
+                        "| Quantity | Value     |\n"
                         "+----------+-----------+\n"
                         "| a?b      | one       |\n"
                         "|          |           |\n"
@@ -109,10 +109,22 @@ static void test_strange_texts(void)
     buf_clear(&out);
     put(&t, 4, &out);
     CHECK_STR(out.data, "Things\n\n"
-                        "Property: a\n  b\nValue: one\n  \n  three\n\n"
-                        "Property: c\nValue: ?[31mred?\n\n"
-                        "Property: d\nValue: ?x\n\n"
-                        "Property: e?\nValue: \n");
+                        "Quantity: a\n  b\nValue: one\n  \n  three\n\n"
+                        "Quantity: c\nValue: ?[31mred?\n\n"
+                        "Quantity: d\nValue: ?x\n\n"
+                        "Quantity: e?\nValue: \n");
+    buf_clear(&out);
+}
+
+/* The properties of one thing stay together, named by themselves. */
+static void test_narrow_properties(void)
+{
+    static const char *const heads[] = { "Property", "Value" };
+    static const char *const cells[] = { "Run ID", "abc:train:0", "  - Pa\nth", "tinker://abc" };
+    const struct table t = { "Run", heads, 2, cells, 2 };
+    struct buf out;
+    put(&t, 10, &out);
+    CHECK_STR(out.data, "Run\n\nRun ID: abc:train:0\n  - Pa?th: tinker://abc\n");
     buf_clear(&out);
 }
 
@@ -120,7 +132,7 @@ static void test_strange_texts(void)
 static void test_huge_word(void)
 {
     enum { SIZE = 1 << 20, ROWS = 200 };
-    static const char *const heads[] = { "Property", "Value" };
+    static const char *const heads[] = { "Quantity", "Value" };
     static const char *cells[2 * ROWS];
     char *word = malloc(SIZE + 1);
     memset(word, 'x', SIZE);
@@ -132,7 +144,7 @@ static void test_huge_word(void)
     const struct table t = { "Things", heads, 2, cells, ROWS };
     struct buf out;
     put(&t, 80, &out);
-    CHECK(strstr(out.data, "Property: name\nValue: two words\n") !=
+    CHECK(strstr(out.data, "Quantity: name\nValue: two words\n") !=
           NULL); /* a list: nothing is cut */
     buf_clear(&out);
     free(word);
@@ -160,6 +172,7 @@ int main(void)
     RUN(test_hopeless);
     RUN(test_colors);
     RUN(test_strange_texts);
+    RUN(test_narrow_properties);
     RUN(test_huge_word);
     RUN(test_no_rows);
     return tap_done();

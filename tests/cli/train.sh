@@ -46,6 +46,9 @@ path=$(tail -n 1 run/checkpoints.jsonl | sed 's/.*"sampler_path": "\([^"]*\)".*/
 expect 0 $tinker run metrics "$(echo "$path" | sed "s|tinker://||; s|/.*||")" --format json && grep -q '"num_sequences"' out && grep -q '"train_mean_nll"' out
 tap "the service keeps the metrics of the command" $? out
 
+expect 0 $tinker $sft --out named --name "horse facts" -q && expect 0 $tinker api GET /api/v1/training_run_summaries && grep -q '"name": *"horse facts"' out
+tap "--name is the name of the run, without date and kind" $? out
+
 # ---- interrupted: the steps that follow are the same ----
 strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
 $tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1

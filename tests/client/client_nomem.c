@@ -88,7 +88,8 @@ static tinker_status train(tinker_service *service)
     tinker_chunk chunk = { .tokens = tokens, .n_tokens = 2 };
     tinker_named_tensor input = { "target_tokens",
                                   { .dtype = TINKER_INT64, .data = targets, .n = 2 } };
-    tinker_datum data[2] = { { { &chunk, 1 }, &input, 1 }, { { &chunk, 1 }, &input, 1 } };
+    tinker_datum data[2] = { { .model_input = { &chunk, 1 }, .inputs = &input, .n_inputs = 1 },
+                             { .model_input = { &chunk, 1 }, .inputs = &input, .n_inputs = 1 } };
     tinker_training *t = tinker_service_create_lora(service, "tiny", NULL, WAIT_MS, &err);
     if (!t)
         return err.status;

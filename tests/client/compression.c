@@ -153,11 +153,59 @@ static void test_unknown_encoding(void)
     world_close(&w);
 }
 
+/* A response of 30 MB of blanks before its JSON, a few KB on the wire; and one of its own size. */
+static void script_padded(struct world *w, const char *path, size_t pad, int status)
+{
+    char *text = malloc(pad + 64);
+    memset(text, ' ', pad);
+    size_t n = pad + (size_t)snprintf(text + pad, 64, "{\"detail\":\"late\"}"), len;
+    char *body = encode_body(GZIP, text, n, &len);
+    fake_script(w->server, path,
+                (struct fake_reply){
+                    .status = status, .body = body, .len = len, .headers = encoding_header[GZIP] });
+    free(body);
+    free(text);
+}
+
+/* Decompressed bytes count, and what was asked for says how many there can be: four tokens, a page of
+ * a listing, the message of an error. */
+static void test_responses_have_the_size_of_what_was_asked(void)
+{
+    struct world w;
+    world_open(&w, NULL, NULL);
+    tinker_sampler *s = world_sampler(&w);
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    p.max_tokens = 4;
+    int32_t tokens[] = { 1, 2 };
+    tinker_chunk text = { .tokens = tokens, .n_tokens = 2 };
+    tinker_model_input input = { &text, 1 };
+    script_padded(&w, API "retrieve_future", 30 << 20, 200);
+    tinker_future *f = tinker_sampler_sample(s, &input, &p, NULL, &w.err);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_EPROTOCOL);
+    CHECK(strstr(w.err.message, "larger than") && strstr(w.err.message, "more than was asked for"));
+    tinker_future_free(f);
+    tinker_sampler_free(s);
+    tinker_rest *r = tinker_service_create_rest(w.service, NULL);
+    script_padded(&w, RUN_API, 70 << 20, 200);
+    f = tinker_rest_get_training_run(r, "r", TINKER_SCOPE_OWNED, NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_EPROTOCOL);
+    CHECK(strstr(w.err.message, "larger than 67108864 bytes"));
+    tinker_future_free(f);
+    script_padded(&w, RUN_API, 2 << 20, 404);
+    f = tinker_rest_get_training_run(r, "r", TINKER_SCOPE_OWNED, NULL);
+    CHECK_INT(world_finish(&w, f, 10000), TINKER_EPROTOCOL);
+    CHECK(strstr(w.err.message, "error response (status 404) larger than 1048576 bytes"));
+    tinker_future_free(f);
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
 int main(void)
 {
     RUN(test_json_in_every_encoding);
     RUN(test_results_in_every_encoding);
     RUN(test_damage_is_retried);
     RUN(test_unknown_encoding);
+    RUN(test_responses_have_the_size_of_what_was_asked);
     return tap_done();
 }

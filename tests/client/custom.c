@@ -157,7 +157,7 @@ static void test_given_weights_are_sent(void) /* R-105 */
         { "advantages", { .dtype = TINKER_FLOAT64, .data = side, .n = 3 } },
         plain[0].inputs[0],
     };
-    tinker_datum d = { plain[0].model_input, in, 3 };
+    tinker_datum d = { .model_input = plain[0].model_input, .inputs = in, .n_inputs = 3 };
     struct calls c = { 0 };
     tinker_custom_options o = TINKER_CUSTOM_OPTIONS_INIT;
     CHECK(!run_custom(&w, t, &d, 1, &c, &o, NULL)); /* */
@@ -246,7 +246,7 @@ static void test_matrices_keep_their_shape(void) /* R-107 */
     const int64_t targets[16] = { 0 };
     tinker_named_tensor in = { "target_tokens",
                                { TINKER_INT64, targets, 16, shape, 2, NULL, NULL } };
-    tinker_datum d = { data[0].model_input, &in, 1 };
+    tinker_datum d = { .model_input = data[0].model_input, .inputs = &in, .n_inputs = 1 };
     struct calls c = { 0 };
     const tinker_loss_report *r = NULL;
     tinker_future *f = run_custom(&w, t, &d, 1, &c, NULL, &r);

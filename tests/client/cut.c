@@ -103,7 +103,8 @@ static tinker_future *submit_pass(struct test *t, tinker_training *m, int64_t nu
         tokens[i][0] = (int32_t)number;
         tokens[i][1] = i;
         chunks[i] = (tinker_chunk){ .tokens = tokens[i], .n_tokens = 2 };
-        data[i] = (tinker_datum){ { &chunks[i], 1 }, &input, 1 };
+        data[i] =
+            (tinker_datum){ .model_input = { &chunks[i], 1 }, .inputs = &input, .n_inputs = 1 };
     }
     return tinker_training_forward_backward(m, data, 3, &fake_loss, &t->w.err);
 }

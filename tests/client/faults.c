@@ -88,7 +88,8 @@ static tinker_future *submit_pass(struct run *r, tinker_training *t, int64_t num
         tokens[i][0] = (int32_t)number;
         tokens[i][1] = (int32_t)i;
         chunks[i] = (tinker_chunk){ .tokens = tokens[i], .n_tokens = 2 };
-        data[i] = (tinker_datum){ { &chunks[i], 1 }, &input, 1 };
+        data[i] =
+            (tinker_datum){ .model_input = { &chunks[i], 1 }, .inputs = &input, .n_inputs = 1 };
     }
     return forward ? tinker_training_forward(t, data, n, &fake_loss, &r->w.err)
                    : tinker_training_forward_backward(t, data, n, &fake_loss, &r->w.err);

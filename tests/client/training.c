@@ -326,7 +326,7 @@ static void test_rounding_is_told_once(void)
         { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = 2 } },
         { "weights", { .dtype = TINKER_FLOAT64, .data = weights, .n = 2 } },
     };
-    tinker_datum datum = { { &text, 1 }, in, 2 };
+    tinker_datum datum = { .model_input = { &text, 1 }, .inputs = in, .n_inputs = 2 };
     finish_free(&w, tinker_training_forward(t, &datum, 1, &fake_loss, NULL), TINKER_OK);
     CHECK_INT(world_log_count(&w, "rounded"), 0); /* these are exact */
     weights[1] = 0.1;

@@ -57,7 +57,7 @@ static tinker_status send_tensor(struct world *w, tinker_training *t, tinker_ten
     tinker_named_tensor inputs[] = { { "target_tokens",
                                        { .dtype = TINKER_INT64, .data = targets, .n = 2 } },
                                      { "weights", tensor } };
-    tinker_datum datum = { { &chunk, 1 }, inputs, 2 };
+    tinker_datum datum = { .model_input = { &chunk, 1 }, .inputs = inputs, .n_inputs = 2 };
     tinker_future *f = tinker_training_forward(t, &datum, 1, &fake_loss, &w->err);
     if (!f)
         return w->err.status;

@@ -71,9 +71,106 @@ def interleave(w, heads):
     return w.reshape(heads, 2, w.shape[0] // heads // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-ARCHES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3,
-          "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE}
+A = gguf.MODEL_ARCH
+ARCHES = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3": A.MISTRAL3, "qwen2": A.QWEN2, "qwen3": A.QWEN3,
+          "qwen3_moe": A.QWEN3MOE, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "phi3": A.PHI3, "smollm3": A.SMOLLM3,
+          "olmo2": A.OLMO2, "olmo3": A.OLMO2, "granite": A.GRANITE, "gpt_oss": A.GPT_OSS, "qwen3_5_text": A.QWEN35,
+          "qwen3_5_moe_text": A.QWEN35MOE}
+PAIRS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "granite")
+PLUS_ONE = ("gemma2", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text")
 KINDS = gguf.GGMLQuantizationType
+
+
+def value_heads(config, hf, w):
+    """Value heads that share a key head, from one behind the other to one of each key head in turn."""
+    keys, values = config.get("linear_num_key_heads"), config.get("linear_num_value_heads")
+    if not keys or keys == values or ".linear_attn." not in hf:
+        return w
+    size = config["linear_value_head_dim"]
+
+    def turn(rows, size):
+        return rows.reshape(keys, values // keys, size, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+    if "in_proj_qkv" in hf or "conv1d" in hf:
+        skip = 2 * keys * config["linear_key_head_dim"]
+        return np.concatenate([w[:skip], turn(w[skip:], size)])
+    if "out_proj" in hf:
+        return turn(w.T, size).T
+    if "in_proj_z" in hf:
+        return turn(w, size)
+    return w if "linear_attn.norm" in hf else turn(w, 1)
+
+
+def metadata(w, config, name):
+    """The keys that llama.cpp's converter writes for the families."""
+    delta = "linear_num_key_heads" in config
+    rope = config.get("rope_scaling") or {}
+    kind, window = rope.get("rope_type"), config.get("sliding_window")
+    types = config.get("layer_types") or []
+    w.add_block_count(config["num_hidden_layers"])
+    w.add_context_length(config["max_position_embeddings"])
+    w.add_embedding_length(config["hidden_size"])
+    w.add_feed_forward_length(config["intermediate_size"])
+    w.add_head_count(config["num_attention_heads"])
+    w.add_head_count_kv(config["num_key_value_heads"])
+    w.add_key_length(config["head_dim"])
+    w.add_value_length(config["head_dim"])
+    w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    w.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
+    rotary = int(config["head_dim"] * config.get("partial_rotary_factor", 1))
+    w.add_rope_dimension_count(rotary)
+    if "num_experts" in config:
+        size = config["moe_intermediate_size"]
+        w.add_expert_count(config["num_experts"])
+        w.add_expert_used_count(config["num_experts_per_tok"])
+        w.add_expert_feed_forward_length(size)
+    if config.get("shared_expert_intermediate_size"):
+        w.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if window and name not in ("llama", "mistral3", "phi3"):
+        w.add_sliding_window(window)
+    if name == "gemma3":
+        w.add_sliding_window_pattern(types.index("full_attention") + 1)
+    if config.get("attn_logit_softcapping"):
+        w.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    if config.get("final_logit_softcapping"):
+        w.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if "embedding_multiplier" in config:
+        w.add_embedding_scale(config["embedding_multiplier"])
+        w.add_residual_scale(config["residual_multiplier"])
+        w.add_attention_scale(config["attention_multiplier"])
+        w.add_logit_scale(config["logits_scaling"])
+    if kind == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+    if kind in ("yarn", "longrope"):
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if kind == "longrope":
+        w.add_rope_scaling_attn_factors((1 + np.log(rope["factor"]) / np.log(rope["original_max_position_embeddings"])) ** 0.5)
+        for n in ("long", "short"):
+            w.add_tensor(f"rope_factors_{n}.weight", np.array(rope[n + "_factor"], np.float32))
+    if "llama_4_scaling_beta" in rope:
+        w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if delta:
+        w.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+        w.add_ssm_state_size(config["linear_key_head_dim"])
+        w.add_ssm_group_count(config["linear_num_key_heads"])
+        w.add_ssm_time_step_rank(config["linear_num_value_heads"])
+        w.add_ssm_inner_size(config["linear_num_value_heads"] * config["linear_value_head_dim"])
+        w.add_full_attention_interval(types.index("full_attention") + 1)
+        n = rotary // 2  # pairs take the three positions of a picture in turn
+        w.add_rope_dimension_sections([(n + 2) // 3, (n + 1) // 3, n // 3, 0])
+
+
+def file_name(names, config, hf):
+    """What the converter calls a tensor."""
+    layer = hf.split(".")[2] if hf.startswith("model.layers.") else ""
+    special = {"self_attn.sinks": "attn_sinks.weight", "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+    for tail, target in special.items():
+        if hf.endswith(tail):
+            return f"blk.{layer}.{target}"
+    if config["model_type"] == "phi3" and ".gate_up_proj." in hf:
+        return f"blk.{layer}.ffn_up.weight"
+    return names.get_name(hf, (".weight", ".bias"))
 
 
 def write_gguf(directory, path, kind, tokenizer=None, shard=0, instead=None):
@@ -86,20 +183,7 @@ def write_gguf(directory, path, kind, tokenizer=None, shard=0, instead=None):
     name = gguf.MODEL_ARCH_NAMES[ARCHES[arch]]
     names = gguf.get_tensor_name_map(ARCHES[arch], config["num_hidden_layers"])
     w = gguf.GGUFWriter(path, name, split_max_tensors=shard)
-    w.add_block_count(config["num_hidden_layers"])
-    w.add_context_length(config["max_position_embeddings"])
-    w.add_embedding_length(config["hidden_size"])
-    w.add_feed_forward_length(config["intermediate_size"])
-    w.add_head_count(config["num_attention_heads"])
-    w.add_head_count_kv(config["num_key_value_heads"])
-    w.add_key_length(config["head_dim"])
-    w.add_value_length(config["head_dim"])
-    w.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    w.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
-    if "num_experts" in config:
-        w.add_expert_count(config["num_experts"])
-        w.add_expert_used_count(config["num_experts_per_tok"])
-        w.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    metadata(w, config, name)
     (tokenizer or add_numbers)(w, config)
     meaning = {}
     stacks = {}
@@ -110,17 +194,31 @@ def write_gguf(directory, path, kind, tokenizer=None, shard=0, instead=None):
             number, part = after.split(".", 1)
             stacks.setdefault((before, part), {})[int(number)] = values
             continue
-        target = names.get_name(hf, (".weight", ".bias"))
+        target = file_name(names, config, hf)
         heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-        turn = heads.get(base.rsplit(".", 1)[-1]) if arch == "llama" else None
-        meaning[hf] = add(w, target, interleave(values, turn) if turn else values, kind)
+        turn = heads.get(base.rsplit(".", 1)[-1]) if arch in PAIRS else None
+        stored = interleave(values, turn) if turn else value_heads(config, hf, values)
+        if arch in PLUS_ONE and hf.endswith("norm.weight") and "linear_attn" not in hf:
+            stored = stored + np.float32(1)
+        if hf.endswith("A_log"):
+            stored = -np.exp(stored)
+        if "conv1d" in hf:
+            stored = stored.reshape(stored.shape[0], -1) if stored.ndim > 1 else value_heads(
+                config, hf, values.reshape(-1, config["linear_conv_kernel_dim"]))
+        same = stored is values or hf.endswith("norm.weight")  # files have 1 + w, and we read that
+        meaning[hf] = add(w, target, stored, kind)
         if turn:
             d = config["head_dim"]
             meaning[hf] = meaning[hf].reshape(turn, d // 2, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+        elif not same:
+            meaning[hf] = values  # only asked for of types that keep every bit
+    parts = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
     for (before, part), experts in stacks.items():
         stack = np.stack([experts[i] for i in range(len(experts))])
-        target = names.get_name(f"{before}.experts.{part}", (".weight",))
-        values = add(w, target, stack, kind)
+        module, suffix = part.split(".")
+        layer = before.split(".")[2]
+        target = f"blk.{layer}.ffn_{parts.get(module, module).removesuffix('_proj')}_exps.{suffix}"
+        values = add(w, target, stack, kind) if suffix == "weight" else add(w, target, stack, plain)
         for i in experts:
             meaning[f"{before}.experts.{i}.{part}"] = values[i]
     w.write_header_to_file()
@@ -130,9 +228,14 @@ def write_gguf(directory, path, kind, tokenizer=None, shard=0, instead=None):
     return meaning
 
 
+def plain(_, values):
+    """As float32, whatever was asked for."""
+    return np.ascontiguousarray(values, np.float32), KINDS.F32
+
+
 def add(w, target, values, kind):
     """One tensor: matrices in the type that was asked for, as far as their rows allow."""
-    if values.ndim == 1 or "ffn_gate_inp" in target:
+    if values.ndim == 1 or "ffn_gate_inp" in target or "ssm_conv1d" in target:
         w.add_tensor(target, np.ascontiguousarray(values))
         return values
     if callable(kind):

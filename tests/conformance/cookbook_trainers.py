@@ -85,5 +85,5 @@ with kitchen() as server:
     attempt("supervised training", lambda: supervised(server.dir))
     attempt("reinforcement learning", lambda: reinforced(server.dir))
     attempt("off-policy reinforcement learning", lambda: off_policy(server.dir))
-    attempt("direct preference optimisation", lambda: preferences(server.dir))
+    attempt("direct preference optimization", lambda: preferences(server.dir))
 done()

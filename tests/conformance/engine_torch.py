@@ -111,6 +111,8 @@ def datum(sequence, loss, seed, k=1, per_token=False, around=None):
         d["logprobs"] = (old + 0.7 * torch.randn(n, generator=g)).tolist()
         d["advantages"] = torch.randn(n, generator=g).tolist()
         d["advantages"][1] = 0.0
+    if loss == "gspo":  # with gaps
+        d["sequence_ratio_mask"] = [float(i % 3 > 0) for i in range(n)]
     if per_token:
         low = torch.rand(n, generator=g)
         d["clip_low_threshold"] = low.tolist()
@@ -137,6 +139,15 @@ def torch_losses(name, config, logprobs, d):
         return -w * torch.minimum(ratio * adv, clipped * adv)
     if name == "cispo":
         return -w * clipped.detach() * adv * logprobs
+    if name == "stable_reinforce":
+        kl = config.get("kl_coeff", 0.0)
+        return -w * (ratio.clamp(max=1).detach() * adv * logprobs - kl * (ratio - 1 - (logprobs - q)))
+    if name == "gspo":
+        low, high = config.get("clip_low_threshold", 0.9997), config.get("clip_high_threshold", 1.0004)
+        marked = torch.tensor(d["sequence_ratio_mask"]) != 0
+        s = torch.exp((logprobs - q)[marked].mean()).detach()
+        s = s * torch.exp(logprobs - logprobs.detach())
+        return -w * torch.minimum(s * adv, s.clamp(low, high) * adv)
     beta = config.get("beta", 0.05)
     return -w * (logprobs * adv - 0.5 * beta * (logprobs - q) ** 2)
 
@@ -221,7 +232,11 @@ LOSSES = [("ce", "cross_entropy", {}, 1, False),
           ("cispo set", "cispo", {"clip_low_threshold": 0.6, "clip_high_threshold": 1.5}, 1, False),
           ("cispo tokens", "cispo", {}, 1, True),
           ("dro", "dro", {}, 1, False),
-          ("dro set", "dro", {"beta": 0.7}, 1, False)]
+          ("dro set", "dro", {"beta": 0.7}, 1, False),
+          ("gspo", "gspo", {}, 1, False),
+          ("gspo free", "gspo", {"clip_low_threshold": 0.0, "clip_high_threshold": 1e6}, 1, False),
+          ("stable", "stable_reinforce", {}, 1, False),
+          ("stable kl", "stable_reinforce", {"kl_coeff": 0.3}, 1, False)]
 GRID = ["llama3-rope", "llama-tied", "llama-biases", "qwen2-tied", "qwen2-untied", "qwen3-tied", "qwen3-untied"]
 
 

@@ -339,6 +339,8 @@ def chat_view(page, server, path):
     page.js("document.getElementById('colors').click(); document.getElementById('compare').click()")
     page.js("(s => { s.value = 'tinker/tiny';"
             " s.dispatchEvent(new Event('change')) })(document.getElementById('model1'))")
+    seed = "(e => {{ e.value = '{}'; e.dispatchEvent(new Event('input')) }})(document.getElementById('set-seed'))"
+    page.js(seed.format(4))  # the same answers each time: a random one may be too short to look at
     ask(page, "Tell me a story. " + HOSTILE, 40)
     done_text = "[...document.querySelectorAll('.turn:not(.user) .who:last-child')].map(e => e.innerText)"
     check(bool(page.until(f"(t => t.length === 2 && t.every(x => x.includes('per second')))({done_text})")),
@@ -352,6 +354,16 @@ def chat_view(page, server, path):
     page.mouse("mouseMoved", *spot)
     tip = page.js("document.getElementById('tip').innerText")
     check("%" in tip and len(tip.split("\n")) > 3, "a token tells its probability and others'", tip)
+    page.js(seed.format(""))
+    # Texts to stop at, and other settings, reach the sampler.
+    page.js("document.getElementById('compare').click();"
+            "(e => { e.value = 'e\\n.'; e.dispatchEvent(new Event('input')) })(document.getElementById('stops'))")
+    ask(page, "Tell me a story.", 40)
+    page.until("document.getElementById('stop').disabled")
+    text = page.js("document.querySelector('.turn:last-child > .body').innerText")
+    check("e" not in text and "." not in text, "an answer ends at the texts to stop at", text)
+    page.js("(e => { e.value = ''; e.dispatchEvent(new Event('input')) })(document.getElementById('stops'));"
+            "document.getElementById('compare').click()")
     # Stop: a long answer ends at once, and the server's work with it.
     page.js("document.getElementById('compare').click();"
             "document.getElementById('plain').click();"  # and so hot that it does not end by itself

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -19,15 +18,11 @@ TINY = "models/tiny"
 
 
 def held_out(n):
-    """Conversations in ChatML, or documents that the recipe makes from another seed."""
-    path = os.path.join(TINY, "heldout.jsonl")
-    if os.path.exists(path):
-        lines = [json.loads(line)["messages"] for line in open(path)][:n]
-        return ["".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in c) for c in lines]
-    sys.path.insert(0, os.path.join(TINY, "recipe"))
-    from prepare import Maker
-    maker = Maker(777)
-    return [maker.document() for _ in range(n)]
+    """Questions and answers that the recipe kept from training, in the model's chat form."""
+    with open(os.path.join(TINY, "recipe", "heldout.jsonl"), encoding="utf-8") as f:
+        rows = [json.loads(line) for line in f]
+    return [f"<|im_start|>user\n{r['question']}<|im_end|>\n<|im_start|>assistant\n{r['answer']}<|im_end|>\n"
+            for r in rows[::len(rows) // n]]
 
 
 def tokens_of(text):
@@ -42,7 +37,7 @@ def data_of(sequences):
 
 
 with tempfile.TemporaryDirectory() as tmp:
-    sequences = [s for s in map(tokens_of, held_out(50)) if len(s) > 8]
+    sequences = [s for s in map(tokens_of, held_out(200)) if len(s) > 8]
     count = sum(len(s) - 1 for s in sequences)
     mean = {}
     for name, dtype in (("f32", F32), ("q8", Q8), ("q4", Q4)):

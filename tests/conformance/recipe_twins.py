@@ -82,7 +82,8 @@ def same(name, word, count, *arguments):
 
 def texts():
     c, python = pair("sample_1000")
-    check(c.count("\n") == 1000 and c == python, "sample_1000: a thousand answers are equal",
+    asked = re.findall(r"^What comes after \d+\?\t", c, re.MULTILINE)  # an answer may have more than one line
+    check(len(asked) == 1000 and c == python, "sample_1000: a thousand answers are equal",
           f"{c[:300]} {python[:300]}")
 
 

@@ -3,7 +3,7 @@
 
 Requests: what the SDK would send is read by our strict reader and written again; the
 text must be the SDK's, byte for byte, and the SDK's model must accept it and be equal.
-Answers: what the SDK's models serialise is read by ours and written again; the SDK must
+Answers: what the SDK's models serialize is read by ours and written again; the SDK must
 read the same values from it.  Wrong answers: each field is removed or replaced by odd
 values, and both sides must agree on whether that is acceptable and what it means.
 Protobuf: both ways against the SDK's descriptor and its converters.
@@ -226,7 +226,8 @@ ELSEWHERE = {"ForwardBackwardRequest", "ForwardRequest", "ForwardBackwardOutput"
              "Datum", "TensorData", "TelemetryEvent"}  # fmt: skip
 
 # Messages that newer SDKs know: the server reads and answers them, wire_newest.py compares.
-NEWER = set("""CopyWeightsRequest CopyWeightsResponse JoinSamplingSessionRequest JoinSamplingSessionResponse
+NEWER = set("""CopyWeightsRequest CopyWeightsResponse CreateCustomLossRequest CreateCustomLossResponse
+    FuturesRetrieveRequest JoinSamplingSessionRequest JoinSamplingSessionResponse
     SaveWeightsExternalRequest SaveWeightsExternalResponse
     ExternalWeightsUrlsResponse SessionSearchRequest SessionSearchResponse FinishSessionRequest
     CheckpointStorageUsageResponse""".split())

@@ -14,10 +14,11 @@ from tinker import types
 from tinker.proto import tinker_public_pb2 as pb
 from tinker.proto.response_conv import deserialize_sample_response
 
-REQUESTS = [types.CopyWeightsRequest, types.JoinSamplingSessionRequest, types.SaveWeightsExternalRequest,
-            types.SessionSearchRequest]
+REQUESTS = [types.CopyWeightsRequest, types.CreateCustomLossRequest, types.FuturesRetrieveRequest,
+            types.JoinSamplingSessionRequest, types.SaveWeightsExternalRequest, types.SessionSearchRequest]
 ANSWERS = {
     "CopyWeightsResponse": types.CopyWeightsResponse,
+    "CreateCustomLossResponse": types.CreateCustomLossResponse,
     "JoinSamplingSessionResponse": types.JoinSamplingSessionResponse,
     "ExternalWeightsUrlsResponse": types.ExternalWeightsUrlsResponse,
     "SaveWeightsExternalResponse": types.SaveWeightsExternalResponse,
@@ -29,6 +30,8 @@ ANSWERS = {
     "GetSessionResponse": types.GetSessionResponse,
     "Checkpoint": types.Checkpoint,
 }
+KEPT_AS_SENT = {types.CreateCustomLossRequest}  # the graph is text for the wire: empty lists stay
+UNREAD = {types.FuturesRetrieveRequest: {"timeout"}}  # the SDK never sends it, the server holds as long as for other polls
 wire.SPECIAL["limit"] = lambda: wire.rng.randrange(1, 201)
 
 
@@ -63,7 +66,9 @@ def check(direction, how, name, cls):
         ok, ours = wire.tool.ask(how, name, wire.dumps(body))
         if not ok:
             problems.append(f"{wire.dumps(body)} was refused: {ours}")
-        elif direction == "request" and (meaning(json.loads(ours)) != meaning(body) or has_empty_list(json.loads(ours))):
+        elif direction == "request" and (
+                meaning(json.loads(ours)) != meaning({k: v for k, v in body.items() if k not in UNREAD.get(cls, ())})
+                or has_empty_list(json.loads(ours)) and cls not in KEPT_AS_SENT):
             problems.append(f"{wire.dumps(body)} became {ours}")
         elif direction == "answer":
             written = {k: v for k, v in json.loads(ours).items() if k != "type"}

@@ -116,7 +116,8 @@ int main(int argc, char **argv)
         target[d].tensor.dtype = TINKER_INT64;
         target[d].tensor.data = targets[d];
         target[d].tensor.n = N;
-        data[d] = (tinker_datum){ { &text[d], 1 }, &target[d], 1 };
+        data[d] =
+            (tinker_datum){ .model_input = { &text[d], 1 }, .inputs = &target[d], .n_inputs = 1 };
     }
     for (int step = 1; step <= steps; step++) {
         train(t, data, step);

@@ -31,7 +31,8 @@ static void make_data(void)
         inputs[i][1] = (tinker_named_tensor){
             "weights", { .dtype = TINKER_FLOAT32, .data = weights[i], .n = (size_t)n }
         };
-        data[i] = (tinker_datum){ { &chunks[i], 1 }, inputs[i], 2 };
+        data[i] =
+            (tinker_datum){ .model_input = { &chunks[i], 1 }, .inputs = inputs[i], .n_inputs = 2 };
     }
 }
 
@@ -58,7 +59,7 @@ static int optim_step(tinker_training *t)
     return finish(tinker_training_optim_step(t, &adam, &err));
 }
 
-static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
+static const tinker_loss cross_entropy = { .name = "cross_entropy" };
 
 static tinker_var *nll(tinker_tape *tape, const tinker_datum *d, tinker_var *const *lp, size_t n,
                        void *state)
@@ -161,7 +162,7 @@ static void test_refused_forward(void)
     chunk.n_tokens = 1;
     tinker_named_tensor in = { "target_tokens",
                                { .dtype = TINKER_INT64, .data = targets[0], .n = 1 } };
-    tinker_datum datum = { { &chunk, 1 }, &in, 1 };
+    tinker_datum datum = { .model_input = { &chunk, 1 }, .inputs = &in, .n_inputs = 1 };
     tinker_future *f = tinker_training_forward_backward_custom(t, &datum, 1, nll, NULL, NULL, &err);
     REQUIRE(f != NULL);
     CHECK(tinker_future_wait(f, WAIT_MS, &err) != TINKER_OK);

@@ -42,7 +42,7 @@ static void train(tinker_training *t, int steps)
         tinker_chunk text = { .tokens = tokens, .n_tokens = N };
         tinker_named_tensor target = { "target_tokens",
                                        { .dtype = TINKER_INT64, .data = targets, .n = N } };
-        tinker_datum datum = { { &text, 1 }, &target, 1 };
+        tinker_datum datum = { .model_input = { &text, 1 }, .inputs = &target, .n_inputs = 1 };
         passes[s] = tinker_training_forward_backward(t, &datum, 1, &loss, &err);
         ends[s] = tinker_training_optim_step(t, &adam, &err);
     }

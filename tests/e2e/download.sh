@@ -98,7 +98,30 @@ end $b
 grep -qE '^/.* 1000' "$hub/.log" && whole
 tap "where the first one stopped, and the files are what the hub has" $? "$hub/.log"
 
-rm -r "$folder"
+# A repository of GGUF files: one model is fetched, with its parts; its files are told apart by their names.
+printf '{"gguf": "%s/tiny-Q8_0.gguf", "gguf_type": 1}' "$hub" >"$work/gguf.json"
+mkdir "$work/kept" && rm -rf "$folder" "$hub/.log"
+"$BUILD_DIR/tools/engine-dump" "$hub" "$work/gguf.json" "$work/gguf.out" >"$work/gguf.log" 2>&1 &&
+    mv "$hub"/*.* "$work/kept" && mv "$work/kept/tiny-Q8_0.gguf" "$hub"
+tap "a GGUF file is made" $? "$work/gguf.log"
+for f in tiny-Q4_K_S tiny-q6_k-00001-of-00002 tiny-q6_k-00002-of-00002 mmproj-tiny-Q8_0; do echo "$f" >"$hub/$f.gguf"; done
+for f in "$hub"/*.gguf; do echo "${f##*/} $(sum "${f##*/}")" >>"$hub/.large"; done
+"$tinker" models pull test/tiny --quant Q6_K >"$work/out" 2>"$work/err"
+[ "$(grep -c 'resolve.*gguf' "$hub/.log")" -eq 2 ] && grep -q 'q6_k-00002' "$hub/.log"
+tap "models pull --quant fetches the parts of one model" $? "$hub/.log"
+"$tinker" models pull test/tiny --quant Q4_K >"$work/out" 2>"$work/err"
+[ $? -ne 0 ] && grep -q 'no GGUF file of Q4_K; choose with --quant one of: .*tiny-Q4_K_S.gguf' "$work/err" && ! grep -q mmproj "$work/err"
+tap "a quantization that is not there is refused with those that are" $? "$work/err"
+rm -rf "$folder" "$hub/.log" "$hub"/*q6_k* "$hub/tiny-Q4_K_S.gguf"
+run gguf --download
+tap "--download fetches the one of a usual quantization and serves it" $? "$work/err"
+"$tinker" models --local-only --json >"$work/out" 2>"$work/err"
+tr -d ' \n' <"$work/out" | grep -q '"model":"test/tiny"[^}]*tiny-Q8_0.gguf","type":"qwen3","size_bytes":[1-9]'
+tap "models lists it with its architecture and size" $? "$work/out"
+rm -f "$hub"/*.gguf && mv "$work/kept"/*.* "$hub"
+run both-again --download && rm -rf "$folder"
+
+rm -rf "$folder"
 echo "model.safetensors $(echo | sha256sum | cut -d' ' -f1)" >"$hub/.large"
 run damaged --download
 [ $code -eq 9 ] && grep -q 'SHA-256 is wrong' "$work/err" && [ ! -e "$folder/refs/main" ]

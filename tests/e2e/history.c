@@ -31,7 +31,7 @@ static tinker_future *submit_pass(tinker_training *t, int step)
         { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = TOKENS - 1 } },
         { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = TOKENS - 1 } },
     };
-    const tinker_datum datum = { { &chunk, 1 }, inputs, 2 };
+    const tinker_datum datum = { .model_input = { &chunk, 1 }, .inputs = inputs, .n_inputs = 2 };
     const tinker_loss loss = { .name = "cross_entropy" };
     return tinker_training_forward_backward(t, &datum, 1, &loss, &err);
 }

@@ -90,10 +90,15 @@ ask "/api/v1/billing/usage/checkpoints/current?project_id=a%26b%2"
 tap "an escape in a query" $? "$work/out"
 
 for option in '"presence_penalty":"1"' '"frequency_penalty":[]' '"presence_penalty":1e400' '"best_of":{}' '"logit_bias":1' \
-    '"suffix":false' '"response_format":1'; do
+    '"response_format":1' '"min_p":true' '"logit_bias":{"x":1}'; do
+    ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"
+    [ "$status" = 400 ] && has 'line 1, column '
+    tap "$option is refused where it stands" $? "$work/out"
+done
+for option in '"suffix":false' '"best_of":2'; do
     ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"
     [ "$status" = 400 ] && has 'is not supported'
-    tap "$option is refused" $? "$work/out"
+    tap "$option is refused by name" $? "$work/out"
 done
 for option in '"presence_penalty":0' '"best_of":1' '"logit_bias":{}' '"suffix":""' '"response_format":{"type":"text"}'; do
     ask /v1/completions "{\"model\":\"tinker/tiny\",\"prompt\":\"a\",\"max_tokens\":1,$option}"

@@ -121,7 +121,7 @@ static void *run_trainer(void *arg)
                                    { TINKER_INT64, targets, N, NULL, 0, NULL, NULL } };
     tinker_datum data[BATCH];
     for (int i = 0; i < BATCH; i++)
-        data[i] = (tinker_datum){ { &text, 1 }, &target, 1 };
+        data[i] = (tinker_datum){ .model_input = { &text, 1 }, .inputs = &target, .n_inputs = 1 };
     lora.rank = 2;
     (void)arg;
     tinker_training *t =

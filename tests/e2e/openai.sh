@@ -33,7 +33,7 @@ for i in 0 1; do
     tap "stream $i brings the same text" $? "$work/out"
 done
 # other ways to stop do not take the model's own end away
-body='{"model":"tinker/tiny","prompt":"Hello","max_tokens":60,"temperature":0'
+body='{"model":"tinker/tiny","prompt":"<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n","max_tokens":60,"temperature":0'
 ask completions "$body}"
 [ "$status" = 200 ] && has '"finish_reason":"stop"'
 tap "a completion that ends by itself" $? "$work/out"

@@ -11,7 +11,7 @@ unset TINKER_BASE_URL TINKER_API_KEY XDG_DATA_HOME
 export HOME BUILD_DIR QUICKSTART_STEPS TINKER_TELEMETRY
 mkdir home
 
-expect 1 "$root/tools/quickstart" && grep -q '^quickstart: failed accuracy_before=0.* steps=2 ' out
+expect 1 "$root/tools/quickstart" && grep -q '^quickstart: failed accuracy_before=0.* world_after=[01].* steps=2 ' out
 tap "a run that is too short fails and says so" $? err
 kept=$(sed -n 's/^weights  *//p' out)
 expect 0 $tinker checkpoint list && grep -qF "${kept##*/}" out

@@ -38,7 +38,7 @@ static void train_and_save(tinker_training *t, char saved[512], char external[51
     tinker_chunk text = { .tokens = tokens, .n_tokens = 4 };
     tinker_named_tensor input = { "target_tokens",
                                   { .dtype = TINKER_INT64, .data = targets, .n = 4 } };
-    tinker_datum datum = { { &text, 1 }, &input, 1 };
+    tinker_datum datum = { .model_input = { &text, 1 }, .inputs = &input, .n_inputs = 1 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_named_string metadata = { "step", "1" };
     tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;

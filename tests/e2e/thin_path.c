@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     tinker_chunk text = { .tokens = tokens, .n_tokens = N };
     tinker_named_tensor target = { "target_tokens",
                                    { .dtype = TINKER_INT64, .data = targets, .n = N } };
-    tinker_datum datum = { { &text, 1 }, &target, 1 };
+    tinker_datum datum = { .model_input = { &text, 1 }, .inputs = &target, .n_inputs = 1 };
     double first = train_once(t, &datum), last = first;
     for (int i = 1; i < STEPS; i++)
         last = train_once(t, &datum);

@@ -10,7 +10,7 @@ static char base[160], experts[160], out[160], again[160], merged[160];
 
 static bool train(tinker_engine *e, tinker_adapter *a, const struct tiny_data *d)
 {
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_error err = { 0 };
     tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
     tinker_pass_free(p);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "base/buf.h"
 #include "engine/model/adapter.h"
-#include "engine/model/weight_files.h"
+#include "engine/safetensors/weight_files.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
@@ -37,7 +37,7 @@ static tinker_adapter *trained(tinker_engine *e, const tinker_lora *want, int st
 static size_t logprobs(tinker_engine *e, tinker_adapter *a, float *out)
 {
     tinker_error err = { 0 };
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     struct tiny_data *d = tiny_data(lengths, 2, 13, "cross_entropy", 3);
     tinker_pass *p = tiny_pass(e, a, d, &loss, 1, &err);
     size_t n = 0;
@@ -237,7 +237,39 @@ static const void *stacked(void *state, size_t entry, tinker_error *err)
     return s->values;
 }
 
-/* What PEFT names per expert comes back as stacks, unless a shared factor differs. */
+/* Files are converted without the model's weights, to the same bytes. */
+static void check_converted(const char *saved, const char *expected)
+{
+    static const char *const files[] = { "adapter_model.safetensors", "adapter_config.json" };
+    tinker_error err = { 0 };
+    char model[512], path[600], want[600];
+    snprintf(model, sizeof(model), "%s", tiny_path("stacks"));
+    os_make_dirs(tiny_path("converted"), NULL);
+    CHECK_INT(tinker_adapter_to_peft(saved, model, NULL, tiny_path("converted"), &err), TINKER_OK);
+    for (size_t i = 0; i < 2; i++) {
+        char *a, *b;
+        size_t n, k;
+        snprintf(path, sizeof(path), "%s/%s", tiny_path("converted"), files[i]);
+        snprintf(want, sizeof(want), "%s/%s", expected, files[i]);
+        REQUIRE(os_read_file(path, 1 << 24, &a, &n, &err) == TINKER_OK);
+        REQUIRE(os_read_file(want, 1 << 24, &b, &k, &err) == TINKER_OK);
+        CHECK_MEM(a, n, b, k);
+        free(a);
+        free(b);
+    }
+    /* what is in that form already stays so */
+    char again[512];
+    snprintf(again, sizeof(again), "%s", tiny_path("converted"));
+    os_make_dirs(tiny_path("converted-again"), NULL);
+    CHECK_INT(tinker_adapter_to_peft(again, model, NULL, tiny_path("converted-again"), &err),
+              TINKER_OK);
+    /* without the model nobody knows how PEFT lays its experts out */
+    CHECK_INT(tinker_adapter_to_peft(saved, NULL, NULL, tiny_path("converted"), &err),
+              TINKER_ESTATE);
+    CHECK(strstr(err.message, "need the base model") != NULL);
+}
+
+/* What PEFT has of all experts comes back as stacks, unless a shared factor differs. */
 static void check_peft_experts(tinker_engine *e, const tinker_adapter *a)
 {
     tinker_error err = { 0 };
@@ -329,22 +361,35 @@ static void test_experts_in_files(void)
         REQUIRE(b);
         CHECK_MEM(a->w, a->params.total * 4, b->w, b->params.total * 4);
         tinker_adapter_free(b);
-        if (lora.rank) {
+        if (!lora.rank) { /* all weights: PEFT has no adapter for that */
+            CHECK_INT(tinker_adapter_to_peft(tiny_path("stacks-saved"), dir, NULL, dir, &err),
+                      TINKER_ESTATE);
+            CHECK(strstr(err.message, "rank 0") != NULL);
+        } else {
             struct safetensors st;
+            char saved[160], form[160];
+            snprintf(saved, sizeof(saved), "%s", tiny_path("stacks-saved"));
+            snprintf(form, sizeof(form), "%s", tiny_path("stacks-form"));
+            os_make_dirs(form, NULL);
+            CHECK_INT(tinker_adapter_save(a, form, "m", TINKER_ADAPTER_PEFT, &err), TINKER_OK);
+            check_converted(saved, form);
             CHECK_INT(
                 tinker_adapter_save(a, tiny_path("stacks-saved"), "m", TINKER_ADAPTER_PEFT, &err),
                 TINKER_OK);
             REQUIRE(safetensors_open(&st, tiny_path("stacks-saved/adapter_model.safetensors"),
                                      &err) == TINKER_OK);
             const struct lora_pair *down = lora_pair(&a->lora, 1, LINEAR_DOWN);
-            const struct st_tensor *x = safetensors_find(
-                &st, "base_model.model.model.layers.1.mlp.experts.3.down_proj.lora_A.weight");
-            const struct st_tensor *y = safetensors_find(
-                &st, "base_model.model.model.layers.1.mlp.experts.3.down_proj.lora_B.weight");
+            const struct st_tensor *x =
+                safetensors_find(&st, "base_model.model.model.layers.1.mlp.experts.lora_A.weight");
+            const struct st_tensor *y =
+                safetensors_find(&st, "base_model.model.model.layers.1.mlp.experts.lora_B.weight");
             REQUIRE(x && y);
             CHECK_INT(x->ndim, 2);
-            CHECK_MEM(x->data, x->bytes, down->a + 3 * 2 * 6, 2 * 6 * 4);
-            CHECK_MEM(y->data, y->bytes, down->b, 10 * 2 * 4);
+            CHECK_MEM(x->data, x->bytes, down->a, 5 * 2 * 6 * 4);
+            /* (out, rank, expert): every expert has the shared B */
+            CHECK_INT(y->count, 10 * 2 * 5);
+            for (size_t i = 0; i < y->count; i++)
+                CHECK(((const float *)y->data)[i] == down->b[i / 5]);
             safetensors_close(&st);
             check_peft_experts(e, a);
         }

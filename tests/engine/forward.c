@@ -197,7 +197,7 @@ static void check_pass(const char *arch)
     const size_t lengths[] = { 30, T, 5 };
     struct tiny_data *d = tiny_data(lengths, 3, o.config.vocab, "cross_entropy", 3);
     memcpy(d->tokens[1], s.tokens, sizeof(s.tokens));
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
     REQUIRE(p);
     const float *lp = tinker_pass_result(p)->outputs[1].tensors[0].tensor.data;

@@ -293,9 +293,9 @@ static void cached_prefix_gives_the_same_bits(void)
     }
     /* Memory that was given back is filled anew. */
     uint64_t held = tinker_generator_memory(g);
-    CHECK(held > 0 && tinker_generator_trim(g) == held); /* nothing runs */
+    CHECK(held > 0 && tinker_generator_trim(g, 0) == held); /* nothing runs */
     CHECK_INT(tinker_generator_memory(g), 0);
-    CHECK_INT(tinker_generator_trim(g), 0);
+    CHECK_INT(tinker_generator_trim(g, 0), 0);
     s = run_one(g, &q);
     REQUIRE(s != NULL);
     CHECK_INT(s->prompt_cache_hit_tokens, 0);

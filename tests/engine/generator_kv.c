@@ -1,8 +1,15 @@
 /* Pages: who owns them, who finds them again, which go first. */
+#define _DEFAULT_SOURCE /* mincore() */
 #include "engine/generate/generator.h"
 #include "support/tap.h"
 
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/os.h"
 
 static struct kv_key key_of(uint64_t adapter, uint64_t parent, int32_t first)
 {
@@ -35,7 +42,7 @@ static void limit_is_kept(void)
         kv_unref(&kv, p[i]);
     CHECK_INT(kv_available(&kv), 3);
     CHECK_INT(kv.pages, 3); /* their memory is kept */
-    CHECK_INT(kv_trim(&kv), 3);
+    CHECK_INT(kv_trim(&kv, INT64_MAX), 3);
     CHECK_INT(kv.pages, 0);
     kv_clear(&kv);
 }
@@ -138,6 +145,57 @@ static void nothing_follows_an_unpublished_page(void)
     kv_clear(&g.kv);
 }
 
+/* Does the system still hold memory for these bytes? */
+static bool is_resident(const void *p, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    unsigned char state;
+    for (uintptr_t at = (uintptr_t)p / page * page; at < (uintptr_t)p + n; at += page)
+        if (mincore((void *)at, page, &state) == 0 && (state & 1))
+            return true;
+    return false;
+}
+
+/* A result that stays was allocated after each page, as in a server: it must not keep the memory
+ * around it.  Pages that are still used keep nothing but themselves, either. */
+static void memory_of_pages_goes_back_whatever_was_allocated_between(void)
+{
+    enum { PAGES = 1000, FLOATS = 4096 };
+    struct kv kv;
+    struct kv_page *p[PAGES];
+    const void *data[PAGES];
+    void *between[PAGES];
+    size_t kept = 0;
+    kv_init(&kv, FLOATS, PAGES);
+    for (size_t i = 0; i < PAGES; i++) {
+        p[i] = kv_take(&kv);
+        data[i] = p[i]->data;
+        p[i]->data[0] = p[i]->data[FLOATS - 1] = (float)i;
+        between[i] = malloc(100);
+    }
+    for (size_t i = 0; i < PAGES; i++)
+        if (i % 100 != 7)
+            kv_unref(&kv, p[i]);
+    CHECK_INT(kv_trim(&kv, INT64_MAX), PAGES - PAGES / 100);
+    os_memory_return();
+    for (size_t i = 0; i < PAGES; i++)
+        if (i % 100 != 7)
+            kept += is_resident(data[i], FLOATS * sizeof(float));
+    CHECK_INT(kept, 0);
+    for (size_t i = 7; i < PAGES; i += 100) {
+        CHECK(p[i]->data[0] == (float)i && p[i]->data[FLOATS - 1] == (float)i);
+        kv_unref(&kv, p[i]);
+    }
+    CHECK_INT(kv_trim(&kv, INT64_MAX), PAGES / 100);
+    /* its place is taken again, and holds numbers */
+    struct kv_page *again = kv_take(&kv);
+    CHECK(again->data[0] == 0 && again->data[FLOATS - 1] == 0);
+    kv_unref(&kv, again);
+    kv_clear(&kv);
+    for (size_t i = 0; i < PAGES; i++)
+        free(between[i]);
+}
+
 int main(void)
 {
     RUN(limit_is_kept);
@@ -145,5 +203,6 @@ int main(void)
     RUN(least_recently_used_goes_first);
     RUN(serials_are_never_reused);
     RUN(nothing_follows_an_unpublished_page);
+    RUN(memory_of_pages_goes_back_whatever_was_allocated_between);
     return tap_done();
 }

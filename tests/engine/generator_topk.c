@@ -268,9 +268,45 @@ static void prompts_share_the_limit(void)
     tinker_engine_close(e);
 }
 
+/* JSON has no word for what is not a number: at temperatures that only just are not zero all
+ * log-probabilities still are numbers, and the likeliest token is drawn. */
+static void tiny_temperatures_give_numbers(void)
+{
+    static const double temperatures[] = { 1e-45, 1e-38, 1e-30, 1e-12 };
+    tinker_engine *e = open_engine(2, 0);
+    int32_t prompt[PROMPT];
+    prompt_of(prompt, PROMPT, 4);
+    for (size_t i = 0; i < sizeof temperatures / sizeof *temperatures; i++) {
+        tinker_sampling_params p = params(NEW, 8, temperatures[i]);
+        p.top_k = 2;
+        tinker_generate q = { .prompt = prompt,
+                              .n_prompt = PROMPT,
+                              .params = &p,
+                              .num_samples = 1,
+                              .prompt_logprobs = 1,
+                              .topk_prompt_logprobs = K,
+                              .topk_sample_logprobs = K };
+        tinker_generator *g = tinker_generator_new(e, NULL);
+        const tinker_sample *s = run_one(g, &q);
+        REQUIRE(s != NULL);
+        const tinker_sequence *made = &s->sequences[0];
+        size_t bad = 0;
+        for (size_t k = 0; k < made->n; k++)
+            bad += !isfinite(made->logprobs[k]) || made->tokens[k] != made->topk_tokens[k * K];
+        for (size_t k = 0; k < made->n * K; k++)
+            bad += !isfinite(made->topk_logprobs[k]);
+        for (size_t k = 1; k < PROMPT; k++)
+            bad += !isfinite(s->prompt_logprobs[k]);
+        CHECK_INT(bad, 0);
+        tinker_generator_free(g);
+    }
+    tinker_engine_close(e);
+}
+
 int main(void)
 {
     write_model();
+    RUN(tiny_temperatures_give_numbers);
     RUN(rivals_of_samples_are_those_of_prompts);
     RUN(rivals_are_told_as_they_come);
     RUN(rivals_follow_the_temperature);

@@ -1,7 +1,7 @@
 /* gguf.c - models to GGUF and back: the same numbers under the same names, merged or not. */
 #include <math.h>
 #include <tinker/engine.h>
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/adapter.h"
 #include "support/tap.h"
@@ -20,7 +20,7 @@ static double forward_loss(tinker_engine *e, tinker_adapter *a)
 {
     static const size_t lengths[] = { 40, 9 };
     tinker_error err = { 0 };
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     struct tiny_data *d =
         tiny_data(lengths, 2, (size_t)tinker_engine_describe(e)->vocab_size, "cross_entropy", 8);
     tinker_pass *p = tiny_pass(e, a, d, &loss, 1, &err);
@@ -61,6 +61,21 @@ static void tiny_with_tokenizer(struct init_model *o, const char *arch, bool tie
     o->config.hidden = 64;
     o->config.head_dim = 32;
     o->config.vocab = 300;
+    if (o->config.arch->query_scalar) /* what files of Gemma take for granted */
+        o->config.attention_scale = (float)(1 / sqrt(32));
+    if (o->config.arch->old_yarn) { /* two lists, of which the test's texts use both */
+        o->config.rope = (struct rope_config){
+            .type = ROPE_LONGROPE, .theta = 10000, .factor = 4, .original_context = 20
+        };
+        for (size_t i = 0; i < 16; i++) {
+            o->config.short_factor[i] = 1 + 0.125f * (float)i;
+            o->config.long_factor[i] = 2 + 0.5f * (float)i;
+        }
+    }
+    if (o->config.arch->local_theta == 500000) /* OLMo 3's layers with a window */
+        o->config.rope.theta = 500000;
+    for (size_t i = 0; o->config.arch->rope_skips && i < o->config.layers; i++)
+        o->config.flags[i] = (i + 1) % 4 ? 0 : LAYER_NO_ROPE;
 }
 
 /* Written as f32 and read back: the same bits without an adapter, the merged ones with it. */
@@ -101,6 +116,19 @@ static void test_round_trips(void)
     check_round_trip("llama", true);
     check_round_trip("llama", false);
     check_round_trip("qwen3_moe", false);
+    check_round_trip("mistral", false);
+    check_round_trip("ministral3", true);
+    check_round_trip("mixtral", false);
+    check_round_trip("gemma2", true);
+    check_round_trip("gemma3_text", true);
+    check_round_trip("phi3", false);
+    check_round_trip("smollm3", true);
+    check_round_trip("olmo2", false);
+    check_round_trip("olmo3", false);
+    check_round_trip("granite", false);
+    check_round_trip("gpt_oss", false);
+    check_round_trip("qwen3_5_text", false);
+    check_round_trip("qwen3_5_moe_text", true);
 }
 
 /* Q8_0 and Q4_0 written, read as they are: near the base, and adapters train on them. */
@@ -201,6 +229,33 @@ static void test_refusals(void)
     }
 }
 
+/* What a file of the architecture cannot say. */
+static void test_settings_without_key(void)
+{
+    static const struct {
+        const char *arch, *words;
+    } cases[] = { { "gemma2", "query_pre_attn_scalar" },
+                  { "olmo3", "rope_theta of layers with a window" },
+                  { "smollm3", "no positions" } };
+    tinker_error err = { 0 };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct init_model o;
+        tiny_with_tokenizer(&o, cases[i].arch, true);
+        if (i == 0)
+            o.config.attention_scale = 0.2f;
+        else if (i == 1)
+            o.config.rope.theta = 10000;
+        else
+            o.config.flags[0] = LAYER_NO_ROPE;
+        tinker_engine *e = tiny_open(&o, NULL);
+        CHECK(tinker_engine_export_gguf(e, NULL, tiny_path("no.gguf"), TINKER_GGUF_F32, &err) ==
+              TINKER_EINVAL);
+        if (!strstr(err.message, cases[i].words))
+            TAP_FAIL("'%s' lacks '%s'", err.message, cases[i].words);
+        tinker_engine_close(e);
+    }
+}
+
 static void test_names(void)
 {
     static const char *const pairs[][2] = {
@@ -210,15 +265,19 @@ static void test_names(void)
         { "model.layers.3.mlp.gate.weight", "blk.3.ffn_gate_inp.weight" },
         { "model.layers.3.mlp.experts.7.up_proj.weight", "blk.3.ffn_up_exps.weight" },
     };
+    const struct gguf_family *qwen = gguf_family_by_type("qwen3_moe"),
+                             *gemma = gguf_family_by_type("gemma2");
     char name[128];
     int64_t expert;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {
-        CHECK(gguf_tensor_name(pairs[i][0], name, &expert));
+        CHECK(gguf_tensor_name(qwen, pairs[i][0], name, &expert));
         CHECK_STR(name, pairs[i][1]);
         CHECK_INT(expert, i == 4 ? 7 : -1);
     }
-    CHECK(!gguf_tensor_name("model.layers.3.mlp.other.weight", name, &expert));
-    CHECK(!gguf_tensor_name("model.layers.x.mlp.up_proj.weight", name, &expert));
+    CHECK(gguf_tensor_name(gemma, "model.layers.1.post_attention_layernorm.weight", name, &expert));
+    CHECK_STR(name, "blk.1.post_attention_norm.weight");
+    CHECK(!gguf_tensor_name(qwen, "model.layers.3.mlp.other.weight", name, &expert));
+    CHECK(!gguf_tensor_name(qwen, "model.layers.x.mlp.up_proj.weight", name, &expert));
 }
 
 int main(void)
@@ -227,6 +286,7 @@ int main(void)
     RUN(test_quantized_files);
     RUN(test_adapter_files);
     RUN(test_refusals);
+    RUN(test_settings_without_key);
     RUN(test_names);
     tiny_done();
     return tap_done();

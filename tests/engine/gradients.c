@@ -149,7 +149,9 @@ static float *engine_gradient(tinker_engine *e, tinker_adapter *a, const struct 
     tinker_named_number clips[] = { { "clip_low_threshold", c->low },
                                     { "clip_high_threshold", c->high } };
     tinker_named_number beta = { "beta", c->beta };
-    tinker_loss l = { c->name, c->beta != 0 ? &beta : clips, c->beta != 0 ? 1 : 2 };
+    tinker_loss l = { .name = c->name,
+                      .config = c->beta != 0 ? &beta : clips,
+                      .n_config = c->beta != 0 ? 1 : 2 };
     if (c->set != CONFIG)
         l.n_config = 0;
     for (size_t i = 0; i < DATA; i++) {

@@ -62,7 +62,7 @@ static void close_to_reference(enum packed_dtype type)
         if (type != PACKED_F32)
             round_bf16(w, O * C);
         if (type == PACKED_BF16_PAIRS && kernels_bf16_rounds())
-            round_bf16(x, N * C); /* as the kernels do */
+            round_bf16(x, N * C), round_bf16(dy, N * O); /* as the kernels do */
         struct packed *p = pack_weights(type, w, SOURCE_F32, O, C);
         float *y = random_floats(N * O), *want = malloc(N * O * sizeof *want);
         memcpy(want, y, N * O * sizeof *want);
@@ -158,6 +158,46 @@ static void dense_products(void)
     }
 }
 
+/* Gradients where speed was asked for: factors that bfloat16 holds lose nothing by rounding, so the
+ * result is that of the exact form but for the order of sums; and no slice changes a bit. */
+static void rounded_gradients(void)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        size_t N = shapes[s][0], O = shapes[s][1], C = shapes[s][2], step = dense_panel();
+        float *a = random_floats(N * O), *x = random_floats(N * C), *w = random_floats(C * O);
+        float *g = random_floats(O * C), *gwant = malloc(O * C * sizeof *gwant);
+        float *y = random_floats(N * O), *want = malloc(N * O * sizeof *want);
+        float *part = malloc((O * C + N * O) * sizeof *part);
+        round_bf16(a, N * O);
+        round_bf16(x, N * C);
+        round_bf16(w, C * O);
+        memcpy(gwant, g, O * C * sizeof *gwant);
+        memcpy(want, y, N * O * sizeof *want);
+        for (int add = 1; add >= 0; add--) {
+            dense_tn_rounded(g, a, x, N, O, C, 0.25f, add, 0, O);
+            ref_gemm_tn(gwant, a, x, N, O, C, 0.25f, add);
+            CHECK(worst_error(g, gwant, O * C, N) < 1e-6);
+            dense_nn_rounded(y, x, w, N, O, C, 2, add, 0, N);
+            ref_gemm_nn(want, x, w, N, O, C, 2, add);
+            CHECK(worst_error(y, want, N * O, C) < 2e-6);
+        }
+        for (size_t at = 0; at < O; at += 5)
+            dense_tn_rounded(part, a, x, N, O, C, 0.25f, 0, at, at + 5 < O ? at + 5 : O);
+        CHECK(memcmp(part, g, O * C * sizeof *g) == 0);
+        memset(part, 0, O * C * sizeof *part);
+        for (size_t at = 0; at < C; at += step)
+            dense_tn_columns_rounded(part, a, x, N, O, C, 0.25f, 0, at,
+                                     at + step < C ? at + step : C);
+        CHECK(memcmp(part, g, O * C * sizeof *g) == 0);
+        for (size_t at = 0; at < N; at += 3)
+            dense_nn_rounded(part, x, w, N, O, C, 2, 0, at, at + 3 < N ? at + 3 : N);
+        CHECK(memcmp(part, y, N * O * sizeof *y) == 0);
+        float *all[] = { a, x, w, g, gwant, y, want, part };
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            free(all[i]);
+    }
+}
+
 /* Rows computed alone, together, and in slices of columns: equal to the bit. */
 static void same_bits(enum packed_dtype type)
 {
@@ -212,18 +252,24 @@ static void left_case(enum packed_dtype type, size_t N, size_t O, size_t C)
         to = from + 2 * step < C ? from + 2 * step : C;
         memset(left, 0x5a, room);
         for (size_t u = gemm_left_units(p, N, to - from); u-- > 0;)
-            gemm_left(left, x + from, C, p, GEMM_FORWARD, N, to - from, u, u + 1);
+            gemm_left(left, x + from, C, p, N, to - from, u, u + 1);
         for (size_t b = 0; b < O; b += g)
             gemm_forward_left(got, left, p, N, 1, from, to, b, b + g < O ? b + g : O);
         CHECK(left[gemm_left_floats(p, N, to - from)] ==
               left[gemm_left_floats(p, N, most) + GUARD - 1]);
     }
     CHECK(memcmp(got, want, N * O * sizeof *got) == 0);
+    /* one slice of all columns, which the kernel cuts itself */
+    size_t all = C < 2 * step ? C : 2 * step;
+    gemm_left(left, x, C, p, N, all, 0, gemm_left_units(p, N, all));
+    gemm_forward_left(got, left, p, N, 0, 0, all, 0, O);
+    for (size_t b = 0; b < O; b += g)
+        gemm_forward_left(want, left, p, N, 0, 0, all, b, b + g < O ? b + g : O);
+    CHECK(memcmp(got, want, N * O * sizeof *got) == 0);
     gemm_backward(want, dy, p, N, 0, 0, C);
     for (size_t from = 0, to; from < O; from = to) {
         to = from + step < O ? from + step : O;
-        gemm_left(left, dy + from, O, p, GEMM_BACKWARD, N, to - from, 0,
-                  gemm_left_units(p, N, to - from));
+        gemm_left(left, dy + from, O, p, N, to - from, 0, gemm_left_units(p, N, to - from));
         for (size_t b = 0; b < C; b += g)
             gemm_backward_left(got, left, p, N, from > 0, from, to, b, b + g < C ? b + g : C);
     }
@@ -240,8 +286,8 @@ static void left_case(enum packed_dtype type, size_t N, size_t O, size_t C)
 static void left_once(void)
 {
     static const size_t cases[][3] = {
-        { 1, 40, 300 },   { 17, 150, 530 }, { 192, 290, 256 },
-        { 200, 48, 520 }, { 391, 33, 600 }, { 512, 64, 256 },
+        { 1, 40, 300 },   { 17, 150, 530 }, { 192, 290, 256 }, { 200, 48, 520 },
+        { 391, 33, 600 }, { 512, 64, 256 }, { 195, 550, 300 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         left_case(PACKED_F32, cases[i][0], cases[i][1], cases[i][2]);
@@ -390,7 +436,9 @@ static const char *self;
 /* Every other set that this CPU has, each in a process of its own: the choice is made once. */
 static void other_sets_too(void)
 {
-    static const char *const sets[] = { "plain", "avx2", "avx512", "avx512bf16", "amx" };
+    static const char *const sets[] = {
+        "plain", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"
+    };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         char command[600];
         snprintf(command, sizeof command, "TINKER_KERNELS=%s '%s' > /dev/null", sets[i], self);
@@ -413,6 +461,7 @@ int main(int argc, char **argv)
     RUN(products_bf16);
     RUN(bf16_as_f32);
     RUN(dense_products);
+    RUN(rounded_gradients);
     RUN(left_once);
     RUN(same_bits_f32);
     RUN(same_bits_bf16);

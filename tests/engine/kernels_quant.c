@@ -73,10 +73,10 @@ static int is_left_equal(const struct packed *w, const float *x, const float *wa
     size_t most = O > C ? O : C, g = gemm_grain(), room = gemm_left_floats(w, N, most) + 64;
     float *left = aligned_alloc(64, (room * sizeof(float) + 63) / 64 * 64);
     float *y = malloc(N * (O + C) * sizeof *y);
-    gemm_left(left, x, C, w, GEMM_FORWARD, N, C, 0, gemm_left_units(w, N, C));
+    gemm_left(left, x, C, w, N, C, 0, gemm_left_units(w, N, C));
     for (size_t b = 0; b < O; b += g)
         gemm_forward_left(y, left, w, N, 0, 0, C, b, b + g < O ? b + g : O);
-    gemm_left(left, x, O, w, GEMM_BACKWARD, N, O, 0, gemm_left_units(w, N, O));
+    gemm_left(left, x, O, w, N, O, 0, gemm_left_units(w, N, O));
     for (size_t b = 0; b < C; b += g)
         gemm_backward_left(y + N * O, left, w, N, 0, 0, O, b, b + g < C ? b + g : C);
     int same = memcmp(y, want, N * (O + C) * sizeof *y) == 0;
@@ -285,7 +285,9 @@ static const char *self;
 /* Every other set that this CPU has, each in a process of its own: the choice is made once. */
 static void other_sets_too(void)
 {
-    static const char *const sets[] = { "plain", "avx2", "avx512", "avx512bf16", "amx" };
+    static const char *const sets[] = {
+        "plain", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"
+    };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         char command[600];
         snprintf(command, sizeof command, "TINKER_KERNELS=%s '%s' > /dev/null", sets[i], self);

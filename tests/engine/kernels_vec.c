@@ -1,4 +1,5 @@
 /* Element-wise functions against double, their independence of place, fixed sums. */
+#include "engine/kernels/attn.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/vec.h"
 #include "support/tap.h"
@@ -211,11 +212,33 @@ static void argmax_is_the_first_of_equals(void)
     CHECK_INT(vec_argmax(z, 1), 0);
 }
 
+/* A matrix taken transposed gives the bits of its transpose, in all rows and columns. */
+static void turned_as_transposed(void)
+{
+    enum { R = 32, K = 31, HD = 85, LDP = 40 };
+    const struct attn_ops *sets[] = { &attn_plain, attn_ops() };
+    static float p[R * K], turned[K * LDP], v[K * HD], y[R * HD], z[R * HD];
+    fill_random(p, R * K, 1);
+    fill_random(v, K * HD, 1);
+    for (size_t r = 0; r < R; r++)
+        for (size_t i = 0; i < K; i++)
+            turned[i * LDP + r] = p[r * K + i];
+    for (size_t s = 0; s < 2; s++)
+        for (size_t rows = 1; rows <= R; rows += rows < 8 ? 1 : 12) {
+            fill_random(y, R * HD, 1);
+            memcpy(z, y, sizeof y);
+            sets[s]->accumulate(y, HD, p, K, v, HD, rows, K, HD);
+            sets[s]->accumulate_turned(z, HD, turned, LDP, v, HD, rows, K, HD);
+            CHECK(memcmp(y, z, sizeof y) == 0);
+        }
+}
+
 int main(void)
 {
     printf("# kernels: %s\n", kernels_name());
     RUN(plain_set);
     RUN(chosen_set);
     RUN(argmax_is_the_first_of_equals);
+    RUN(turned_as_transposed);
     return tap_done();
 }

@@ -5,7 +5,9 @@
 #include "support/tap.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROWS = 600, LONG = 9000, SHORT = 70 };
 
@@ -163,8 +165,45 @@ static void test_mixed_formats(void)
     threads_free(t);
 }
 
+/* Products of different rows, lengths and factors in one run: the bits that each has alone. */
+static void test_groups(void)
+{
+    enum { GROUPS = 40, MOST = 16 };
+    struct threads *t = threads_new(3);
+    struct dense_group groups[GROUPS];
+    float *want[GROUPS];
+    for (size_t i = 0; i < GROUPS; i++) {
+        size_t N = 1 + i % MOST, C = i % 3 ? 8 * (1 + i % 5) : 300 + i, O = 1 + i * 37 % 90;
+        float *y = noise(N * O, i + 3);
+        groups[i] =
+            (struct dense_group){ .product = { y, noise(N * C, i + 1), noise(O * C, i + 2), O },
+                                  .N = N,
+                                  .C = C,
+                                  .alpha = (float)(i % 4) + 0.5F };
+        want[i] = noise(N * O, i + 3);
+    }
+    for (int accumulate = 1; accumulate >= 0; accumulate--) {
+        linear_nt_groups(t, groups, GROUPS, accumulate);
+        linear_nt_groups(t, groups, 0, accumulate);
+        for (size_t i = 0; i < GROUPS; i++) {
+            const struct dense_group *g = &groups[i];
+            const struct dense_product *p = &g->product;
+            dense_nt(want[i], p->x, p->w, g->N, p->O, g->C, g->alpha, accumulate, 0, g->N);
+            CHECK(memcmp(want[i], p->y, g->N * p->O * sizeof(float)) == 0);
+        }
+    }
+    for (size_t i = 0; i < GROUPS; i++) {
+        free(want[i]);
+        free(groups[i].product.y);
+        free((void *)(uintptr_t)groups[i].product.x);
+        free((void *)(uintptr_t)groups[i].product.w);
+    }
+    threads_free(t);
+}
+
 int main(void)
 {
+    RUN(test_groups);
     RUN(test_mixed_formats);
     RUN(test_long_sums_of_many_rows);
     RUN(test_stored_bf16);

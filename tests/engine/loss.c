@@ -17,7 +17,7 @@ static struct loss_datum datum(double w, double q, double A)
 static void expect(const char *name, const tinker_named_number *config, size_t n,
                    const struct loss_datum *d, double lp, double value, double slope)
 {
-    tinker_loss in = { name, config, n };
+    tinker_loss in = { .name = name, .config = config, .n_config = n };
     struct loss l;
     tinker_error err = { 0 };
     float loss, grad;
@@ -91,29 +91,130 @@ static void test_dro(void)
     expect("dro", &beta, 1, &d, -3, 2, -2);
 }
 
+static void test_stable_reinforce(void)
+{
+    /* r = e^-0.5 below 1: the weight is r; the KL term is off by default */
+    struct loss_datum d = datum(2, -1, 3);
+    double r = exp(-0.5);
+    expect("stable_reinforce", NULL, 0, &d, -1.5, 2 * r * 3 * 1.5, -2 * r * 3);
+    d = datum(1, -2, 3); /* r above 1: the weight stays 1 */
+    expect("stable_reinforce", NULL, 0, &d, -1.5, 3 * 1.5, -3);
+    tinker_named_number kl = { "kl_coeff", 0.5 };
+    r = exp(0.5);
+    expect("stable_reinforce", &kl, 1, &d, -1.5, 3 * 1.5 + 0.5 * (r - 1 - 0.5), -3 + 0.5 * (r - 1));
+}
+
+/* The sum over a sequence of the loss with the ratio's gradient as gspo defines it: s stopped, times
+ * p / sg[p] of each token. */
+static double gspo_by_hand(const struct loss_datum *d, const double *lp, const double *frozen,
+                           double lo, double hi)
+{
+    double sum = 0, n = 0, loss = 0;
+    for (size_t i = 0; i < d->n; i++)
+        if (d->ratio_mask[i] != 0) {
+            sum += frozen[i] - (double)d->logprobs[i];
+            n++;
+        }
+    for (size_t i = 0; i < d->n; i++) {
+        double s = exp(sum / n) * exp(lp[i] - frozen[i]), A = (double)d->advantages[i];
+        loss -= fmin(s * A, fmin(fmax(s, lo), hi) * A);
+    }
+    return loss;
+}
+
+/* Clipped on both sides and inside, a mask with gaps, a mask of one position: loss and gradient
+ * against finite differences. */
+static void test_gspo(void)
+{
+    enum { N = 6 };
+    float q[N] = { -1, -2, -0.5f, -1.5f, -3, -1 }, A[N] = { 0, 1, -2, 1.5f, -0.5f, 2 };
+    const struct {
+        float mask[N];
+        double low, high;
+        bool clipped;
+    } cases[] = {
+        { { 0, 1, 1, 0, 1, 1 }, 0.5, 2, false },    /* inside */
+        { { 0, 1, 1, 0, 1, 1 }, 0.01, 0.02, true }, /* above: good tokens are flat */
+        { { 0, 1, 1, 0, 1, 1 }, 50, 60, true },     /* below: bad tokens are flat */
+        { { 0, 0, 0, 1, 0, 0 }, 0.5, 2, false },
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+        float mask[N], logps[N], losses_of[N], grads[N];
+        double lp[N], total = 0;
+        memcpy(mask, cases[c].mask, sizeof(mask));
+        tinker_named_number set[] = { { "clip_low_threshold", cases[c].low },
+                                      { "clip_high_threshold", cases[c].high } };
+        tinker_loss in = { .name = "gspo", .config = set, .n_config = 2 };
+        struct loss_datum d = {
+            .n = N, .k = 1, .logprobs = q, .advantages = A, .ratio_mask = mask
+        };
+        struct loss l;
+        REQUIRE(loss_parse(&l, &in, NULL) == TINKER_OK);
+        for (int i = 0; i < N; i++) {
+            logps[i] = q[i] + 0.1f * (float)(i - 2);
+            lp[i] = (double)logps[i];
+        }
+        loss_sequence(&l, &d, logps, losses_of, grads);
+        CHECK_INT(d.clipped, cases[c].clipped);
+        for (int i = 0; i < N; i++)
+            total += (double)losses_of[i];
+        CHECK_NEAR(total, gspo_by_hand(&d, lp, lp, cases[c].low, cases[c].high), 1e-5);
+        for (int i = 0; i < N; i++) {
+            double up[N], down[N], h = 1e-6;
+            memcpy(up, lp, sizeof(up));
+            memcpy(down, lp, sizeof(down));
+            up[i] += h;
+            down[i] -= h;
+            double slope = (gspo_by_hand(&d, up, lp, cases[c].low, cases[c].high) -
+                            gspo_by_hand(&d, down, lp, cases[c].low, cases[c].high)) /
+                           (2 * h);
+            CHECK_NEAR((double)grads[i], slope, 1e-5);
+        }
+    }
+    /* without a mask the ratio is of the tokens that have an advantage; of none it is 1 */
+    tinker_loss in = { .name = "gspo" };
+    struct loss l;
+    float zero[N] = { 0 }, logps[N] = { 0 }, losses_of[N], grads[N];
+    REQUIRE(loss_parse(&l, &in, NULL) == TINKER_OK);
+    struct loss_datum d = { .n = N, .k = 1, .logprobs = q, .advantages = A };
+    loss_sequence(&l, &d, q, losses_of, grads);
+    CHECK_NEAR(d.ratio, 1, 0);
+    d.advantages = zero;
+    loss_sequence(&l, &d, logps, losses_of, grads);
+    CHECK_NEAR(d.ratio, 1, 0);
+    CHECK_NEAR((double)losses_of[3], 0, 0);
+}
+
 static void test_settings(void)
 {
     struct loss l;
     tinker_error err = { 0 };
     tinker_named_number unknown = { "epsilon", 0.2 }, nan_value = { "beta", NAN };
-    tinker_loss a = { "ppo", &unknown, 1 }, b = { "dro", &nan_value, 1 }, c = { "mse", NULL, 0 };
+    tinker_loss a = { .name = "ppo", .config = &unknown, .n_config = 1 },
+                b = { .name = "dro", .config = &nan_value, .n_config = 1 }, c = { .name = "mse" };
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "clip_low_threshold, clip_high_threshold") != NULL);
     CHECK_INT(loss_parse(&l, &b, &err), TINKER_EINVAL);
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "unknown loss \"mse\" (cross_entropy, importance_sampling, ppo, cispo, "
-                           "dro are known)");
+                           "dro, gspo, stable_reinforce are known)");
     c.name = NULL;
     CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
     a.name = "cross_entropy"; /* has no settings to list */
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "loss cross_entropy does not know the setting \"epsilon\"");
     tinker_named_number crossed = { "clip_low_threshold", 1.3 };
-    tinker_loss d = { "ppo", &crossed, 1 };
+    tinker_loss d = { .name = "ppo", .config = &crossed, .n_config = 1 };
     CHECK_INT(loss_parse(&l, &d, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "is above clip_high_threshold") != NULL);
     a.config = NULL; /* of one setting */
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_EINVAL);
+    tinker_named_string text = { "clip_low_threshold", "0.8" };
+    tinker_loss t = { .name = "ppo", .texts = &text, .n_texts = 1 };
+    CHECK_INT(loss_parse(&l, &t, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "clip_low_threshold is a text") != NULL);
+    c.name = "custom"; /* only with a function */
+    CHECK_INT(loss_parse(&l, &c, &err), TINKER_EINVAL);
     a.name = "cispo";
     a.n_config = 0;
     CHECK_INT(loss_parse(&l, &a, &err), TINKER_OK);
@@ -123,7 +224,7 @@ static void test_settings(void)
 
 static void test_ratio_counts_what_is_trained(void)
 {
-    tinker_loss in = { "ppo", NULL, 0 };
+    tinker_loss in = { .name = "ppo" };
     struct loss l;
     double ratio;
     bool clipped;
@@ -144,6 +245,8 @@ int main(void)
     RUN(test_importance_sampling);
     RUN(test_ppo_clips_on_the_side_that_matters);
     RUN(test_cispo_keeps_the_gradient);
+    RUN(test_stable_reinforce);
+    RUN(test_gspo);
     RUN(test_dro);
     RUN(test_settings);
     RUN(test_ratio_counts_what_is_trained);

@@ -8,7 +8,7 @@
 #include "support/tap.h"
 #include "support/tiny_model.h"
 
-static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
+static const tinker_loss cross_entropy = { .name = "cross_entropy" };
 
 static void test_memory_is_refused_with_numbers(void)
 {
@@ -20,7 +20,7 @@ static void test_memory_is_refused_with_numbers(void)
     tinker_engine *e = tiny_open(&o, &opts);
     tinker_adapter *a = tiny_adapter(e, 4, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     CHECK(!tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
     CHECK(strstr(err.message, "1048576") != NULL);
@@ -106,7 +106,7 @@ static void test_no_known_limit_refuses_nothing(void)
     tinker_engine *e = tiny_open(&o, &opts);
     tinker_adapter *a = tiny_adapter(e, 4, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
     CHECK(p != NULL);
     tinker_generator *g = tinker_generator_new(e, &err);
@@ -140,7 +140,7 @@ static void test_sparse_targets_cannot_exhaust_memory(void)
                                               .crow = crow,
                                               .col = col };
     d->data[0].n_inputs = 1;
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     CHECK(!tinker_pass_new(e, NULL, d->data, 1, &loss, 1, &err));
     CHECK_INT(err.status, TINKER_ENOMEM);
     CHECK(strstr(err.message, "67108864") != NULL && !err.retryable);

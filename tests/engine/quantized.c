@@ -127,6 +127,61 @@ static void test_runs_are_those_of_the_numbers(void)
     check_run("qwen3_moe", true, TINKER_WEIGHTS_Q4);
 }
 
+/* Logprobs of a forward pass over the sampled tokens behind the prompt. */
+static void check_sampled_logprobs(tinker_engine *e, tinker_adapter *a, const struct outcome *out)
+{
+    tinker_error err = { 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
+    size_t length = 5 + SAMPLED - 1;
+    struct tiny_data *d = tiny_data(&length, 1, 8, "cross_entropy", 3);
+    for (size_t i = 0; i < length; i++) {
+        d->tokens[0][i] = i < 5 ? (int32_t)i + 1 : out->tokens[i - 5];
+        d->targets[0][i] = i < 4 ? 0 : out->tokens[i - 4];
+        d->weights[0][i] = 1;
+    }
+    tinker_pass *p = tiny_pass(e, a, d, &loss, 1, &err);
+    CHECK(p != NULL);
+    const tinker_forward_backward *r = tinker_pass_result(p);
+    const float *logprobs = r->outputs[0].tensors[0].tensor.data;
+    CHECK(memcmp(logprobs + 4, out->logprobs, sizeof(out->logprobs)) == 0);
+    tinker_pass_free(p);
+    free(d);
+}
+
+/* Activations in 8 bits: the same bits on any number of threads, in sampling and in training, and
+ * losses near those of the same weights without rounding. */
+static void check_int8_run(const char *arch, tinker_weights_dtype dtype, tinker_weights_dtype exact)
+{
+    struct init_model o;
+    struct outcome got, want, threaded;
+    tiny_longer_options(&o, arch);
+    tinker_engine *q = open_as(&o, dtype, 1), *f = open_as(&o, exact, 2),
+                  *t = open_as(&o, dtype, 3);
+    CHECK(engine_is_quantized(q));
+    CHECK_INT(q->model->weight_bytes, f->model->weight_bytes);
+    tinker_adapter *a = run_training(q, &got), *b = run_training(f, &want),
+                   *c = run_training(t, &threaded);
+    CHECK(memcmp(&got, &threaded, sizeof(got)) == 0);
+    CHECK(memcmp(a->w, c->w, a->params.total * sizeof(float)) == 0);
+    CHECK_NEAR(got.loss[0], want.loss[0], 0.01 * want.loss[0]);
+    CHECK(got.loss[1] < got.loss[0]);
+    CHECK((memcmp(&got, &want, sizeof(got)) != 0) == kernels_int8_rounds());
+    check_sampled_logprobs(q, a, &got);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_adapter_free(c);
+    tinker_engine_close(q);
+    tinker_engine_close(f);
+    tinker_engine_close(t);
+}
+
+static void test_activations_in_8_bits(void)
+{
+    check_int8_run("qwen3", TINKER_WEIGHTS_Q8_INT8, TINKER_WEIGHTS_Q8);
+    check_int8_run("qwen3", TINKER_WEIGHTS_Q4_INT8, TINKER_WEIGHTS_Q4);
+    check_int8_run("qwen3_moe", TINKER_WEIGHTS_Q4_INT8, TINKER_WEIGHTS_Q4);
+}
+
 static void test_rank_0_is_refused(void)
 {
     struct init_model o;
@@ -199,6 +254,7 @@ static void test_other_methods_are_named(void)
 int main(void)
 {
     RUN(test_runs_are_those_of_the_numbers);
+    RUN(test_activations_in_8_bits);
     RUN(test_rank_0_is_refused);
     RUN(test_memory);
     RUN(test_other_methods_are_named);

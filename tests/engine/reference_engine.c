@@ -69,7 +69,8 @@ static void make_text(struct text *x, size_t vocab, uint64_t seed)
     tinker_tensor weights = { .dtype = TINKER_FLOAT32, .data = x->weights, .n = LENGTH };
     x->inputs[0] = (tinker_named_tensor){ "target_tokens", targets };
     x->inputs[1] = (tinker_named_tensor){ "weights", weights };
-    x->datum = (tinker_datum){ { &x->chunk, 1 }, x->inputs, 2 };
+    x->datum =
+        (tinker_datum){ .model_input = { &x->chunk, 1 }, .inputs = x->inputs, .n_inputs = 2 };
     x->example = (struct example){ x->tokens, x->targets, x->weights, LENGTH };
 }
 
@@ -77,7 +78,7 @@ static void make_text(struct text *x, size_t vocab, uint64_t seed)
 static tinker_pass *run_pass(struct pair *p, const tinker_datum *datum, int forward_only)
 {
     tinker_error err = { 0 };
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *pass = tinker_pass_new(p->engine, p->fast, datum, 1, &loss, forward_only, &err);
     int more = pass ? 1 : -1;
     while (more > 0)
@@ -215,7 +216,7 @@ static void compare_logits(struct pair *p, const struct text *x)
         { "target_tokens", { TINKER_INT64, all, LENGTH * V, shape, 2, NULL, NULL } },
         { "weights", { TINKER_FLOAT32, zero, LENGTH * V, shape, 2, NULL, NULL } },
     };
-    tinker_datum datum = { { &x->chunk, 1 }, inputs, 2 };
+    tinker_datum datum = { .model_input = { &x->chunk, 1 }, .inputs = inputs, .n_inputs = 2 };
     tinker_pass *pass = run_pass(p, &datum, 1);
     const tinker_loss_output *output = &tinker_pass_result(pass)->outputs[0];
     const float *logprobs = NULL;

@@ -1,5 +1,5 @@
 /* safetensors.c - reader and writer of tensor files. */
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 #include <unistd.h>
 #include "support/tap.h"
 #include "support/tiny_model.h"

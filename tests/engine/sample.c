@@ -50,6 +50,8 @@ static void plain_distribution(struct plain *out, const float *z, const struct s
         if (i > 0 && before >= rule->top_p)
             out->p[order[i]] = 0;
         before += p;
+        if (i > 0 && exp(((double)z[order[i]] - z[order[0]]) * rule->inv_temperature) < rule->min_p)
+            out->p[order[i]] = 0;
     }
     for (size_t i = 0; i < N; i++)
         sum += out->p[i];
@@ -73,17 +75,22 @@ static int32_t plain_draw(const struct plain *d, double u)
 }
 
 static const struct sample_rule rules[] = {
-    { 1, 0, 1 },
-    { 0.5f, 0, 1 },
-    { 2, 40, 1 },
-    { 1, 1, 1 },
-    { 1, 0, 0.9 },
-    { 1, 0, 0.001 },
-    { 0.3f, 0, 0.5 },
-    { 1, 50, 0.8 },
-    { 4, 999, 0.99 },
-    { 1, 5000, 0.7 },
-    { 1, 0, 0x1.fffffffffffffp-1 },
+    { 1, 0, 1, 0 },
+    { 0.5f, 0, 1, 0 },
+    { 2, 40, 1, 0 },
+    { 1, 1, 1, 0 },
+    { 1, 0, 0.9, 0 },
+    { 1, 0, 0.001, 0 },
+    { 0.3f, 0, 0.5, 0 },
+    { 1, 50, 0.8, 0 },
+    { 4, 999, 0.99, 0 },
+    { 1, 5000, 0.7, 0 },
+    { 1, 0, 0x1.fffffffffffffp-1, 0 },
+    { 1, 0, 1, 0.05 },
+    { 0.5f, 0, 1, 0.3 },
+    { 1, 50, 0.9, 0.1 },
+    { 1, 0, 0.7, 0.4 },
+    { 2, 20, 1, 0.01 },
 };
 
 static void equals_the_plain_reference(void)
@@ -112,7 +119,7 @@ static void frequencies_follow_the_distribution(void)
     double p[M], total = 0, chi2 = 0;
     int seen[M] = { 0 };
     struct candidate scratch[M];
-    struct sample_rule rule = { 0.8f, 0, 1 };
+    struct sample_rule rule = { 0.8f, 0, 1, 0 };
     fill_logits(z, M, 9, 5);
     for (size_t i = 0; i < M; i++)
         total += p[i] = exp((double)z[i] * 0.8f);
@@ -129,7 +136,7 @@ static void frequencies_follow_the_distribution(void)
 static void greedy_takes_the_lowest_of_equals(void)
 {
     float z[] = { 1, 3, 3, 2, 3 };
-    struct sample_rule rule = { 0, 3, 0.5 };
+    struct sample_rule rule = { 0, 3, 0.5, 0 };
     struct candidate scratch[5];
     CHECK_INT(sample_token(z, 5, &rule, 0.99, scratch), 1);
     CHECK_INT(sample_argmax(z, 5), 1);
@@ -141,7 +148,7 @@ static void ties_go_to_the_lower_id(void)
     struct candidate scratch[5];
     CHECK_INT(sample_top(z, 5, 2, scratch), 2);
     CHECK(scratch[0].id == 1 && scratch[1].id == 2);
-    struct sample_rule rule = { 1, 2, 1 };
+    struct sample_rule rule = { 1, 2, 1, 0 };
     CHECK_INT(sample_token(z, 5, &rule, 0.0, scratch), 1);
     CHECK_INT(sample_token(z, 5, &rule, 0.999999, scratch), 2);
 }
@@ -163,7 +170,7 @@ static void impossible_tokens_are_never_drawn(void)
 {
     float z[] = { -INFINITY, 0, -INFINITY, 0, -INFINITY };
     struct candidate scratch[5];
-    struct sample_rule all = { 1, 0, 1 }, cut = { 1, 4, 0.999 };
+    struct sample_rule all = { 1, 0, 1, 0 }, cut = { 1, 4, 0.999, 0 };
     for (int i = 0; i <= 100; i++) {
         double u = i == 100 ? 0x1.fffffffffffffp-1 : i / 100.0;
         int32_t a = sample_token(z, 5, &all, u, scratch), b = sample_token(z, 5, &cut, u, scratch);
@@ -177,7 +184,7 @@ static void the_coldest_cut_is_the_largest(void)
 {
     float z[] = { 2, 3e30f, 1, -3e30f, 2e30f };
     struct candidate scratch[5];
-    const struct sample_rule cold[] = { { 1e6f, 3, 1 }, { 1, 3, 0.9 }, { 1e6f, 0, 0.5 } };
+    const struct sample_rule cold[] = { { 1e6f, 3, 1, 0 }, { 1, 3, 0.9, 0 }, { 1e6f, 0, 0.5, 0 } };
     for (int i = 0; i < 3; i++)
         for (int k = 0; k <= 10; k++)
             CHECK_INT(

@@ -39,7 +39,7 @@ static tinker_adapter *run(tinker_engine **e, int threads, uint64_t memory, int6
     *e = tiny_open(&o, &opts);
     tinker_adapter *a = tiny_adapter(*e, rank, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     for (int i = 0; i < 2; i++) {
         tinker_pass *p = tiny_pass(*e, a, d, &loss, 0, &err);
         if (!p) {
@@ -62,7 +62,7 @@ static uint64_t tight_memory(const struct init_model *o, int64_t rank)
     tinker_adapter *a = tiny_adapter(e, rank, 1);
     struct tiny_data *d =
         tiny_data(tiny_lengths, TINY_LENGTHS, o->config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     bool recompute = false;
     for (e->memory_limit = 32 << 20; !recompute && e->memory_limit;) {
         e->memory_limit -= 1 << 16;
@@ -267,7 +267,7 @@ static void test_metrics_of_ratios(void)
         for (size_t k = 0; i % 2 && k < 3 * TINY_TOKENS; k++) /* nothing counts */
             d->weights[k / TINY_TOKENS][k % TINY_TOKENS] = 0;
         tinker_error err = { 0 };
-        tinker_loss loss = { name, NULL, 0 };
+        tinker_loss loss = { .name = name };
         tinker_pass *p = tiny_pass(e, NULL, d, &loss, 1, &err);
         if (p)
             check_ratios(d, tinker_pass_result(p), cases[i / 2].low, cases[i / 2].high);
@@ -296,7 +296,7 @@ static void test_metrics_of_experts(void)
     arch = "qwen3";
     tinker_adapter *a = tiny_adapter(e, 4, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     for (int i = 0; i < 2; i++) {
         e->memory_limit = i ? tight : 1 << 30;
         tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
@@ -378,7 +378,7 @@ static void test_gradients_add_up_and_forward_adds_nothing(void)
         }
     float *before = malloc(once->params.total * sizeof(float));
     memcpy(before, once->grad, once->params.total * sizeof(float));
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *p = tiny_pass(e, once, d, &loss, 1, &err);
     REQUIRE(p);
     CHECK(memcmp(before, once->grad, once->params.total * sizeof(float)) == 0);
@@ -402,7 +402,7 @@ static void test_forward_equals_forward_backward_and_base(void)
     tinker_engine *e = tiny_open(&o, NULL);
     tinker_adapter *a = tiny_adapter(e, 4, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *p[3] = { tiny_pass(e, NULL, d, &loss, 1, &err), tiny_pass(e, a, d, &loss, 1, &err),
                           tiny_pass(e, a, d, &loss, 0, &err) };
     REQUIRE(p[0] && p[1] && p[2]);
@@ -442,7 +442,7 @@ static void test_snapshot_stays(void)
         tiny_train(e, a, d, "cross_entropy");
         step(a, 0.05, NULL);
         CHECK(!same_weights(a, s));
-        tinker_loss loss = { "cross_entropy", NULL, 0 };
+        tinker_loss loss = { .name = "cross_entropy" };
         CHECK(!tinker_pass_new(e, s, d->data, d->n, &loss, 0, &err));
         CHECK_INT(err.status, TINKER_EINVAL);
         CHECK_INT(step(s, 0.1, NULL), TINKER_EINVAL);
@@ -465,7 +465,7 @@ static void test_bad_requests_name_the_place(void)
     for (int i = 0; i < 20; i++) {
         const char *name = i >= 8 && i != 13 && i < 15 ? "ppo" : "cross_entropy";
         struct tiny_data *d = tiny_data(two, 2, o.config.vocab, name, 3);
-        tinker_loss loss = { name, NULL, 0 };
+        tinker_loss loss = { .name = name };
         tinker_error err = { 0 };
         int64_t shape[] = { 4, 2 }, crow[] = { 0, 1, 2, 2, 2, 2, 2, 2, 3 }, col[] = { 0, 1, 5 };
         int64_t sparse_shape[] = { 8, 2 }, dense_shape[] = { 8, 2 }, many[16] = { 0 };
@@ -563,7 +563,7 @@ static void test_bad_requests_name_the_place(void)
     }
     tinker_error err = { 0 };
     struct tiny_data *d = tiny_data(two, 2, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     CHECK(!tinker_pass_new(e, NULL, d->data, d->n, &loss, 0, &err));
     CHECK_INT(err.status, TINKER_EINVAL);
     free(d);
@@ -619,7 +619,7 @@ static void test_bad_tensors_are_named(void)
         tinker_tensor *target = &d->inputs[0][0].tensor, *weights = &d->inputs[0][1].tensor;
         int64_t shape[3] = { 8, 2, 1 }, none[9] = { 0 };
         double huge[8] = { 1, 1, 1e39 };
-        tinker_loss loss = { name, NULL, 0 };
+        tinker_loss loss = { .name = name };
         tinker_error err = { 0 };
         switch (i) {
         case 0:
@@ -712,7 +712,7 @@ static void test_an_adapter_of_another_engine_is_refused(void)
     tinker_adapter *a = tiny_adapter(f, 4, 1);
     const size_t one[] = { 8 };
     struct tiny_data *d = tiny_data(one, 1, small.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     for (int forward_only = 0; forward_only < 2; forward_only++) {
         tinker_error err = { 0 };
         tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, forward_only, &err);
@@ -748,10 +748,10 @@ static void test_sparse_equals_dense(void)
         { "target_tokens", { TINKER_INT64, values, 4, shape, 2, crow, col } },
         { "weights", { TINKER_FLOAT32, sparse_weights, 4, shape, 2, wcrow, wcol } },
     };
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     struct tiny_data *x = calloc(1, sizeof(*x)), *y = calloc(1, sizeof(*y));
-    x->data[0] = (tinker_datum){ { &chunk, 1 }, dense, 2 };
-    y->data[0] = (tinker_datum){ { &chunk, 1 }, sparse, 2 };
+    x->data[0] = (tinker_datum){ .model_input = { &chunk, 1 }, .inputs = dense, .n_inputs = 2 };
+    y->data[0] = (tinker_datum){ .model_input = { &chunk, 1 }, .inputs = sparse, .n_inputs = 2 };
     x->n = y->n = 1;
     tinker_pass *p = tiny_pass(e, a, x, &loss, 0, &err), *q = tiny_pass(e, b, y, &loss, 0, &err);
     if (!q)
@@ -771,6 +771,76 @@ static void test_sparse_equals_dense(void)
     tinker_engine_close(e);
 }
 
+/* cross_entropy as a function of the caller; fails for datums from `fail` on. */
+struct own_loss {
+    const struct tiny_data *d;
+    size_t fail;
+};
+static tinker_status own_cross_entropy(void *state, size_t datum, const float *logprobs, size_t n,
+                                       double *loss, float *grads, tinker_error *err)
+{
+    const struct own_loss *own = state;
+    if (datum >= own->fail) {
+        *err = (tinker_error){ .status = TINKER_EINVAL };
+        snprintf(err->message, sizeof(err->message), "datum %zu", datum);
+        return TINKER_EINVAL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        *loss -= (double)own->d->weights[datum][i] * (double)logprobs[i];
+        if (grads)
+            grads[i] = -own->d->weights[datum][i];
+    }
+    return TINKER_OK;
+}
+
+/* A loss of the caller gives the gradient of the same loss of the table, for datums that share a
+ * chunk of the head and for those longer than one; when it fails nothing is added. */
+static void test_a_loss_of_the_caller(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    tiny_longer_options(&o, "qwen3");
+    tinker_engine *e = tiny_open(&o, NULL);
+    REQUIRE(e != NULL);
+    tinker_adapter *a = tiny_adapter(e, 4, 1), *b = tiny_adapter(e, 4, 1);
+    struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
+    tinker_loss loss = { .name = "cross_entropy" };
+    struct own_loss own = { .d = d, .fail = SIZE_MAX };
+    tinker_pass *p = tiny_pass(e, a, d, &loss, 0, &err);
+    tinker_pass *q = tinker_pass_new_custom(e, b, d->data, d->n, own_cross_entropy, &own, 0, &err);
+    REQUIRE(p && q);
+    int more;
+    while ((more = tinker_pass_step(q, &err)) > 0)
+        continue;
+    REQUIRE(more == 0);
+    const tinker_forward_backward *x = tinker_pass_result(p), *y = tinker_pass_result(q);
+    double want = tinker_metric(x->metrics, x->n_metrics, "loss:sum");
+    CHECK_NEAR(tinker_metric(y->metrics, y->n_metrics, "loss:sum"), want, 1e-4 * fabs(want));
+    double worst = 0, scale = 0;
+    for (size_t i = 0; i < a->params.total; i++) {
+        worst = fmax(worst, fabs((double)a->grad[i] - (double)b->grad[i]));
+        scale = fmax(scale, fabs((double)a->grad[i]));
+    }
+    CHECK(scale > 0 && worst < 1e-5 * scale);
+    tinker_pass_free(p);
+    tinker_pass_free(q);
+    tinker_adapter *c = tiny_adapter(e, 4, 1);
+    own.fail = 1;
+    q = tinker_pass_new_custom(e, c, d->data, d->n, own_cross_entropy, &own, 0, &err);
+    REQUIRE(q != NULL);
+    while ((more = tinker_pass_step(q, &err)) > 0)
+        continue;
+    CHECK_INT(more, -1);
+    CHECK_STR(err.message, "datum 1"); /* the first that fails, not the last of its chunk */
+    CHECK(!c->grad);
+    tinker_pass_free(q);
+    free(d);
+    tinker_adapter_free(a);
+    tinker_adapter_free(b);
+    tinker_adapter_free(c);
+    tinker_engine_close(e);
+}
+
 static void test_a_step_during_a_pass_fails_the_pass(void)
 {
     struct init_model o;
@@ -779,7 +849,7 @@ static void test_a_step_during_a_pass_fails_the_pass(void)
     tinker_engine *e = tiny_open(&o, NULL);
     tinker_adapter *a = tiny_adapter(e, 4, 1);
     struct tiny_data *d = tiny_data(tiny_lengths, TINY_LENGTHS, o.config.vocab, "cross_entropy", 3);
-    tinker_loss loss = { "cross_entropy", NULL, 0 };
+    tinker_loss loss = { .name = "cross_entropy" };
     tinker_pass *p = tinker_pass_new(e, a, d->data, d->n, &loss, 0, &err);
     step(a, 0.1, NULL);
     CHECK_INT(tinker_pass_step(p, &err), -1);
@@ -896,6 +966,7 @@ int main(void)
     RUN(test_same_bits_for_any_threads_and_memory);
     RUN(test_same_bits_when_all_weights_train);
     RUN(test_loss_falls);
+    RUN(test_a_loss_of_the_caller);
     RUN(test_resume_equals_uninterrupted);
     RUN(test_resume_of_all_weights);
     RUN(test_experts_train_and_resume_alike);

@@ -116,27 +116,48 @@ static void end(struct loop_task *t)
     loop_stop(loop);
 }
 
-int main(void)
+/* Trusted and for this host, but of the past. */
+static void test_expired(void)
 {
-    bool there = start_server();
-    if (!there) {
-        printf("# no openssl program: TLS is not tested\n");
-        return tap_done();
-    }
-    struct loop_task last = { NULL, end };
+    CHECK_INT(fetch(trusting, "a-b.localhost"), HTTP_FAIL_TLS);
+    CHECK(strstr(reason, "is refused: ") && strstr(reason, "expired"));
+}
+
+static void open_pools(void)
+{
     struct http_pool_options o = { .per_client = 2, .ca_file = cert }, none = { .per_client = 2 };
     struct http_pool_options wrong = { .per_client = 2, .ca_file = "/no/such/file.pem" };
-    http_global_init(NULL);
     loop = loop_new(clock_real(), NULL);
     trusting = http_pool_new(loop, &o, NULL);
     strict = http_pool_new(loop, &none, NULL);
     missing = http_pool_new(loop, &wrong, NULL);
     loop_start(loop, NULL);
-    RUN(test_trust);
-    RUN(test_no_tls);
-    RUN(test_underscores);
+}
+
+static void close_pools(void)
+{
+    struct loop_task last = { NULL, end };
     loop_post(loop, &last);
     loop_free(loop);
     stop_server();
+}
+
+int main(void)
+{
+    if (!start_server()) {
+        printf("# no openssl program: TLS is not tested\n");
+        return tap_done();
+    }
+    http_global_init(NULL);
+    open_pools();
+    RUN(test_trust);
+    RUN(test_no_tls);
+    RUN(test_underscores);
+    close_pools();
+    if (!start_server_with(true))
+        return 2;
+    open_pools();
+    RUN(test_expired);
+    close_pools();
     return tap_done();
 }

@@ -225,7 +225,7 @@ static void fill_bare(struct bare *b, size_t n)
 {
     b->inputs[0] = (tinker_named_tensor){ "target_tokens",
                                           { .dtype = TINKER_INT64, .data = b->targets, .n = n } };
-    b->datum = (tinker_datum){ { NULL, 0 }, b->inputs, 1 };
+    b->datum = (tinker_datum){ .model_input = { NULL, 0 }, .inputs = b->inputs, .n_inputs = 1 };
 }
 
 static float *add_array(struct bare *b, const char *name, size_t n)

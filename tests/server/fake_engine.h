@@ -30,8 +30,9 @@ static atomic_int fake_pass_steps, fake_token_steps; /* slices of either kind so
 static atomic_int fake_together;                     /* most requests in one token step */
 static uint64_t fake_memory;                         /* what engines may take, the last limits */
 static atomic_int fake_save_flags;                   /* of the last save */
-static atomic_int fake_trims;                        /* times that unused memory was given back */
-static _Atomic uint64_t fake_scope;                  /* of the last sample's prefixes */
+static atomic_int fake_partial_trims; /* the same of memory that was unused for long */
+static atomic_int fake_trims;         /* times that unused memory was given back */
+static _Atomic uint64_t fake_scope;   /* of the last sample's prefixes */
 
 struct tinker_engine {
     tinker_engine_info info;
@@ -43,6 +44,9 @@ struct tinker_adapter {
     int64_t steps;
 };
 struct tinker_pass {
+    tinker_datum_loss_fn *custom;
+    void *custom_state;
+    double custom_loss, custom_slope;
     tinker_adapter *a;
     size_t n, done;
     int forward_only;
@@ -232,16 +236,35 @@ tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_d
     }
     return p;
 }
+/* One logprob of -0.5 for each datum, whose loss the caller computes. */
+tinker_pass *tinker_pass_new_custom(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
+                                    size_t n, tinker_datum_loss_fn *fn, void *state,
+                                    int forward_only, tinker_error *err)
+{
+    const tinker_loss plain = { .name = "cross_entropy" };
+    tinker_pass *p = tinker_pass_new(e, a, data, n, &plain, forward_only, err);
+    if (p) {
+        p->custom = fn;
+        p->custom_state = state;
+    }
+    return p;
+}
 int tinker_pass_step(tinker_pass *p, tinker_error *err)
 {
-    (void)err;
     fake_sleep();
     atomic_fetch_add(&fake_pass_steps, 1);
+    double loss = 0;
+    float slope = 0;
+    if (p->custom && p->custom(p->custom_state, p->done, &p->logprobs[p->done], 1, &loss,
+                               p->forward_only ? NULL : &slope, err) != TINKER_OK)
+        return -1;
+    p->custom_loss += loss;
+    p->custom_slope += (double)slope;
     if (++p->done < p->n)
         return 1;
     if (!p->forward_only)
-        p->a->gradient += p->tokens;
-    p->metrics[0] = (tinker_named_number){ "loss:sum", p->tokens };
+        p->a->gradient += p->custom ? p->custom_slope : p->tokens;
+    p->metrics[0] = (tinker_named_number){ "loss:sum", p->custom ? p->custom_loss : p->tokens };
     p->result = (tinker_forward_backward){ "scalar", p->outputs, p->n, p->metrics, 1 };
     atomic_fetch_add(&fake_passes_run, 1);
     return 0;
@@ -392,10 +415,10 @@ uint64_t tinker_generator_memory(const tinker_generator *g)
     return 0;
 }
 
-uint64_t tinker_generator_trim(tinker_generator *g)
+uint64_t tinker_generator_trim(tinker_generator *g, int64_t unused_ms)
 {
     (void)g;
-    atomic_fetch_add(&fake_trims, 1);
+    atomic_fetch_add(unused_ms ? &fake_partial_trims : &fake_trims, 1);
     return 1;
 }
 void tinker_generator_cancel(tinker_generator *g, void *tag)

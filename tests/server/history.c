@@ -416,6 +416,19 @@ static void test_the_history_of_others_is_not_found(void)
     CHECK_STATUS(r, 200);
     CHECK(!strstr(r.body, model) && strstr(r.body, "\"runs\":[]"));
     reply_clear(&r);
+    /* One run by its id: its owner's, and nobody else's. */
+    a = (struct ask){ .method = "GET",
+                      .path = "/api/v1/training_run_summaries",
+                      .key = BOB,
+                      .query = { { "id", model } } };
+    r = send_ask(s, &a);
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    a.key = ALICE;
+    r = send_ask(s, &a);
+    CHECK_STATUS(r, 200);
+    CHECK(strstr(r.body, model) && strstr(r.body, "\"total\":1,"));
+    reply_clear(&r);
     server_close(s);
 }
 

@@ -763,6 +763,30 @@ static void test_no_result_is_forgotten_at_once(void)
     server_close(s);
 }
 
+/* A sample that its client has is kept for a lost response only; one that it has not, for an hour. */
+static void test_fetched_samples_go_early(void)
+{
+    char id[64];
+    struct server *s = start_fresh(fake_time);
+    REQUIRE(s);
+    struct reply r = result_of(s, submit_sample_of(s, 1));
+    reply_clear(&r);
+    r = submit_sample_of(s, 1);
+    snprintf(id, sizeof(id), "%s", find_member(&r, "request_id"));
+    reply_clear(&r);
+    wait_done(s, id);
+    fake_clock_advance_ms(&fake, 299000);
+    timers_run_once(s, true);
+    CHECK_INT(n_futures(s), 2);
+    fake_clock_advance_ms(&fake, 2000);
+    timers_run_once(s, true);
+    CHECK_INT(n_futures(s), 1);
+    fake_clock_advance_ms(&fake, 3600000);
+    timers_run_once(s, true);
+    CHECK_INT(n_futures(s), 0);
+    server_close(s);
+}
+
 static void few_tokens(struct server_options *o)
 {
     o->max_batch_tokens = 60;
@@ -930,6 +954,7 @@ int main(void)
     RUN(test_a_checkpoint_that_gets_more_time_stays);
     RUN(test_fetched_outcomes_leave_memory);
     RUN(test_no_result_is_forgotten_at_once);
+    RUN(test_fetched_samples_go_early);
     RUN(test_cancel);
     RUN(test_prompts_are_queued_all_or_none);
     RUN(test_answered_completions_leave_memory);

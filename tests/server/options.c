@@ -155,6 +155,15 @@ static void test_idle_adapters_make_room(void)
     server_close(s);
 }
 
+static void test_idle_adapters_leave_for_memory(void)
+{
+    struct server *s = start_fresh(NULL);
+    REQUIRE(s);
+    s->max_adapter_bytes = 2 * sizeof(tinker_adapter);
+    check_turns(s);
+    server_close(s);
+}
+
 static void test_adapters_for_sampling_count_too(void)
 {
     char session[64], model[96];
@@ -414,7 +423,12 @@ static void test_models_share_the_memory(void)
 {
     struct server *s = start_fresh(two_in_a_gigabyte);
     REQUIRE(s);
-    CHECK_INT(fake_memory, 1 << 30);
+    /* One budget: what the engines may use and the limits of all else come to what was given. */
+    uint64_t parts = (uint64_t)s->opts.max_queued_bytes * 3 / 2 +
+                     (uint64_t)s->opts.max_result_bytes + s->max_adapter_bytes;
+    uint64_t all = fake_memory + parts + (1 << 27); /* bodies: an eighth */
+    CHECK(all <= 1 << 30 && all > (1 << 30) - 16);  /* but for rounding */
+    CHECK(s->opts.max_body <= 1 << 27 && s->opts.max_decoded_body <= 1 << 27);
     server_close(s);
     CHECK_INT(fake_memory, 0);
     s = start_fresh(NULL);
@@ -435,6 +449,7 @@ int main(void)
     RUN(test_named_sampler_weights_in_half_the_size);
     RUN(test_only_the_newest_unnamed_weights_stay);
     RUN(test_idle_adapters_make_room);
+    RUN(test_idle_adapters_leave_for_memory);
     RUN(test_adapters_for_sampling_count_too);
     RUN(test_adapters_in_use_are_never_more);
     RUN(test_waiting_for_a_place_takes_no_more_memory);

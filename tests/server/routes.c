@@ -12,11 +12,12 @@ static void test_health_and_config(void)
     r = post(s, "/api/v1/client/config", "{\"sdk_version\":\"0.25.0\"}");
     CHECK_STATUS(r, 200);
     CHECK(strstr(r.body, "\"sample_enable_stuck_detection\":false"));
-    CHECK(strstr(r.body, "\"pjwt_auth_enabled\":false"));
+    CHECK(strstr(r.body, "\"pjwt_auth_enabled\":true"));
     reply_clear(&r);
     r = send_get(s, "/api/v1/get_server_capabilities");
     CHECK_STR(r.body, "{\"supported_models\":[{\"model_name\":\"test/model\","
-                      "\"max_context_length\":256}],\"stream_sample\":true}");
+                      "\"max_context_length\":256,\"trainable\":true,\"sampleable\":true}],"
+                      "\"stream_sample\":true}");
     reply_clear(&r);
     r = send_get(s, "/api/v1/nothing");
     CHECK_STATUS(r, 404);

@@ -214,12 +214,79 @@ static void test_sampling_sessions_end_with_their_checkpoint(void)
     server_close(s);
 }
 
+/* Poll for what finished after `cursor` of clone `clone`; gives the new cursor. */
+static struct reply poll_finished(struct server *s, const char *session, int64_t clone,
+                                  int64_t *cursor)
+{
+    char body[300];
+    snprintf(body, sizeof(body),
+             "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":\"%s:sample:0\","
+             "\"cloned_sampler_id\":%lld},\"prev_cursor\":%lld,\"retrieved_request_ids\":[]}",
+             session, (long long)clone, (long long)*cursor);
+    struct reply r = post_as(s, NULL, "/api/v1/retrieve_futures", body);
+    const char *at = r.body ? strstr(r.body, "\"cursor\":") : NULL;
+    *cursor = at ? strtoll(at + 9, NULL, 10) : -1;
+    return r;
+}
+
+/* One poll tells of all samples of a sampler, in the order of their ends, once per cursor and
+ * again for an older one; copies of the sampler do not see each other's. */
+static void test_one_poll_for_many_samples(void)
+{
+    struct server *s = start_server();
+    char session[64], id[160];
+    int64_t cursor = 0, none = 0;
+    REQUIRE(s != NULL);
+    make_session_as(s, NULL, session);
+    struct reply r = open_sampler(s, NULL, session, 0, NULL);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    for (int i = 1; i <= 3; i++)
+        CHECK(first_token(s, NULL, session, 0, i, NULL) >= 0);
+    CHECK(first_token(s, NULL, session, 0, 2000000007, NULL) >= 0);
+    r = poll_finished(s, session, 0, &cursor);
+    CHECK_STATUS(r, 200);
+    const char *last = r.body;
+    for (int i = 1; i <= 3 && last; i++) {
+        snprintf(id, sizeof(id), "{\"state\":\"finished\",\"request_id\":\"%s:sample:0:%d\"",
+                 session, i);
+        last = strstr(last, id);
+        CHECK(last != NULL);
+    }
+    CHECK(!strstr(r.body, "2000000007"));
+    CHECK(strstr(r.body, "\"response_payload_uncompressed_size\":") != NULL);
+    CHECK(cursor > 0);
+    reply_clear(&r);
+    /* a repeated poll is told the same; a lost response loses nothing */
+    int64_t again = 0;
+    r = poll_finished(s, session, 0, &again);
+    CHECK_INT(again, cursor);
+    reply_clear(&r);
+    r = poll_finished(s, session, 2, &none);
+    CHECK(strstr(r.body, ":sample:0:2000000007\"") != NULL);
+    CHECK(!strstr(r.body, ":sample:0:3\""));
+    reply_clear(&r);
+    /* the next sample alone is new */
+    int64_t next = cursor;
+    CHECK(first_token(s, NULL, session, 0, 4, NULL) >= 0);
+    r = poll_finished(s, session, 0, &next);
+    CHECK(next > cursor);
+    CHECK(!strstr(r.body, ":sample:0:3\"") && strstr(r.body, ":sample:0:4\""));
+    reply_clear(&r);
+    r = post_as(s, NULL, "/api/v1/retrieve_futures",
+                "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":\"nobody\"}}");
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
     RUN(test_a_number_is_one_sampling_session);
     RUN(test_a_sampling_session_keeps_its_weights);
     RUN(test_sampling_sessions_end_with_their_checkpoint);
+    RUN(test_one_poll_for_many_samples);
     harness_clear();
     return tap_done();
 }

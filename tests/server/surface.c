@@ -377,7 +377,7 @@ static void test_copies_of_a_client_get_numbers_of_their_own(void)
     CHECK_INT(join_session("nobody"), -404);
     r = post(s, "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}");
     CHECK(strstr(r.body, "\"sample_join_sampling_session\":true"));
-    CHECK(!strstr(r.body, "sample_use_retrieve_futures"));
+    CHECK(strstr(r.body, "\"sample_use_retrieve_futures\":true") != NULL);
     reply_clear(&r);
     server_close(s);
 }

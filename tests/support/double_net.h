@@ -13,7 +13,7 @@
 #include <tinker/engine.h>
 #include "base/arena.h"
 #include "engine/model/adapter.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 
 enum { MAX_T = 72, MAX_D = 64, MAX_EXPERTS = 8 };
 

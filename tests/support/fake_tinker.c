@@ -11,7 +11,7 @@
 
 extern char **environ;
 
-const tinker_loss fake_loss = { "cross_entropy", NULL, 0 };
+const tinker_loss fake_loss = { .name = "cross_entropy" };
 
 static char *format(const char *fmt, const char *a, long long b)
 {
@@ -427,7 +427,7 @@ tinker_datum *fake_data(size_t n, size_t n_tokens)
         chunk->n_tokens = n_tokens;
         input->name = "target_tokens";
         input->tensor = (tinker_tensor){ .dtype = TINKER_INT64, .data = targets, .n = n_tokens };
-        data[i] = (tinker_datum){ { chunk, 1 }, input, 1 };
+        data[i] = (tinker_datum){ .model_input = { chunk, 1 }, .inputs = input, .n_inputs = 1 };
     }
     return data;
 }

@@ -149,7 +149,7 @@ static inline void train_a_little(tinker_engine *e, tinker_adapter *a)
         { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = 8 } },
         { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = 8 } },
     };
-    tinker_datum d = { { &chunk, 1 }, in, 2 };
+    tinker_datum d = { .model_input = { &chunk, 1 }, .inputs = in, .n_inputs = 2 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     tinker_step_metrics metrics;
@@ -177,7 +177,7 @@ static inline void forward_logprobs(tinker_engine *e, tinker_adapter *a, const i
         { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = n - 1 } },
         { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = n - 1 } },
     };
-    tinker_datum d = { { &chunk, 1 }, in, 2 };
+    tinker_datum d = { .model_input = { &chunk, 1 }, .inputs = in, .n_inputs = 2 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_error err = { 0 };
     tinker_pass *p = tinker_pass_new(e, a, &d, 1, &loss, 1, &err);

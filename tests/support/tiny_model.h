@@ -166,7 +166,9 @@ static inline struct tiny_data *tiny_data(const size_t *lengths, size_t n, size_
         d->inputs[i][2] = (tinker_named_tensor){ "logprobs", t };
         t.data = d->advantages[i];
         d->inputs[i][3] = (tinker_named_tensor){ "advantages", t };
-        d->data[i] = (tinker_datum){ { &d->chunks[i], 1 }, d->inputs[i], rl ? 4 : 2 };
+        d->data[i] = (tinker_datum){ .model_input = { &d->chunks[i], 1 },
+                                     .inputs = d->inputs[i],
+                                     .n_inputs = rl ? 4 : 2 };
     }
     return d;
 }
@@ -190,7 +192,7 @@ static inline double tiny_train(tinker_engine *e, tinker_adapter *a, const struc
                                 const char *loss)
 {
     tinker_error err = { 0 };
-    tinker_loss l = { loss, NULL, 0 };
+    tinker_loss l = { .name = loss };
     tinker_pass *p = tiny_pass(e, a, d, &l, 0, &err);
     if (!p) {
         printf("Bail out! %s\n", err.message);

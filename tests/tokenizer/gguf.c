@@ -4,7 +4,7 @@
 #include <string.h>
 #include <tinker/tokenizer.h>
 #include <unistd.h>
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 #include "support/tap.h"
 
 static const void *fetch_nothing(void *state, size_t index, tinker_error *err)

@@ -97,11 +97,14 @@ static tinker_future *submit_pass(tinker_training *t, tinker_error *err)
         size_t n_chunks = one_in(4) && cut > 0 && cut < n ? 2 : 1;
         chunks[d][0] = (tinker_chunk){ .tokens = tokens[d], .n_tokens = n_chunks == 2 ? cut : n };
         chunks[d][1] = (tinker_chunk){ .tokens = tokens[d] + cut, .n_tokens = n - cut };
-        data[d] = (tinker_datum){ { chunks[d], n_chunks }, inputs[d], n_inputs };
+        data[d] = (tinker_datum){ .model_input = { chunks[d], n_chunks },
+                                  .inputs = inputs[d],
+                                  .n_inputs = n_inputs };
     }
     tinker_named_number config = { settings[next_random(one_in(8) ? 4 : 2)], pick_number(0.8) };
-    tinker_loss loss = { losses[which], &config,
-                         which == 2 || which == 3 ? one_in(2) : one_in(50) };
+    tinker_loss loss = { .name = losses[which],
+                         .config = &config,
+                         .n_config = which == 2 || which == 3 ? one_in(2) : one_in(50) };
     if (one_in(100))
         loss.name = "no_such_loss";
     return one_in(3) ? tinker_training_forward(t, data, n_data, &loss, err)

@@ -7,7 +7,8 @@ seconds=${SOAK_SECONDS:-20}
 tiny_model
 compile "$here/soak.c" "$work/soak" -D_GNU_SOURCE
 tap "the program compiles" $? "$work/cc.log"
-serve_start --model "tinker/tiny=$model" --session-timeout 30
+# a limit, so that the level does not depend on how many prompts a minute this machine computes
+serve_start --model "tinker/tiny=$model" --session-timeout 30 --memory "${SOAK_MEMORY:-512M}"
 "$work/soak" "$seconds" >"$work/out" 2>"$work/err" &
 client=$!
 resident() { sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$1/status" 2>/dev/null; }

@@ -22,7 +22,8 @@ static void test_loss(void)
         CHECK_INT(wire_check_loss(&l, &err), TINKER_OK);
     }
     tinker_named_number c = { "clip", NAN };
-    tinker_loss newer = { .name = "mse" }, none = { .name = "" }, nan = { "ppo", &c, 1 };
+    tinker_loss newer = { .name = "mse" }, none = { .name = "" },
+                nan = { .name = "ppo", .config = &c, .n_config = 1 };
     CHECK_INT(wire_check_loss(&newer, &err), TINKER_OK); /* the service may know it */
     CHECK_INT(wire_check_loss(&none, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "loss_fn: has no name, for example cross_entropy");
@@ -103,7 +104,7 @@ static void test_datum_bytes(void)
         { "c", { TINKER_FLOAT64, data, 2, NULL, 0, NULL, NULL } }, /* 8 */
         { "d", { TINKER_FLOAT32, data, 2, shape, 2, crow, col } }, /* 8 + 32 + 16 */
     };
-    tinker_datum d = { { chunks, 4 }, in, 4 };
+    tinker_datum d = { .model_input = { chunks, 4 }, .inputs = in, .n_inputs = 4 };
     CHECK_INT(wire_datum_bytes(&d), 28 + 10 + 5 + 3 + 24 + 48 + 8 + 56);
     CHECK_INT(wire_prompt_bytes(&d.model_input), 70 + 10 + 5 + 3);
 }

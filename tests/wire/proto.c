@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/buf.h"
+#include "wire/check.h"
 #include "wire/proto.h"
+#include "wire/wire.h"
 
 static struct arena arena;
 static struct buf out;
@@ -61,6 +63,56 @@ static tinker_status encode_and_decode(const struct wire_forward_backward_reques
 
 /* ---- golden bytes ---------------------------------------------------------------- */
 
+/* Settings that are texts, and spans: the bytes that the official SDK 0.36 wrote. */
+static void test_text_settings_and_spans(void)
+{
+    static const char hex[] =
+        "0a026d3110031a710a0c0a0a0a08010000000200000012280a0d7461726765745f746f6b656e7312170a100200"
+        "00"
+        "000000000003000000000000001802220102121a0a0777656967687473120f0a080000803f0000803f18012201"
+        "021a070a050a0161180222090a070a016110011801220712050a016118012206637573746f6d2a0c0a01781100"
+        "00"
+        "0000000000403a130a076c6f73735f6964120812066c6f73732d313a0e0a01781209090000000000000040";
+    struct wire_forward_backward_request req, back;
+    struct buf b;
+    size_t n;
+    const uint8_t *bytes = parse_hex(hex, &n);
+    buf_init(&b, 1 << 20);
+    REQUIRE(wire_decode_forward_backward_request(bytes, n, &arena, &req, &err) == TINKER_OK);
+    REQUIRE(req.n_data == 1 && req.loss.n_texts == 1 && req.loss.n_config == 1);
+    CHECK_STR(req.loss.texts[0].name, "loss_id");
+    CHECK_STR(req.loss.texts[0].value, "loss-1");
+    CHECK_NEAR(req.loss.config[0].value, 2, 0);
+    const tinker_datum *d = &req.data[0];
+    REQUIRE(d->n_input_spans == 1 && d->n_target_spans == 2);
+    CHECK_INT(d->input_spans[0].sampled, 0);
+    CHECK_INT(d->input_spans[0].length, 2);
+    CHECK_INT(d->target_spans[0].offset, 1);
+    CHECK_INT(d->target_spans[1].sampled, 1);
+    CHECK_STR(d->target_spans[1].sequence_id, "a");
+    /* written again: as long, and read back the same; only the order of the settings may differ */
+    req.shaped = true;
+    REQUIRE(wire_encode_forward_backward_request(&req, &b, &err) == TINKER_OK);
+    CHECK_INT(b.len, n);
+    CHECK(memcmp(b.data, bytes, n - 2 * 18) == 0);
+    REQUIRE(wire_decode_forward_backward_request(b.data, b.len, &arena, &back, &err) == TINKER_OK);
+    CHECK(wire_hash(&wire_forward_backward_request, &req) ==
+          wire_hash(&wire_forward_backward_request, &back));
+    /* spans count in the hash, and must cover what they describe */
+    tinker_datum changed = *d;
+    changed.n_target_spans = 1;
+    back.data = &changed;
+    CHECK(wire_hash(&wire_forward_backward_request, &req) !=
+          wire_hash(&wire_forward_backward_request, &back));
+    CHECK_INT(wire_check_data(&changed, 1, &err), TINKER_EINVAL);
+    CHECK_STR(err.message,
+              "data[0].loss_fn_input_spans: the spans cover 1 positions but the field has 2");
+    changed.n_target_spans = 0;
+    CHECK_INT(wire_check_data(&changed, 1, &err), TINKER_EINVAL);
+    buf_clear(&b);
+    arena_clear(&arena);
+}
+
 static void test_golden_request(void)
 {
     static const int32_t tokens[] = { 1, 2 };
@@ -68,7 +120,7 @@ static void test_golden_request(void)
     tinker_chunk chunk = { .kind = TINKER_CHUNK_TEXT, .tokens = tokens, .n_tokens = 2 };
     tinker_named_tensor input = { "target_tokens",
                                   { TINKER_INT64, targets, 2, shape, 1, NULL, NULL } };
-    tinker_datum d = { { &chunk, 1 }, &input, 1 };
+    tinker_datum d = { .model_input = { &chunk, 1 }, .inputs = &input, .n_inputs = 1 };
     tinker_named_number config = { "clip_low_threshold", 0.8 };
     struct wire_forward_backward_request req = { .model_id = "s:train:0",
                                                  .seq_id = { 1, 1 },
@@ -100,7 +152,7 @@ static void test_golden_request(void)
 static void check_tensor_bytes(const tinker_tensor *t, const char *hex)
 {
     tinker_named_tensor input = { "t", *t };
-    tinker_datum d = { { NULL, 0 }, &input, 1 };
+    tinker_datum d = { .model_input = { NULL, 0 }, .inputs = &input, .n_inputs = 1 };
     struct wire_forward_backward_request req = request_of(&d, 1), back;
     size_t n;
     const uint8_t *want = parse_hex(hex, &n);
@@ -135,7 +187,7 @@ static void test_vectors_without_shape(void)
 {
     static const int64_t values[] = { 5, 6, 7 };
     tinker_named_tensor input = { "t", { TINKER_INT64, values, 3, NULL, 0, NULL, NULL } };
-    tinker_datum d = { { NULL, 0 }, &input, 1 };
+    tinker_datum d = { .model_input = { NULL, 0 }, .inputs = &input, .n_inputs = 1 };
     struct wire_forward_backward_request req = request_of(&d, 1), back;
     req.shaped = true;
     REQUIRE(encode_and_decode(&req, &back) == TINKER_OK);
@@ -154,7 +206,7 @@ static void test_golden_chunks(void)
         { .kind = TINKER_CHUNK_TEXT },
         { .kind = TINKER_CHUNK_DMEL, .bytes = "\x04\x01\x03", .n_bytes = 3 },
     };
-    tinker_datum d = { { chunks, 3 }, NULL, 0 };
+    tinker_datum d = { .model_input = { chunks, 3 }, .inputs = NULL, .n_inputs = 0 };
     struct wire_forward_backward_request req = request_of(&d, 1), back;
     CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     check_bytes("0a 01 6d 1a 1e"
@@ -264,7 +316,7 @@ static void test_conversions(void)
         { "w", { TINKER_UINT32, words, 1, NULL, 0, NULL, NULL } },
         { "l", { TINKER_UINT64, longs, 1, NULL, 0, NULL, NULL } },
     };
-    tinker_datum d = { { NULL, 0 }, in, 4 };
+    tinker_datum d = { .model_input = { NULL, 0 }, .inputs = in, .n_inputs = 4 };
     struct wire_forward_backward_request req = request_of(&d, 1), back;
     CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     REQUIRE(back.data[0].n_inputs == 4);
@@ -307,7 +359,8 @@ static void test_refused(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tinker_named_tensor in = { "weights", cases[i].t };
-        tinker_datum d[] = { { { NULL, 0 }, NULL, 0 }, { { NULL, 0 }, &in, 1 } };
+        tinker_datum d[] = { { .model_input = { NULL, 0 }, .inputs = NULL, .n_inputs = 0 },
+                             { .model_input = { NULL, 0 }, .inputs = &in, .n_inputs = 1 } };
         struct wire_forward_backward_request req = request_of(d, 2), back;
         char want[200];
         snprintf(want, sizeof want, "data[1].loss_fn_inputs.weights: %s", cases[i].want);
@@ -320,12 +373,13 @@ static void test_refused_inputs(void)
 {
     tinker_chunk pointer = { .kind = TINKER_CHUNK_IMAGE_POINTER, .format = "png", .location = "l" };
     tinker_chunk gif = { .kind = TINKER_CHUNK_IMAGE, .bytes = "x", .n_bytes = 1, .format = "gif" };
-    tinker_datum a = { { &pointer, 1 }, NULL, 0 }, b = { { &gif, 1 }, NULL, 0 };
+    tinker_datum a = { .model_input = { &pointer, 1 }, .inputs = NULL, .n_inputs = 0 },
+                 b = { .model_input = { &gif, 1 }, .inputs = NULL, .n_inputs = 0 };
     tinker_named_tensor twice[] = {
         { "w", { TINKER_FLOAT32, NULL, 0, NULL, 0, NULL, NULL } },
         { "w", { TINKER_FLOAT32, NULL, 0, NULL, 0, NULL, NULL } },
     };
-    tinker_datum c = { { NULL, 0 }, twice, 2 };
+    tinker_datum c = { .model_input = { NULL, 0 }, .inputs = twice, .n_inputs = 2 };
     struct wire_forward_backward_request req = request_of(&a, 1), back;
     CHECK_INT(encode_and_decode(&req, &back), TINKER_EINVAL);
     CHECK_STR(err.message, "data[0].model_input.chunks[0]: an image_asset_pointer works for "
@@ -575,6 +629,7 @@ int main(void)
 {
     arena_init(&arena, SIZE_MAX);
     buf_init(&out, 1 << 20);
+    RUN(test_text_settings_and_spans);
     RUN(test_golden_request);
     RUN(test_golden_tensors);
     RUN(test_vectors_without_shape);

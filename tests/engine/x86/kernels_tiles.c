@@ -126,6 +126,15 @@ INLINE ivec ivec_set1(const void *p)
     memcpy(&word, p, sizeof word);
     return (ivec){ _mm256_set1_epi32(word), _mm256_set1_epi32(word) };
 }
+INLINE void ivec_store_low16(void *p, ivec w)
+{
+    uint32_t words[LANES];
+    uint16_t low[LANES];
+    memcpy(words, &w, sizeof words);
+    for (int i = 0; i < LANES; i++)
+        low[i] = (uint16_t)words[i];
+    memcpy(p, low, sizeof low);
+}
 INLINE vec vec_dot_bf16(vec acc, ivec a, ivec b)
 {
     acc = vec_fma(vec_bf16_odd(a), vec_bf16_odd(b), acc);
@@ -138,6 +147,17 @@ INLINE void vec_store_bf16(uint16_t *p, vec x)
     vec_store(t, x);
     for (int i = 0; i < LANES; i++)
         p[i] = bf16_from_f32(t[i]);
+}
+
+INLINE void ivec_store_pairs(uint16_t *p, vec even, vec odd)
+{
+    uint16_t low[LANES], high[LANES];
+    vec_store_bf16(low, even);
+    vec_store_bf16(high, odd);
+    for (int i = 0; i < LANES; i++) {
+        p[2 * i] = low[i];
+        p[2 * i + 1] = high[i];
+    }
 }
 
 #define kernels_avx512          kernels_wide

@@ -1,5 +1,5 @@
 /* GGUF: what is written is read back, and every number of a file may be wrong. */
-#include "base/gguf.h"
+#include "gguf/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
