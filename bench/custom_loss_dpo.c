@@ -48,7 +48,8 @@ int main(void)
         s[i].inputs[1] =
             (tinker_named_tensor){ "weights",
                                    { .dtype = TINKER_FLOAT32, .data = s[i].weights, .n = TOKENS } };
-        data[i] = (tinker_datum){ { NULL, 0 }, s[i].inputs, 2 };
+        data[i] =
+            (tinker_datum){ .model_input = { NULL, 0 }, .inputs = s[i].inputs, .n_inputs = 2 };
         logprobs[i] =
             (tinker_tensor){ .dtype = TINKER_FLOAT32, .data = s[i].logprobs, .n = TOKENS };
         reference[i] = s[i].reference;

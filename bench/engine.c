@@ -5,7 +5,9 @@
  * a temporary directory and removed at the end.  TINKER_BENCH_LAYERS makes it smaller,
  * TINKER_BENCH_EXPERTS=N gives it layers like those of Qwen3-30B-A3B with N experts,
  * TINKER_BENCH_DTYPE=f32|bf16 chooses how weights are held (else as `tinker serve` does),
- * TINKER_BENCH_STEPS counts the timed steps, TINKER_BENCH_PARTS=train,decode,peers chooses.
+ * TINKER_BENCH_STEPS counts the timed steps, TINKER_BENCH_LENGTH their tokens in each of four
+ * sequences (256), TINKER_BENCH_TORCH the settings of PyTorch, "bf16 f32 bf16-compile f32-compile"
+ * or some of them, TINKER_BENCH_PARTS=train,decode,peers chooses.
  * Training is counted as the multiply-adds that a LoRA step needs (forward, and backward to
  * the inputs, of every product; attention; the adapters), decoding as the bytes of weights
  * that a token reads.
@@ -13,6 +15,7 @@
 #include "ceilings.h"
 #include "peer.h"
 #include "products.h"
+#include "ratio.h"
 
 #include <signal.h>
 #include <stddef.h>
@@ -23,7 +26,9 @@
 #include "engine/model/model.h"
 #include "engine/model/huge_pages.h"
 
-enum { RANK = 32, SEQUENCES = 4, LENGTH = 256, STEPS_MAX = 16 };
+enum { RANK = 32, SEQUENCES = 4, LENGTH_MAX = 512, STEPS_MAX = 16 };
+
+static size_t length; /* of a sequence that is trained on */
 
 static struct figure figure_of(double *rates, int n)
 {
@@ -213,9 +218,9 @@ struct step_flop {
 
 static struct step_flop training_flop(const struct model_config *c)
 {
-    double rows = (double)SEQUENCES * LENGTH;
+    double n = (double)length, rows = SEQUENCES * n;
     double weights = layer_weights(c) * (double)c->layers + (double)c->vocab * (double)c->hidden;
-    double pairs = (double)SEQUENCES * LENGTH * (LENGTH + 1) / 2 * (double)c->heads;
+    double pairs = rows * (n + 1) / 2 * (double)c->heads;
     return (struct step_flop){
         .products = 2 * 2 * rows * weights,
         /* forward: 2 products; backward: the scores again and 4 more */
@@ -277,9 +282,9 @@ static void report_step(const struct meter *steps, int n)
     for (int i = 0; i < n; i++)
         times[i] = steps[i].step.seconds;
     struct figure t = figure_of(times, n);
-    printf("training step: %d tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = %.2f "
+    printf("training step: %zu tokens in %.2f s [%.2f-%.2f], %.0f tokens/s, %.1f GFLOP/s = %.2f "
            "[%.2f-%.2f] of the peak in turns (bar 0.55)\n",
-           SEQUENCES * LENGTH, t.median, t.low, t.high, SEQUENCES * LENGTH / t.median,
+           SEQUENCES * length, t.median, t.low, t.high, (double)(SEQUENCES * length) / t.median,
            flop / t.median / 1e9, f.median, f.low, f.high);
     report_products("products with base weights", steps, n, offsetof(struct meter, base));
     report_products("products with adapters", steps, n, offsetof(struct meter, adapter));
@@ -292,17 +297,35 @@ static int steps_asked(const char *text)
     return n < 1 ? 1 : n > STEPS_MAX ? STEPS_MAX : (int)n;
 }
 
-/* Steps here and, with a peer, the same step there take turns. */
-static void train(tinker_engine *e, struct peer *peer)
+/* The setting's name, its median step and how many times as fast ours is. */
+static void report_peer(tinker_engine *e, const char *setting, double *theirs, double *ratios,
+                        int n)
 {
-    static int32_t tokens[SEQUENCES][LENGTH];
-    static int64_t targets[LENGTH];
-    static float weights[LENGTH];
+    bool fast = e->opts.dtype == TINKER_WEIGHTS_BF16;
+    struct figure r = figure_of(ratios, n);
+    double bar = fast ? 1.5 : 0.95;
+    char name[96];
+    snprintf(name, sizeof name, "training step 4 x %zu%s / PyTorch %s", length,
+             fast ? ", --dtype bf16" : "", setting);
+    keep_ratio("engine", name, r.median, r.low, r.high, bar);
+    printf("PyTorch + PEFT %s, the same step in turns: %.2f s; ours is %.2f x as fast "
+           "[%.2f-%.2f] (bar %g)\n",
+           setting, figure_of(theirs, n).median, r.median, r.low, r.high, bar);
+    fflush(stdout);
+}
+
+/* Steps here and, with peers, the same step there take turns, one setting of theirs after the
+ * other. */
+static void train(tinker_engine *e, const char *model, bool beside)
+{
+    static int32_t tokens[SEQUENCES][LENGTH_MAX];
+    static int64_t targets[LENGTH_MAX];
+    static float weights[LENGTH_MAX];
     tinker_chunk chunks[SEQUENCES];
     tinker_datum data[SEQUENCES];
     tinker_named_tensor in[2] = {
-        { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = LENGTH } },
-        { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = LENGTH } },
+        { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = length } },
+        { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = length } },
     };
     tinker_error err = { 0 };
     tinker_lora lora = TINKER_LORA_INIT;
@@ -311,33 +334,38 @@ static void train(tinker_engine *e, struct peer *peer)
     tinker_adapter *a = tinker_adapter_new(e, &lora, &err);
     if (a == NULL)
         die("adapter", &err);
-    for (size_t i = 0; i < LENGTH; i++) {
+    for (size_t i = 0; i < length; i++) {
         targets[i] = (int64_t)(i * 7919 % vocab);
         weights[i] = 1;
     }
     for (size_t s = 0; s < SEQUENCES; s++) {
-        for (size_t i = 0; i < LENGTH; i++)
+        for (size_t i = 0; i < length; i++)
             tokens[s][i] = (int32_t)((i * 31 + s * 977) % vocab);
-        chunks[s] = (tinker_chunk){ .tokens = tokens[s], .n_tokens = LENGTH };
-        data[s] = (tinker_datum){ { &chunks[s], 1 }, in, 2 };
+        chunks[s] = (tinker_chunk){ .tokens = tokens[s], .n_tokens = length };
+        data[s] = (tinker_datum){ .model_input = { &chunks[s], 1 }, .inputs = in, .n_inputs = 2 };
     }
     const char *asked = getenv("TINKER_BENCH_STEPS");
     int steps = asked ? steps_asked(asked) : 3;
     double theirs[STEPS_MAX], ratios[STEPS_MAX];
     struct meter ours[STEPS_MAX];
+    const char *settings = getenv("TINKER_BENCH_TORCH");
+    char list[96], *rest;
+    snprintf(list, sizeof list, "%s", settings ? settings : "bf16 f32 bf16-compile f32-compile");
     one_step(e, a, data); /* memory, caches */
-    for (int i = 0; i < steps; i++) {
-        ours[i] = one_step(e, a, data);
-        theirs[i] = peer_seconds(peer);
-        ratios[i] = theirs[i] / ours[i].step.seconds;
+    for (char *s = strtok_r(list, " ", &rest); s; s = beside ? strtok_r(NULL, " ", &rest) : NULL) {
+        struct peer peer = { 0 };
+        if (beside && !engine_peer(&peer, "torch", model, s))
+            continue;
+        for (int i = 0; i < steps; i++) {
+            ours[i] = one_step(e, a, data);
+            theirs[i] = peer_seconds(&peer);
+            ratios[i] = theirs[i] / ours[i].step.seconds;
+        }
+        report_step(ours, steps);
+        if (beside)
+            report_peer(e, s, theirs, ratios, steps);
+        peer_close(&peer);
     }
-    report_step(ours, steps);
-    struct figure r = figure_of(ratios, steps);
-    if (peer->pid > 0)
-        printf("PyTorch + PEFT, the same step in turns: %.2f s; ours is %.2f x as fast "
-               "[%.2f-%.2f] (bar 1)\n",
-               figure_of(theirs, steps).median, r.median, r.low, r.high);
-    fflush(stdout);
     tinker_adapter_free(a);
 }
 
@@ -517,12 +545,11 @@ int main(int argc, char **argv)
     int beside = part("peers") && !e->model->config.experts;
     struct peer peer = { 0 };
     signal(SIGPIPE, SIG_IGN);
-    if (part("train")) {
-        if (beside)
-            engine_peer(&peer, "torch", model, "f32");
-        train(e, &peer);
-        peer_close(&peer);
-    }
+    const char *asked = getenv("TINKER_BENCH_LENGTH");
+    length = asked ? (size_t)strtoul(asked, NULL, 10) : 256;
+    length = length < 1 || length > LENGTH_MAX ? 256 : length;
+    if (part("train"))
+        train(e, model, beside);
     if (part("decode")) {
         decode_all(e);
         if (beside && engine_peer(&peer, "llama", model, half ? "bf16" : "f32"))

@@ -1,14 +1,16 @@
 """The other side of bench/engine: the same step and the same token elsewhere, on 2 threads.
 
-    engine_oracle.py torch DIR f32         seconds of one training step: PyTorch, transformers and PEFT
+    engine_oracle.py torch DIR SETTING     seconds of one training step: PyTorch, transformers and PEFT;
+                                           SETTING: f32 or bf16, with -compile through torch.compile
     engine_oracle.py llama DIR f32|bf16    seconds per token at batch 1: llama.cpp, matrices held so
 
 Prints a number when the model is loaded and warm, and a figure for each line it reads, so
 that both sides can take turns.
 
-The step is that of bench/engine: 4 sequences of 256 tokens, LoRA of rank 32 on every linear
-layer and the head, forward, backward and AdamW in float32.  llama.cpp comes in the package
-xllamacpp.
+The step is that of bench/engine: 4 sequences of TINKER_BENCH_LENGTH (256) tokens, LoRA of rank 32 on
+every linear layer and the head, forward, backward and AdamW.  With bf16 weights, adapters and activations
+are bfloat16, the fastest that it has: adapters in float32 beside them cost it more.  llama.cpp comes in
+the package xllamacpp.
 """
 import contextlib
 import json
@@ -17,11 +19,12 @@ import sys
 import tempfile
 import time
 
-THREADS, RANK, SEQUENCES, LENGTH = 2, 32, 4, 256
+THREADS, RANK, SEQUENCES = 2, 32, 4
+LENGTH = int(os.environ.get("TINKER_BENCH_LENGTH", 256))
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def torch_step(directory, _):
+def torch_step(directory, setting):
     import warnings
 
     import torch
@@ -30,10 +33,14 @@ def torch_step(directory, _):
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(THREADS)
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    dtype = torch.bfloat16 if setting.startswith("bf16") else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
     vocab = model.config.vocab_size
-    model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=32, target_modules=LINEARS + ["lm_head"]))
+    model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=32, target_modules=LINEARS + ["lm_head"]),
+                           autocast_adapter_dtype=False)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+    if setting.endswith("-compile"):
+        model = torch.compile(model)
     i = torch.arange(LENGTH)
     tokens = torch.stack([(i * 31 + s * 977) % vocab for s in range(SEQUENCES)])
     targets = (i * 7919 % vocab).repeat(SEQUENCES)
@@ -47,7 +54,7 @@ def torch_step(directory, _):
         optimizer.zero_grad()
         return time.monotonic() - start
 
-    step(1)
+    step(SEQUENCES if setting.endswith("-compile") else 1)  # compiled for this shape alone
     return lambda: step(SEQUENCES)
 
 

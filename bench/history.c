@@ -46,7 +46,7 @@ static double time_step(const char *model)
     tinker_chunk text = { .tokens = tokens, .n_tokens = TOKENS };
     tinker_named_tensor target = { "target_tokens",
                                    { .dtype = TINKER_INT64, .data = targets, .n = TOKENS } };
-    tinker_datum datum = { { &text, 1 }, &target, 1 };
+    tinker_datum datum = { .model_input = { &text, 1 }, .inputs = &target, .n_inputs = 1 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     tinker_step_metrics m;

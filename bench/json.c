@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/rand.h"
 #include "json/json.h"
+#include "ratio.h"
 #include "support/jansson.h"
 
 enum { REPEATS = 3 };
@@ -274,6 +275,7 @@ static bool compare(const char *name, double bar, void (*ours)(const struct inpu
     }
     qsort(ratios, REPEATS, sizeof *ratios, by_value);
     bool ok = ratios[REPEATS / 2] >= bar;
+    keep_ratio("json", name, ratios[REPEATS / 2], ratios[0], ratios[REPEATS - 1], bar);
     printf("%-22s %6.1fx  (%.1f-%.1f)  bar %4.0fx  %s   %.0f MB/s\n", name, ratios[REPEATS / 2],
            ratios[0], ratios[REPEATS - 1], bar, ok ? "ok" : "BELOW", (double)in->len / ns * 1e3);
     return ok;

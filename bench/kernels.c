@@ -9,6 +9,7 @@
  * transposed, and with W given as (K,N), which it prefers or not. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "ceilings.h"
+#include "ratio.h"
 #include "engine/kernels/kernels.h"
 #include "engine/threads.h"
 
@@ -56,9 +57,9 @@ static struct packed *pack(enum packed_dtype type, const float *w, size_t O, siz
     return packed_init(take(packed_bytes(type, O, C)), type, w, SOURCE_F32, O, C);
 }
 
-static void lay_out(struct product *p, const float *x, enum gemm_direction direction, size_t K)
+static void lay_out(struct product *p, const float *x, size_t K)
 {
-    gemm_left(p->left, x, K, p->packed, direction, p->N, K, 0, gemm_left_units(p->packed, p->N, K));
+    gemm_left(p->left, x, K, p->packed, p->N, K, 0, gemm_left_units(p->packed, p->N, K));
 }
 
 static void forward(void *arg)
@@ -68,7 +69,7 @@ static void forward(void *arg)
         gemm_forward(p->y, p->x, p->packed, p->N, 0, 0, p->O);
         return;
     }
-    lay_out(p, p->x, GEMM_FORWARD, p->C);
+    lay_out(p, p->x, p->C);
     gemm_forward_left(p->y, p->left, p->packed, p->N, 0, 0, p->C, 0, p->O);
 }
 
@@ -79,7 +80,7 @@ static void backward(void *arg)
         gemm_backward(p->x, p->y, p->packed, p->N, 0, 0, p->C);
         return;
     }
-    lay_out(p, p->y, GEMM_BACKWARD, p->O);
+    lay_out(p, p->y, p->O);
     gemm_backward_left(p->x, p->left, p->packed, p->N, 0, 0, p->O, 0, p->C);
 }
 
@@ -98,7 +99,7 @@ static void forward_threads(void *arg)
 static void left_slice(void *arg, size_t begin, size_t end)
 {
     struct product *p = arg;
-    gemm_left(p->left, p->x, p->C, p->packed, GEMM_FORWARD, p->N, p->C, begin, end);
+    gemm_left(p->left, p->x, p->C, p->packed, p->N, p->C, begin, end);
 }
 
 static void shared_slice(void *arg, size_t begin, size_t end)
@@ -155,6 +156,8 @@ static void load_blas(void)
 static void line(const char *bar, const char *what, double ratio, double want, struct figure f,
                  double unit)
 {
+    double spread = ratio / f.median;
+    keep_ratio("kernels", what, ratio, f.low * spread, f.high * spread, want);
     printf("%-3s %-46s %6.2f x", bar, what, ratio);
     if (want > 0)
         printf("  (bar %.2f)", want);
@@ -164,6 +167,7 @@ static void line(const char *bar, const char *what, double ratio, double want, s
 
 static void ratio_line(const char *bar, const char *what, struct figure r, double want)
 {
+    keep_ratio("kernels", what, r.median, r.low, r.high, want);
     printf("%-3s %-46s %6.2f x", bar, what, r.median);
     if (want > 0)
         printf("  (bar %.2f)", want);

@@ -42,15 +42,15 @@ static inline int peer_python(const char *set, char *path, size_t size)
     return 0;
 }
 
-/* A script of bench/ with its two arguments and one more or NULL; returns whether it runs. */
-static inline int peer_open(struct peer *p, const char *set, const char *script, const char *what,
-                            const char *where, const char *how)
+/* A script of bench/ with its two arguments and one more or NULL under this Python; returns whether
+ * it runs. */
+static inline int peer_run(struct peer *p, const char *python, const char *script, const char *what,
+                           const char *where, const char *how)
 {
-    char python[1024];
     int to[2], from[2];
     *p = (struct peer){ 0 };
     fflush(stdout);
-    if (!peer_python(set, python, sizeof python) || pipe(to) != 0 || pipe(from) != 0)
+    if (pipe(to) != 0 || pipe(from) != 0)
         return 0;
     p->pid = fork();
     if (p->pid == 0) {
@@ -66,6 +66,15 @@ static inline int peer_open(struct peer *p, const char *set, const char *script,
     p->ask = fdopen(to[1], "w");
     p->answer = fdopen(from[0], "r");
     return p->pid > 0 && p->ask != NULL && p->answer != NULL;
+}
+
+/* The same under the Python that has the packages of a set. */
+static inline int peer_open(struct peer *p, const char *set, const char *script, const char *what,
+                            const char *where, const char *how)
+{
+    char python[1024];
+    *p = (struct peer){ 0 };
+    return peer_python(set, python, sizeof python) && peer_run(p, python, script, what, where, how);
 }
 
 /* Up to two figures; returns how many there were. */

@@ -63,11 +63,11 @@ void __wrap_gemm_backward(float *dx, const float *dy, const struct packed *w, si
 }
 
 /* Laying out counts as time of the products, and multiplies nothing. */
-void __wrap_gemm_left(float *left, const float *x, size_t ld, const struct packed *w,
-                      enum gemm_direction direction, size_t N, size_t K, size_t begin, size_t end)
+void __wrap_gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N,
+                      size_t K, size_t begin, size_t end)
 {
     uint64_t start = cpu_ns();
-    __real_gemm_left(left, x, ld, w, direction, N, K, begin, end);
+    __real_gemm_left(left, x, ld, w, N, K, begin, end);
     count(&base_products, start, 0);
 }
 
@@ -97,8 +97,10 @@ void __wrap_gemm_backward_left(float *dx, const float *left, const struct packed
 
 typedef __typeof__(dense_nt) dense_kernel;
 dense_kernel __real_dense_nt, __real_dense_nn, __real_dense_tn, __real_dense_nt_columns,
-    __real_dense_tn_columns, __wrap_dense_nt, __wrap_dense_nn, __wrap_dense_tn,
-    __wrap_dense_nt_columns, __wrap_dense_tn_columns;
+    __real_dense_tn_columns, __real_dense_nn_rounded, __real_dense_tn_rounded,
+    __real_dense_tn_columns_rounded, __wrap_dense_nt, __wrap_dense_nn, __wrap_dense_tn,
+    __wrap_dense_nt_columns, __wrap_dense_tn_columns, __wrap_dense_nn_rounded,
+    __wrap_dense_tn_rounded, __wrap_dense_tn_columns_rounded;
 
 /* `per` multiply-adds for each of [begin, end) */
 static void dense_counted(dense_kernel *f, size_t per, float *y, const float *x, const float *w,
@@ -138,6 +140,26 @@ void __wrap_dense_tn_columns(float *y, const float *x, const float *w, size_t N,
                              float alpha, int accumulate, size_t begin, size_t end)
 {
     dense_counted(__real_dense_tn_columns, N * O, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                             float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_nn_rounded, O * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_tn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
+                             float alpha, int accumulate, size_t begin, size_t end)
+{
+    dense_counted(__real_dense_tn_rounded, N * C, y, x, w, N, O, C, alpha, accumulate, begin, end);
+}
+
+void __wrap_dense_tn_columns_rounded(float *y, const float *x, const float *w, size_t N, size_t O,
+                                     size_t C, float alpha, int accumulate, size_t begin,
+                                     size_t end)
+{
+    dense_counted(__real_dense_tn_columns_rounded, N * O, y, x, w, N, O, C, alpha, accumulate,
+                  begin, end);
 }
 
 #endif

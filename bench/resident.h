@@ -3,6 +3,7 @@
 #define BENCH_RESIDENT_H
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* In bytes; 0 where the system does not tell. */
@@ -15,6 +16,20 @@ static inline double resident(void)
     if (f)
         fclose(f);
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* The most that it ever had. */
+static inline double resident_peak(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof(line), f))
+        if (strncmp(line, "VmHWM:", 6) == 0)
+            sscanf(line + 6, "%lf", &kib);
+    if (f)
+        fclose(f);
+    return kib * 1024;
 }
 
 #endif

@@ -32,6 +32,7 @@
 
 #include "base/os.h"
 #include "engine/model/init_model.h"
+#include "ratio.h"
 #include "resident.h"
 #include "server/server.h"
 
@@ -215,6 +216,7 @@ static void ratio(const char *name, double (*a)(void *), void *sa, double (*b)(v
         r[i] = va[i] / vb[i];
     }
     double m = median(r);
+    keep_ratio("server", name, m, r[0], r[REPEATS - 1], bar);
     printf("%s %.2f x (bar %.1f, spread %.2f-%.2f; %.0f against %.0f %s) %s\n", name, m, bar, r[0],
            r[REPEATS - 1], median(va), median(vb), unit, m >= bar ? "met" : "MISSED");
 }

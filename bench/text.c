@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/os.h"
 #include "peer.h"
+#include "ratio.h"
 #include "tokenizer/split/split.h"
 #include "tokenizer/split/split_regex.h"
 #include "tokenizer/load/tok_open.h"
@@ -201,6 +202,17 @@ static double run_warm(double (*once)(const tinker_tokenizer *), const tinker_to
     return once(t);
 }
 
+/* Speeds and ratios of n turns; both are sorted then. */
+static void print_ratios(const char *model, const char *what, double *speeds, double *ratios,
+                         size_t n, double bar)
+{
+    char full[128];
+    double median = find_median(ratios, n);
+    print_verdict(model, what, find_median(speeds, n), "MB/s", median, bar);
+    snprintf(full, sizeof(full), "%s, %s", model, what);
+    keep_ratio("text", full, median, ratios[0], ratios[n - 1], bar);
+}
+
 static void measure_against(const char *engine, const char *name, const tinker_tokenizer *t)
 {
     double encodes[ROUNDS], decodes[ROUNDS], encode_ratios[ROUNDS], decode_ratios[ROUNDS];
@@ -220,9 +232,9 @@ static void measure_against(const char *engine, const char *name, const tinker_t
     }
     peer_close(&theirs);
     snprintf(what, sizeof(what), "encode / %s", engine);
-    print_verdict(name, what, find_median(encodes, n), "MB/s", find_median(encode_ratios, n), 12);
+    print_ratios(name, what, encodes, encode_ratios, n, 12);
     snprintf(what, sizeof(what), "decode / %s", engine);
-    print_verdict(name, what, find_median(decodes, n), "MB/s", find_median(decode_ratios, n), 10);
+    print_ratios(name, what, decodes, decode_ratios, n, 10);
 }
 
 /* Ours against the engines of a list that ends with NULL; two threads when asked for. */

@@ -54,7 +54,7 @@ static struct batch make_batch(struct arena *a, size_t n, size_t t)
                                        { TINKER_INT64, targets, t, shape, 1, NULL, NULL } };
         in[1] = (tinker_named_tensor){ "weights",
                                        { TINKER_FLOAT32, weights, t, shape, 1, NULL, NULL } };
-        data[i] = (tinker_datum){ { chunk, 1 }, in, 2 };
+        data[i] = (tinker_datum){ .model_input = { chunk, 1 }, .inputs = in, .n_inputs = 2 };
     }
     return (struct batch){ .req = { .model_id = "5f0c9a4e-77aa-4b1e-9b0d-0d9b4c1e2f33:train:0",
                                     .seq_id = { 1, 1 },
