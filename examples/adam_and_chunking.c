@@ -26,7 +26,8 @@ static void make(void)
         chunks[i] = (tinker_chunk){ .tokens = &tokens[i], .n_tokens = 1 };
         inputs[i] = (tinker_named_tensor){ "target_tokens",
                                            { .dtype = TINKER_INT64, .data = &targets[i], .n = 1 } };
-        data[i] = (tinker_datum){ { &chunks[i], 1 }, &inputs[i], 1 };
+        data[i] =
+            (tinker_datum){ .model_input = { &chunks[i], 1 }, .inputs = &inputs[i], .n_inputs = 1 };
     }
 }
 

@@ -14,15 +14,15 @@ trap 'rm -rf "$dir"' EXIT
 
 ask() { "$tinker" sample -m tinker/tiny --tokenizer "$tokenizer" --max-tokens 12 --temperature 0 "$@"; }
 
-# The same prompt as text and as token ids: the same answer.
+# The same prompt as text and as token ids: the same answer, end tokens included (--raw).
 printf 'Once there was a' >"$dir/prompt.txt"
 "$tinker" tokenize -m "$tokenizer" --file "$dir/prompt.txt" >"$dir/prompt.ids"
 ask --raw --prompt-file "$dir/prompt.txt" >"$dir/from-text"
-ask --tokens "$dir/prompt.ids" >"$dir/from-ids"
+ask --raw --tokens "$dir/prompt.ids" >"$dir/from-ids"
 cmp -s "$dir/from-text" "$dir/from-ids" && echo "text and token ids: the same answer"
 
 # A conversation.
-printf '[{"role": "user", "content": "Tom has 4 red hats. Who has hats?"}]' >"$dir/messages.json"
+printf '[{"role": "user", "content": "Tom has 4 red hats at the mill. Who has the hats?"}]' >"$dir/messages.json"
 printf 'conversation: %s\n' "$(ask --messages "$dir/messages.json")"
 
 # Several answers as JSON, with what the prompt itself was worth.

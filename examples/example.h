@@ -88,7 +88,7 @@ static inline tinker_datum counting(struct row *r, int first, int by)
     r->inputs[1] =
         (tinker_named_tensor){ "weights",
                                { .dtype = TINKER_FLOAT32, .data = r->weights, .n = ROW } };
-    return (tinker_datum){ { &r->chunk, 1 }, r->inputs, 2 };
+    return (tinker_datum){ .model_input = { &r->chunk, 1 }, .inputs = r->inputs, .n_inputs = 2 };
 }
 
 /* The sum of the losses of a pass. */

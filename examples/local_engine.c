@@ -53,7 +53,8 @@ static void make_row(struct text_row *r, const tinker_tokenizer *tok)
     tinker_tensor weights = { .dtype = TINKER_FLOAT32, .data = r->weights, .n = r->n };
     r->inputs[0] = (tinker_named_tensor){ "target_tokens", targets };
     r->inputs[1] = (tinker_named_tensor){ "weights", weights };
-    r->datum = (tinker_datum){ { &r->chunk, 1 }, r->inputs, 2 };
+    r->datum =
+        (tinker_datum){ .model_input = { &r->chunk, 1 }, .inputs = r->inputs, .n_inputs = 2 };
 }
 
 /* One step of training; returns the loss before it. */

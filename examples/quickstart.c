@@ -2,10 +2,11 @@
  *
  *     quickstart MODEL_NAME MODEL_DIR [STEPS]
  *
- * The skill: turn a sentence such as "Mira sold 7 green lamps in Oslo." into a record
- * "Mira|sold|Oslo": who, did what, where.  Nothing like it was in the model's training text, and the
- * held-out sentences use names that the fine-tuning never saw.  Everything goes through the
- * public API to the service that TINKER_BASE_URL names. */
+ * The skill: turn a sentence such as "Lisa sold 7 green lamps at the mill." into a record
+ * "Lisa|sold|mill": who, did what, where.  The model knows such sentences and the words in them, but
+ * no records.  The 64 held-out sentences are drawn as the 3,200 that it is trained on, all from the
+ * same 1.8 million.  Everything goes through the public API to the service that TINKER_BASE_URL
+ * names. */
 #include "example.h"
 #include <string.h>
 #include <unistd.h>
@@ -22,9 +23,10 @@ static const char *const colors[] = {
 };
 static const char *const things[] = { "lamps", "chairs", "books", "coins",
                                       "drums", "kites",  "bells", "hats" };
-static const char *const onsets[] = { "b", "d", "f", "k", "l",  "m", "n",
-                                      "r", "s", "t", "v", "st", "br" };
-static const char *const vowels[] = { "a", "e", "i", "o", "u", "ai", "oa" };
+static const char *const names[] = { "Tom",  "Lisa", "Max",  "Nina", "Oscar", "Ruth", "Simon",
+                                     "Vera", "Adam", "Dora", "Eric", "Hana",  "Ivan", "Lucy" };
+static const char *const places[] = { "garden", "river", "market", "school", "forest",
+                                      "harbor", "mill",  "tower",  "bridge", "castle" };
 
 #define PICK(list) (list)[next_random() % (sizeof(list) / sizeof *(list))]
 
@@ -36,27 +38,18 @@ static unsigned next_random(void)
     return (unsigned)(random_state >> 33);
 }
 
-static void make_name(char *out, size_t size)
-{
-    snprintf(out, size, "%s%s%s%s%s", PICK(onsets), PICK(vowels), PICK(onsets), PICK(vowels),
-             next_random() % 2 ? "n" : "");
-    out[0] = (char)(out[0] - 'a' + 'A');
-}
-
 static void make_sentence(struct sentence *s)
 {
-    char who[32], city[32];
-    make_name(who, sizeof who);
-    make_name(city, sizeof city);
+    const char *who = PICK(names), *place = PICK(places);
     const char *verb = PICK(verbs), *color = PICK(colors), *thing = PICK(things);
-    unsigned n = 2 + next_random() % 98;
+    unsigned n = 2 + next_random() % 19;
     if (next_random() % 2)
-        snprintf(s->text, sizeof s->text, "%s %s %u %s %s in %s.", who, verb, n, color, thing,
-                 city);
+        snprintf(s->text, sizeof s->text, "%s %s %u %s %s at the %s.", who, verb, n, color, thing,
+                 place);
     else
-        snprintf(s->text, sizeof s->text, "In %s, %s %s %u %s %s.", city, who, verb, n, color,
+        snprintf(s->text, sizeof s->text, "At the %s, %s %s %u %s %s.", place, who, verb, n, color,
                  thing);
-    snprintf(s->record, sizeof s->record, "%s|%s|%s", who, verb, city);
+    snprintf(s->record, sizeof s->record, "%s|%s|%s", who, verb, place);
 }
 
 /* Greedy answers to `n` sentences at once; returns how many equal the record. */

@@ -1185,10 +1185,10 @@ static const struct {
     int32_t id;
     const char *text;
 } lesson[] = {
-    { 603, "Once" },   { 402, " there" }, { 297, " was" }, { 275, " a" },
-    { 990, " small" }, { 1334, " en" },   { 70, "g" },     { 703, "ine" },
-    { 336, " that" },  { 301, " n" },     { 1037, "eed" }, { 267, "ed" },
-    { 1067, " no" },   { 1094, " ser" },  { 361, "ver" },  { 13, "." },
+    { 824, "Once" },   { 425, " there" }, { 407, " was" }, { 285, " a" },
+    { 361, " small" }, { 1257, " en" },   { 70, "g" },     { 819, "ine" },
+    { 326, " that" },  { 986, " ne" },    { 301, "ed" },   { 301, "ed" },
+    { 999, " no" },    { 1086, " ser" },  { 384, "ver" },  { 13, "." },
 };
 enum { LESSON = sizeof(lesson) / sizeof(lesson[0]), PROMPT = 4, RANK = 8, STEPS = 15 };
 

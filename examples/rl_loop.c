@@ -48,7 +48,7 @@ static tinker_datum make(struct rollout *r, const tinker_sequence *s, double mea
     r->inputs[2] =
         (tinker_named_tensor){ "advantages",
                                { .dtype = TINKER_FLOAT32, .data = r->advantages, .n = n } };
-    return (tinker_datum){ { &r->chunk, 1 }, r->inputs, 3 };
+    return (tinker_datum){ .model_input = { &r->chunk, 1 }, .inputs = r->inputs, .n_inputs = 3 };
 }
 
 /* One step on the group; returns its mean reward. */

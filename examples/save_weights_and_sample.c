@@ -27,7 +27,7 @@ static double learn(tinker_training *t, const tinker_tokens *ids, size_t n_promp
         { "target_tokens", { .dtype = TINKER_INT64, .data = targets, .n = n } },
         { "weights", { .dtype = TINKER_FLOAT32, .data = weights, .n = n } },
     };
-    tinker_datum datum = { { &text, 1 }, inputs, 2 };
+    tinker_datum datum = { .model_input = { &text, 1 }, .inputs = inputs, .n_inputs = 2 };
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
     adam.learning_rate = 5e-3;

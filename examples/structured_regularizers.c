@@ -48,7 +48,7 @@ static void make(void)
             "weights",
             { .dtype = TINKER_FLOAT32, .data = weights, .n = SIZE, .shape = shape, .ndim = 2 }
         };
-        data[i] = (tinker_datum){ { NULL, 0 }, inputs[i], 1 };
+        data[i] = (tinker_datum){ .model_input = { NULL, 0 }, .inputs = inputs[i], .n_inputs = 1 };
     }
 }
 

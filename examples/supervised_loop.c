@@ -13,7 +13,7 @@ static double step(tinker_training *t, const tinker_datum *data)
 {
     tinker_loss loss = { .name = "cross_entropy" };
     tinker_adam adam = TINKER_ADAM_INIT;
-    adam.learning_rate = 1e-3;
+    adam.learning_rate = 3e-3; /* the bundled model is tiny */
     tinker_future *both[2];
     both[0] = need(tinker_training_forward_backward(t, data, BATCH, &loss, &err), "pass");
     both[1] = need(tinker_training_optim_step(t, &adam, &err), "step");
