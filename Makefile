@@ -64,11 +64,13 @@ LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
 LIBS_cli = $(shell pkg-config --libs libedit)
 LIBS_json := -lm
+LIBS_grammar := -lm
 LIBS_BENCH_json := -ljansson
-LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns,-Wl,--wrap=$(f))
+LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns dense_nn_rounded dense_tn_rounded dense_tn_columns_rounded,-Wl,--wrap=$(f))
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_autodiff := -lm
+LIBS_graph := -lm
 LIBS_regularizer := -lm
 LIBS_wire = $(shell pkg-config --libs libzstd) -lm
 LIBS_http = $(shell pkg-config --libs libcurl) -lm
@@ -79,23 +81,26 @@ LIBS_chat = $(LIBS_tokenizer)
 LIBS_recipe := -lm
 
 # ---- the rooms, and which of ours each may link: the layering rule once more -------------------
-ROOMS := base json wire http unicode tokenizer jinja chat autodiff regularizer engine client recipe server cli
+ROOMS := base json gguf grammar wire http unicode tokenizer jinja chat autodiff graph regularizer engine client recipe server cli
 TEXT := chat jinja tokenizer unicode
 LINK_base := base
 LINK_json := json base
+LINK_gguf := gguf base
+LINK_grammar := grammar json base
 LINK_wire := wire json base
 LINK_http := http base
 LINK_unicode := unicode base
-LINK_tokenizer := tokenizer unicode json base
+LINK_tokenizer := tokenizer unicode gguf json base
 LINK_jinja := jinja unicode json base
-LINK_chat := $(TEXT) json base
+LINK_chat := $(TEXT) gguf json base
 LINK_autodiff := autodiff base
+LINK_graph := graph autodiff json base
 LINK_regularizer := regularizer autodiff base
-LINK_engine := engine json base
-LINK_client := client regularizer autodiff $(TEXT) http wire json base
+LINK_engine := engine gguf json base
+LINK_client := client regularizer autodiff $(TEXT) http wire gguf json base
 LINK_recipe := recipe $(LINK_client)
-LINK_server := server $(TEXT) wire engine json base
-LINK_cli := cli server engine recipe client regularizer autodiff $(TEXT) http wire json base
+LINK_server := server $(TEXT) wire grammar graph autodiff engine gguf json base
+LINK_cli := cli server engine recipe client regularizer graph autodiff $(TEXT) http wire grammar gguf json base
 
 # A room's sources lie in its folder and one or two levels below it.
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
@@ -153,13 +158,18 @@ layers:
 man: $(HEADERPAGES) $(if $(shell command -v scdoc 2>/dev/null),$(COMMANDPAGES))
 
 # ---- rules --------------------------------------------------------------------------------------
+# The name under which the loader finds a library that the linker finds as -lNAME.
+soname = $(or $(shell readelf -d $$($(CC) -print-file-name=lib$(1).so) 2>/dev/null | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p'),lib$(1).so)
 # kernels for one instruction set say so in their file name
 FLAGS_FILE = $(if $(findstring _amx.c,$<),-mamx-tile -mamx-bf16 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
              $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
+             $(if $(findstring _avx512vnni.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \
-             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c)))) \
+             $(if $(findstring _avx2.c,$<),-mavx2 -mfma -mf16c))))) \
              $(if $(filter fuzz,$(BUILD)),$(if $(findstring /kernels/,$<),-fno-sanitize=all)) \
-             $(if $(findstring cmd_version.c,$<),-DTINKER_COMMIT='"$(COMMIT)"')
+             $(if $(findstring cmd_version.c,$<),-DTINKER_COMMIT='"$(COMMIT)"') \
+             $(if $(findstring /lazy_curl.c,$<),-DLAZY_CURL='"$(call soname,curl)"') \
+             $(if $(findstring /lazy_microhttpd.c,$<),-DLAZY_MICROHTTPD='"$(call soname,microhttpd)"')
 $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(SAY_SOURCE)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(if $(findstring /engine/,$<),-O2 -ffp-contract=off) $(FLAGS_FILE) -MMD -MP -c -o $@ $<
@@ -212,8 +222,10 @@ $(B)/libtinker.so: $(LIB_OBJS) src/client/libtinker.map Makefile
 	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libtinker.so.$(SOMAJOR) \
 	    -Wl,--version-script=src/client/libtinker.map -Wl,-z,defs -o $@ $(LIB_OBJS) $(LIBS_client)
 	@ln -sfn libtinker.so $(B)/libtinker.so.$(SOMAJOR)
+# without the two that src/cli/lazy loads when they are needed
 $(B)/tinker: $(call archives,cli)
-	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group $(LIBS_server) $(LIBS_client) $(LIBS_cli)
+	$(SAY_RESULT)$(CC) $(LDFLAGS_ALL) -o $@ -Wl,--start-group $^ -Wl,--end-group \
+	    $(filter-out -lcurl -lmicrohttpd,$(LIBS_server) $(LIBS_client)) $(LIBS_cli) -ldl
 # For pkg-config.  What the static library needs is named as it is linked here: by Requires.private
 # one would get what a static libcurl needs, too, which nobody has installed.
 PC_tinker := fine-tuning and sampling of language models through the Tinker API
@@ -275,6 +287,18 @@ conformance:
 	@tools/deps conformance
 	@$(MAKE) --no-print-directory -j$(JOBS) all $(TOOLS)
 	@BUILD_DIR=$(B) tests/conformance/run
+
+## make newest         compare the newest SDK of the registry with what tests/conformance/sdk_map.tsv has
+.PHONY: newest
+newest:
+	@tools/deps conformance
+	@tools/newest
+
+## make live           examples and checks against the service of TINKER_BASE_URL, with your key: costs money
+.PHONY: live
+live: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@BUILD_DIR=$(B) tools/live $(NAMES)
 
 ## make lint           formatting, layering, static checks
 lint:

@@ -23,7 +23,7 @@
 #include "engine/model/adapter.h"
 #include "engine/layers/delta.h"
 #include "engine/train/forward.h"
-#include "engine/model/safetensors.h"
+#include "engine/safetensors/safetensors.h"
 #include "json/json.h"
 
 enum { MAX_DATA = 256, MAX_INPUTS = 8, MAX_CONFIG = 8, MAX_OUT = 4096 };
@@ -323,7 +323,7 @@ static void dump_generated(struct output *o, tinker_engine *e, tinker_adapter *a
 static double run_pass(struct output *o, tinker_engine *e, tinker_adapter *a, struct request *q)
 {
     tinker_error err = { 0 };
-    tinker_loss loss = { q->loss, q->config, q->n_config };
+    tinker_loss loss = { .name = q->loss, .config = q->config, .n_config = q->n_config };
     tinker_pass *p = tinker_pass_new(e, a, q->data, q->n, &loss, a == NULL, &err);
     int more = p ? 1 : -1;
     while (more > 0)
@@ -363,14 +363,18 @@ struct base_dump {
 static tinker_status dump_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct base_dump *d = state;
-    struct weight w;
-    size_t rows = at->rows ? at->rows : at->cols, cols = at->rows ? at->cols : 1;
+    struct weight w = { 0 };
+    size_t stored = tensor_stored_rows(at);
+    size_t rows = stored ? stored : at->cols, cols = stored ? at->cols : 1;
+    if (at->first)
+        return TINKER_OK; /* came with the first rows of its module */
     float *values = malloc(rows * cols * sizeof(*values));
-    if (!values || !engine_weight(d->e, at->name, at->rows, at->cols, &w, err))
+    if (!values || !engine_weight(d->e, at->name, stored, at->cols, &w, err))
         die(at->name, err->message);
     weight_to_float(&w, rows, cols, values);
-    add_output(d->o, "base.", at->name, values, at->rows, at->cols);
+    add_output(d->o, "base.", at->name, values, stored, at->cols);
     free(values);
+    free(w.owned);
     return TINKER_OK;
 }
 

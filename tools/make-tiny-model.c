@@ -4,7 +4,11 @@
  *       [--layers L] [--heads N] [--kv-heads N] [--head-dim N] [--intermediate N]
  *       [--context N] [--dtype f32|bf16|f16] [--shards N] [--tie 0|1] [--rope TYPE]
  *       [--rope-theta X] [--embed-std X] [--noise X] [--bias 0|1] [--experts N]
- *       [--experts-used N] [--expert-size N] [--renormalize 0|1] [--dense-layer N] DIR
+ *       [--experts-used N] [--expert-size N] [--renormalize 0|1] [--dense-layer N]
+ *       [--shared-size N] [--window N] [--rotary N] [--attention-scale X] [--layer-step N]
+ *       [--delta-key-heads N] [--delta-value-heads N] [--delta-key-dim N] [--delta-value-dim N] DIR
+ *
+ * With --layer-step N every N-th layer is the other kind: with attention, without window, without rope.
  *
  * MODEL_TYPE is any of src/engine/model/arch.c, e.g. qwen3, qwen3_moe, gemma3_text, qwen3_5_text.
  *
@@ -59,6 +63,14 @@ static bool set_dtype(struct init_model *o, const char *name)
     return false;
 }
 
+static void set_layer_step(struct model_config *c, size_t step)
+{
+    int most = c->arch->delta ? LAYER_DELTA : c->window ? LAYER_SLIDES : 0;
+    int last = c->arch->rope_skips ? LAYER_NO_ROPE : 0;
+    for (size_t i = 0; i < MODEL_MAX_LAYERS; i++)
+        c->flags[i] = (unsigned char)((i + 1) % step ? most : last);
+}
+
 static bool set_number(struct init_model *o, const char *name, double v)
 {
     struct model_config *c = &o->config;
@@ -78,6 +90,13 @@ static bool set_number(struct init_model *o, const char *name, double v)
         { "experts-used", &c->experts_used },
         { "expert-size", &c->expert_size },
         { "sparse-step", &c->sparse_step },
+        { "shared-size", &c->shared_size },
+        { "window", &c->window },
+        { "rotary", &c->rotary },
+        { "delta-key-heads", &c->delta_k_heads },
+        { "delta-value-heads", &c->delta_v_heads },
+        { "delta-key-dim", &c->delta_k_dim },
+        { "delta-value-dim", &c->delta_v_dim },
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         if (strcmp(name, sizes[i].name) == 0) {
@@ -97,6 +116,10 @@ static bool set_number(struct init_model *o, const char *name, double v)
         c->renormalize = v != 0;
     else if (strcmp(name, "dense-layer") == 0 && v >= 0 && v < 4096)
         c->dense[c->n_dense++ % MODEL_MAX_DENSE] = (uint16_t)v;
+    else if (strcmp(name, "attention-scale") == 0)
+        c->attention_scale = (float)v;
+    else if (strcmp(name, "layer-step") == 0 && v >= 1)
+        set_layer_step(c, (size_t)v);
     else if (strcmp(name, "rope-theta") == 0)
         c->rope.theta = v;
     else if (strcmp(name, "embed-std") == 0)

@@ -292,6 +292,11 @@ static bool run_renderer(struct request *q, struct json_writer *w, const char *o
 {
     tinker_renderer_options opts = TINKER_RENDERER_OPTIONS_INIT;
     tinker_tokenizer *tokenizer = tokenizer_of(q);
+    struct jv effort = jv_get(q->v, "thinking_effort");
+    opts.has_thinking_effort = effort.kind == JV_NONE ? -1 : effort.kind != JV_UNDEFINED;
+    opts.thinking_effort = effort.kind == JV_FLOAT ? effort.f
+                           : effort.kind == JV_INT ? (double)effort.i
+                                                   : 0;
     opts.date = text_of(q, "date");
     struct jv history = jv_get(q->v, "thinking_in_history");
     opts.thinking_in_history = history.kind == JV_INT ? (int)history.i : 0;

@@ -81,7 +81,7 @@ static bool finish(tinker_future *f)
     return ok;
 }
 
-static const tinker_loss cross_entropy = { "cross_entropy", NULL, 0 };
+static const tinker_loss cross_entropy = { .name = "cross_entropy" };
 
 static bool pass(size_t n, size_t tokens)
 {
@@ -164,7 +164,7 @@ static bool ppo(void)
     d.n_inputs = 3;
     tinker_named_number config[] = { { "clip_low_threshold", 0.8 },
                                      { "clip_high_threshold", 1.2 } };
-    tinker_loss loss = { "ppo", config, 2 };
+    tinker_loss loss = { .name = "ppo", .config = config, .n_config = 2 };
     return finish(tinker_training_forward_backward(training, &d, 1, &loss, &err));
 }
 

@@ -41,7 +41,8 @@ static inline tinker_datum datum(int i, size_t n, bool weights)
     inputs[0] = (tinker_named_tensor){ "target_tokens",
                                        { .dtype = TINKER_INT64, .data = targets, .n = n } };
     inputs[1] = (tinker_named_tensor){ "weights", { .dtype = TINKER_FLOAT32, .data = w, .n = n } };
-    return (tinker_datum){ { chunk, 1 }, inputs, weights ? 2 : 1 };
+    return (
+        tinker_datum){ .model_input = { chunk, 1 }, .inputs = inputs, .n_inputs = weights ? 2 : 1 };
 }
 
 static inline const tinker_datum *batch(size_t n, size_t tokens)
