@@ -11,13 +11,24 @@
 #include "base/err.h"
 #include "grammar/automaton.h"
 
-enum { STATES_MAX = 60000, CELLS_MAX = 4000000, UNKNOWN = -3 };
+enum {
+    STATES_MAX = 60000,
+    CELLS_MAX = 2000000,
+    MEMBERS_MAX = 8000000,
+    CLOSURE_MAX = 200000, /* steps of one closure: a schema of any size gets an answer soon */
+    UNKNOWN = -3
+};
 
 struct cell {
     const struct node *node;
-    int32_t k;      /* TEXT: next byte; SEQ: next part; REPEAT: how often it was there */
+    int32_t k;      /* TEXT: next byte; SEQ: next part; REPEAT: how often it was there; CHOICE: 0 */
     int32_t parent; /* -1: nothing comes after it */
+    /* Closures are numbered; these say in which one it was last seen, so that no list is searched. */
+    uint32_t resumed, added;
+    int32_t least; /* REPEAT with k == LEAST: the smallest count that went on in `resumed` */
 };
+
+enum { LEAST = -1 };
 
 /* A table of numbers by hash; what a number stands for is compared by the caller. */
 struct table {
@@ -42,16 +53,17 @@ struct grammar {
     size_t n_members, cap_members;
     struct table cell_table, state_table;
     bool failed;
-    /* The closure that is being computed: its cells, whether it may end, and what was expanded
-     * already, so that circles without a byte end. */
+    /* The closure that is being computed: its number, its cells, whether it may end, and what is
+     * still to be done: a list, not recursion, as a pattern of 100,000 optional parts is that deep. */
+    uint32_t closure;
     int32_t *work;
     size_t n_work, cap_work;
     bool work_ends;
-    struct visit {
-        const struct node *node; /* NULL: the cell was resumed */
-        int32_t parent;
-    } * visits;
-    size_t n_visits, cap_visits;
+    struct step {
+        const struct node *node; /* to begin before `cell` goes on; NULL: `cell` goes on */
+        int32_t cell;
+    } * steps;
+    size_t n_steps, cap_steps, done_steps;
     struct mask_cache *masks;
 };
 
@@ -83,7 +95,7 @@ void grammar_free(struct grammar *g)
     free(g->cell_table.slots);
     free(g->state_table.slots);
     free(g->work);
-    free(g->visits);
+    free(g->steps);
     arena_clear(&g->arena);
     free(g);
 }
@@ -162,7 +174,7 @@ static bool grow_table(struct grammar *g, struct table *t)
 /* The number of a stack; -1: no memory. */
 static int32_t intern_cell(struct grammar *g, const struct node *node, int32_t k, int32_t parent)
 {
-    struct cell c = { node, k, parent };
+    struct cell c = { .node = node, .k = k, .parent = parent };
     if (g->failed || !grow_table(g, &g->cell_table))
         return -1;
     struct table *t = &g->cell_table;
@@ -185,39 +197,43 @@ static int32_t intern_cell(struct grammar *g, const struct node *node, int32_t k
 
 /* ---- closures: what may be read next ------------------------------------------------------------ */
 
-/* Was this done already in this closure?  Remembers that it is now. */
-static bool is_visited(struct grammar *g, const struct node *node, int32_t parent)
+static void add_step(struct grammar *g, const struct node *node, int32_t cell)
 {
-    for (size_t i = 0; i < g->n_visits; i++)
-        if (g->visits[i].node == node && g->visits[i].parent == parent)
-            return true;
-    if (!reserve_item(g, &g->visits, &g->cap_visits, g->n_visits, sizeof *g->visits))
-        return true;
-    g->visits[g->n_visits++] = (struct visit){ node, parent };
-    return false;
+    if (g->done_steps + g->n_steps >= CLOSURE_MAX)
+        g->failed = true;
+    else if (!g->failed && reserve_item(g, &g->steps, &g->cap_steps, g->n_steps, sizeof *g->steps))
+        g->steps[g->n_steps++] = (struct step){ .node = node, .cell = cell };
 }
 
 static void add_work(struct grammar *g, int32_t cell)
 {
-    for (size_t i = 0; i < g->n_work; i++)
-        if (g->work[i] == cell)
-            return;
-    if (cell >= 0 && reserve_item(g, &g->work, &g->cap_work, g->n_work, sizeof *g->work))
+    if (cell < 0 || g->cells[cell].added == g->closure)
+        return;
+    g->cells[cell].added = g->closure;
+    if (reserve_item(g, &g->work, &g->cap_work, g->n_work, sizeof *g->work))
         g->work[g->n_work++] = cell;
 }
 
-static void resume_cell(struct grammar *g, int32_t cell);
+/* Was it resumed already in this closure?  Remembers that it is now, so that circles without a byte
+ * end. */
+static bool is_resumed(struct grammar *g, int32_t cell)
+{
+    if (cell < 0 || g->cells[cell].resumed == g->closure)
+        return true;
+    g->cells[cell].resumed = g->closure;
+    return false;
+}
 
 /* Begin a node, after which `parent` goes on.  What matches no finite text is not begun at all:
  * that is why no state is a dead end. */
 static void expand_node(struct grammar *g, const struct node *x, int32_t parent)
 {
-    if (g->failed || !x->productive || is_visited(g, x, parent))
+    if (!x->productive)
         return;
     switch (x->kind) {
     case NODE_TEXT:
         if (x->n == 0)
-            resume_cell(g, parent);
+            add_step(g, NULL, parent);
         else
             add_work(g, intern_cell(g, x, 0, parent));
         break;
@@ -226,44 +242,74 @@ static void expand_node(struct grammar *g, const struct node *x, int32_t parent)
         break;
     case NODE_SEQ:
         if (x->n == 0)
-            resume_cell(g, parent);
+            add_step(g, NULL, parent);
         else
-            expand_node(g, x->parts[0], x->n == 1 ? parent : intern_cell(g, x, 1, parent));
+            add_step(g, x->parts[0], x->n == 1 ? parent : intern_cell(g, x, 1, parent));
         break;
-    case NODE_CHOICE:
-        for (int32_t i = 0; i < x->n; i++)
-            expand_node(g, x->parts[i], parent);
+    case NODE_CHOICE: /* only a choice refers to what it is part of */
+        if (!is_resumed(g, intern_cell(g, x, 0, parent)))
+            for (int32_t i = 0; i < x->n; i++)
+                add_step(g, x->parts[i], parent);
         break;
     case NODE_REPEAT:
-        resume_cell(g, intern_cell(g, x, 0, parent));
+        add_step(g, NULL, intern_cell(g, x, 0, parent));
         break;
     }
+}
+
+/* Is there a smaller count that went on in this closure?  All that this one can read that one can,
+ * too, once both have their minimum; so `(a?){99999}` has few states, not 99,999. */
+static bool is_covered(struct grammar *g, const struct cell *c)
+{
+    if (c->k < c->node->min)
+        return false;
+    int32_t at = intern_cell(g, c->node, LEAST, c->parent);
+    if (at < 0)
+        return true;
+    struct cell *least = &g->cells[at];
+    if (least->resumed == g->closure && least->least <= c->k)
+        return true;
+    least->resumed = g->closure;
+    least->least = c->k;
+    return false;
 }
 
 /* What was above a cell is done. */
 static void resume_cell(struct grammar *g, int32_t cell)
 {
-    if (g->failed)
-        return;
     if (cell < 0) {
         g->work_ends = true;
         return;
     }
-    if (is_visited(g, NULL, cell))
+    if (is_resumed(g, cell))
         return;
     const struct cell c = g->cells[cell]; /* a copy: the array may move */
     const struct node *x = c.node;
     if (x->kind == NODE_SEQ) {
         int32_t rest = c.k + 1 == x->n ? c.parent : intern_cell(g, x, c.k + 1, c.parent);
-        expand_node(g, x->parts[c.k], rest);
+        add_step(g, x->parts[c.k], rest);
         return;
     }
+    if (is_covered(g, &c))
+        return;
     /* A repetition without limit need not count beyond its minimum. */
     if (c.k >= x->min)
-        resume_cell(g, c.parent);
+        add_step(g, NULL, c.parent);
     if (x->max < 0 || c.k < x->max)
-        expand_node(g, x->parts[0],
-                    intern_cell(g, x, x->max < 0 && c.k >= x->min ? x->min : c.k + 1, c.parent));
+        add_step(g, x->parts[0],
+                 intern_cell(g, x, x->max < 0 && c.k >= x->min ? x->min : c.k + 1, c.parent));
+}
+
+static void run_steps(struct grammar *g)
+{
+    while (g->n_steps && !g->failed) {
+        struct step s = g->steps[--g->n_steps];
+        g->done_steps++;
+        if (s.node)
+            expand_node(g, s.node, s.cell);
+        else
+            resume_cell(g, s.cell);
+    }
 }
 
 static int compare_cells(const void *a, const void *b)
@@ -289,7 +335,7 @@ static int32_t intern_state(struct grammar *g)
             (s->n == 0 || memcmp(g->members + s->first, g->work, g->n_work * sizeof *g->work) == 0))
             return t->slots[at];
     }
-    if (g->n_states == STATES_MAX ||
+    if (g->n_states == STATES_MAX || g->n_members + g->n_work > MEMBERS_MAX ||
         !reserve_item(g, &g->states, &g->cap_states, g->n_states, sizeof *g->states))
         return GRAMMAR_NO_MEMORY;
     struct state s = { .first = (int32_t)g->n_members,
@@ -308,14 +354,16 @@ static int32_t intern_state(struct grammar *g)
 
 static void begin_closure(struct grammar *g)
 {
-    g->n_work = g->n_visits = 0;
+    g->closure++; /* from 1 on: no cell has been seen in closure 0 */
+    g->n_work = g->n_steps = g->done_steps = 0;
     g->work_ends = false;
 }
 
 int32_t grammar_start(struct grammar *g)
 {
     begin_closure(g);
-    expand_node(g, g->root, -1);
+    add_step(g, g->root, -1);
+    run_steps(g);
     return intern_state(g);
 }
 
@@ -330,14 +378,15 @@ static int32_t compute_next(struct grammar *g, int32_t state, unsigned char byte
         const struct node *x = c.node;
         if (x->kind == NODE_CLASS) {
             if (x->set[byte / 64] >> byte % 64 & 1)
-                resume_cell(g, c.parent);
+                add_step(g, NULL, c.parent);
         } else if ((unsigned char)x->text[c.k] == byte) {
             if (c.k + 1 < x->n)
                 add_work(g, intern_cell(g, x, c.k + 1, c.parent));
             else
-                resume_cell(g, c.parent);
+                add_step(g, NULL, c.parent);
         }
     }
+    run_steps(g);
     return intern_state(g);
 }
 

@@ -86,6 +86,23 @@ struct node *node_list(struct builder *b, enum node_kind kind, struct node *cons
     return x;
 }
 
+void node_add_part(struct builder *b, struct node_parts *parts, struct node *x)
+{
+    if (b->failed)
+        return;
+    if (parts->n == parts->cap) {
+        size_t cap = parts->cap ? parts->cap * 2 : 8;
+        struct node **v = arena_grow(b->arena, parts->v, parts->cap * sizeof *v, cap * sizeof *v);
+        if (!v) {
+            node_fail(b, "no memory for %zu parts", cap);
+            return;
+        }
+        parts->v = v;
+        parts->cap = cap;
+    }
+    parts->v[parts->n++] = x;
+}
+
 struct node *node_seq2(struct builder *b, struct node *x, struct node *y)
 {
     struct node *const parts[] = { x, y };
@@ -162,8 +179,31 @@ static bool is_productive(const struct node *x)
     return false;
 }
 
+static bool is_nullable(const struct node *x)
+{
+    switch (x->kind) {
+    case NODE_TEXT:
+        return x->n == 0;
+    case NODE_CLASS:
+        return false;
+    case NODE_REPEAT:
+        return x->productive && (x->min == 0 || x->parts[0]->nullable);
+    case NODE_SEQ:
+        for (int32_t i = 0; i < x->n; i++)
+            if (!x->parts[i]->nullable)
+                return false;
+        return true;
+    case NODE_CHOICE:
+        for (int32_t i = 0; i < x->n; i++)
+            if (x->parts[i]->nullable)
+                return true;
+        return false;
+    }
+    return false;
+}
+
 /* Rounds until nothing changes: a node in a circle is productive if there is a way out. */
-bool node_check_productive(struct builder *b, const struct node *root)
+bool node_classify(struct builder *b, const struct node *root)
 {
     for (bool more = true; more;) {
         more = false;
@@ -171,5 +211,15 @@ bool node_check_productive(struct builder *b, const struct node *root)
             if (!x->productive && is_productive(x))
                 x->productive = more = true;
     }
+    for (bool more = true; more;) {
+        more = false;
+        for (struct node *x = b->all; x; x = x->next)
+            if (!x->nullable && is_nullable(x))
+                x->nullable = more = true;
+    }
+    /* What may be empty need not come: (a?){5} is (a?){0,5}, which has fewer counts to tell apart. */
+    for (struct node *x = b->all; x; x = x->next)
+        if (x->kind == NODE_REPEAT && x->productive && x->parts[0]->nullable)
+            x->min = 0;
     return root->productive;
 }

@@ -19,6 +19,7 @@ enum { NODE_NO_MAX = -1, NODES_MAX = 200000 };
 struct node {
     enum node_kind kind;
     bool productive; /* some finite text matches it */
+    bool nullable;   /* the empty text does */
     const char *text;
     int32_t n; /* of text or parts */
     uint64_t set[4];
@@ -43,6 +44,12 @@ struct builder {
     int depth;
 };
 
+/* Parts while they are collected; {0} is empty. */
+struct node_parts {
+    struct node **v;
+    size_t n, cap;
+};
+
 /* Keep a failure; NULL. */
 struct node *node_fail(struct builder *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -50,6 +57,8 @@ struct node *node_text(struct builder *b, const char *text, size_t n);
 struct node *node_class(struct builder *b, const char *ranges); /* "az09": pairs of bounds */
 struct node *node_set(struct builder *b, const uint64_t set[4]);
 struct node *node_list(struct builder *b, enum node_kind kind, struct node *const *parts, size_t n);
+/* One more part; nothing after a failure. */
+void node_add_part(struct builder *b, struct node_parts *parts, struct node *x);
 struct node *node_seq2(struct builder *b, struct node *x, struct node *y);
 struct node *node_seq3(struct builder *b, struct node *x, struct node *y, struct node *z);
 struct node *node_choice2(struct builder *b, struct node *x, struct node *y);
@@ -58,8 +67,8 @@ struct node *node_optional(struct builder *b, struct node *part);
 /* A choice whose one part is set later, for what refers to itself. */
 struct node *node_later(struct builder *b);
 void node_resolve(struct builder *b, struct node *later, struct node *target);
-/* Find out which nodes match any finite text; false: `root` does not. */
-bool node_check_productive(struct builder *b, const struct node *root);
+/* Find out which nodes match any finite text and which the empty one; false: `root` matches none. */
+bool node_classify(struct builder *b, const struct node *root);
 
 /* number.c: bounds are NAN when there are none. */
 struct node *number_node(struct builder *b, bool integer, double min, double max);

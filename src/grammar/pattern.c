@@ -235,34 +235,43 @@ static struct node *read_repeated(struct pattern *p)
 /* $ ends a sequence only outside of groups, where it is the end of the text. */
 static struct node *read_sequence(struct pattern *p)
 {
-    struct node *all = node_text(p->b, "", 0);
+    struct node_parts all = { 0 };
     while (!p->b->failed && p->p < p->end && *p->p != '|' && *p->p != ')' &&
            !(*p->p == '$' && p->depth == 0))
-        all = node_seq2(p->b, all, read_repeated(p));
-    return all;
+        node_add_part(p->b, &all, read_repeated(p));
+    return node_list(p->b, NODE_SEQ, all.v, all.n);
 }
 
 /* Alternatives.  At the top each may have anchors of its own; where it has none, any text may come
- * before or after it. */
+ * before or after it.  Those with the same anchors share that text: a hundred alternatives that may
+ * be anywhere are one "anything", not a hundred that are all followed at once. */
 static struct node *read_choices(struct pattern *p)
 {
-    struct node *all = NULL;
-    for (;;) {
-        bool top = p->depth == 0, begins = top && p->p < p->end && *p->p == '^';
+    struct node_parts groups[2][2] = { 0 },
+                      all = { 0 }; /* [it begins the text][it ends the text] */
+    bool top = p->depth == 0;
+    for (bool more = true; more && !p->b->failed;) {
+        bool begins = top && p->p < p->end && *p->p == '^';
         p->p += begins;
         struct node *x = read_sequence(p);
         bool ends = top && p->p < p->end && *p->p == '$';
         p->p += ends;
-        if (top && !p->b->failed) {
-            struct node *any = node_repeat(p->b, value_char(p->b), 0, NODE_NO_MAX);
-            x = begins ? x : node_seq2(p->b, any, x);
-            x = ends ? x : node_seq2(p->b, x, any);
-        }
-        all = all ? node_choice2(p->b, all, x) : x;
-        if (p->b->failed || p->p == p->end || *p->p != '|')
-            return all;
-        p->p++;
+        node_add_part(p->b, &groups[begins || !top][ends || !top], x);
+        more = p->p < p->end && *p->p == '|';
+        p->p += more;
     }
+    for (int i = 0; i < 4; i++) {
+        const struct node_parts *group = &groups[i / 2][i % 2];
+        if (group->n == 0)
+            continue;
+        struct node *x = node_list(p->b, NODE_CHOICE, group->v, group->n), *any = NULL;
+        if (i != 3)
+            any = node_repeat(p->b, value_char(p->b), 0, NODE_NO_MAX);
+        x = i / 2 ? x : node_seq2(p->b, any, x);
+        x = i % 2 ? x : node_seq2(p->b, x, any);
+        node_add_part(p->b, &all, x);
+    }
+    return all.n == 1 ? all.v[0] : node_list(p->b, NODE_CHOICE, all.v, all.n);
 }
 
 struct node *pattern_node(struct builder *b, struct json_str pattern)

@@ -250,20 +250,23 @@ static bool literal_fits(struct builder *b, struct json_str raw, int types)
 /* The values of enum or const that have one of the types. */
 static struct node *compile_enum(struct builder *b, const struct schema *s, int types)
 {
-    struct node *all = node_list(b, NODE_CHOICE, NULL, 0);
+    struct node_parts all = { 0 };
     struct json_reader r;
     struct json_str raw;
     if (s->v[K_CONST].s) {
         if (s->v[K_ENUM].s)
             return node_fail(b, "enum beside const is not supported");
-        return literal_fits(b, s->v[K_CONST], types) ? value_literal(b, s->v[K_CONST]) : all;
+        if (literal_fits(b, s->v[K_CONST], types))
+            node_add_part(b, &all, value_literal(b, s->v[K_CONST]));
+        return node_list(b, NODE_CHOICE, all.v, all.n);
     }
     read_part(b, &r, s->v[K_ENUM]);
     json_begin_array(&r);
     while (json_next_item(&r) && json_raw(&r, &raw))
         if (literal_fits(b, raw, types))
-            all = node_choice2(b, all, value_literal(b, raw));
-    return r.failed ? node_fail(b, "enum must be a list of values") : all;
+            node_add_part(b, &all, value_literal(b, raw));
+    return r.failed ? node_fail(b, "enum must be a list of values")
+                    : node_list(b, NODE_CHOICE, all.v, all.n);
 }
 
 /* A name of the schema as a JSON string. */
@@ -285,18 +288,38 @@ struct property {
     bool required;
 };
 
+/* The members of an object or the items of an array; what is neither has none. */
+static size_t count_items(struct builder *b, struct json_str raw)
+{
+    struct json_reader r;
+    struct json_str key;
+    size_t n = 0;
+    if (!raw.s)
+        return 0;
+    read_part(b, &r, raw);
+    if (json_peek(&r) == JSON_OBJECT && json_begin_object(&r))
+        while (json_next_key(&r, &key) && json_skip(&r))
+            n++;
+    else if (json_peek(&r) == JSON_ARRAY && json_begin_array(&r))
+        while (json_next_item(&r) && json_skip(&r))
+            n++;
+    return n;
+}
+
 /* All that is named, in the order of `properties`; then what only `required` names. */
 static size_t read_properties(struct builder *b, const struct schema *s, struct property **out)
 {
-    struct property *list = arena_array(b->arena, NAMES_MAX, sizeof *list);
     struct json_reader r;
     struct json_str name;
-    size_t n = 0;
+    struct property *list;
+    size_t n = 0, room = count_items(b, s->v[K_PROPERTIES]) + count_items(b, s->v[K_REQUIRED]);
+    if (room > NAMES_MAX)
+        room = NAMES_MAX;
+    list = *out = arena_array(b->arena, room + 1, sizeof *list);
     if (!list) {
         node_fail(b, "no memory for properties");
         return 0;
     }
-    *out = list;
     if (s->v[K_PROPERTIES].s) {
         read_part(b, &r, s->v[K_PROPERTIES]);
         json_begin_object(&r);
@@ -494,10 +517,10 @@ static bool constants_differ(struct builder *b, struct json_str x, struct json_s
     if (a.v[K_CONST].s && c.v[K_CONST].s)
         return a.v[K_CONST].n != c.v[K_CONST].n ||
                memcmp(a.v[K_CONST].s, c.v[K_CONST].s, a.v[K_CONST].n) != 0;
-    size_t n = read_properties(b, &a, &list);
+    struct property *other = NULL;
+    size_t n = read_properties(b, &a, &list), m = read_properties(b, &c, &other);
     for (size_t i = 0; i < n; i++) {
-        struct property *other = NULL;
-        size_t m = read_properties(b, &c, &other), k = 0;
+        size_t k = 0;
         while (k < m && (other[k].name.n != list[i].name.n ||
                          memcmp(other[k].name.s, list[i].name.s, list[i].name.n) != 0))
             k++;
@@ -676,7 +699,7 @@ struct node *schema_node(struct builder *b, struct json_str schema)
 static struct grammar *finish_grammar(struct builder *b, struct node *root)
 {
     struct grammar *g = NULL;
-    if (!b->failed && !node_check_productive(b, root))
+    if (!b->failed && !node_classify(b, root))
         node_fail(b, "no value is allowed by it");
     if (!b->failed && !(g = grammar_new(b->arena, root)))
         err_nomem(b->err, "a grammar");
@@ -701,7 +724,7 @@ struct grammar *grammar_from_calls(const struct grammar_call *calls, size_t n, c
     struct arena arena;
     struct builder b = { .arena = &arena, .err = err ? err : &ignored };
     arena_init(&arena, 64 << 20);
-    struct node *all = node_list(&b, NODE_CHOICE, NULL, 0);
+    struct node_parts all = { 0 };
     for (size_t i = 0; i < n && !b.failed; i++) {
         static const char any[] = "{\"type\":\"object\"}";
         struct json_str name = { calls[i].name, strlen(calls[i].name) };
@@ -712,7 +735,7 @@ struct grammar *grammar_from_calls(const struct grammar_call *calls, size_t n, c
                                       name_node(&b, name), node_text(&b, between, strlen(between)));
         struct node *call =
             node_seq3(&b, head, schema_node(&b, schema), node_text(&b, after, strlen(after)));
-        all = node_choice2(&b, all, call);
+        node_add_part(&b, &all, call);
     }
-    return finish_grammar(&b, all);
+    return finish_grammar(&b, node_list(&b, NODE_CHOICE, all.v, all.n));
 }

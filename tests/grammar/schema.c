@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/array.h"
 #include "base/rand.h"
 #include "grammar/grammar.h"
 #include "json/json.h"
@@ -292,6 +293,72 @@ static void masks_are_those_of_the_bytes(void)
     grammar_free(g);
 }
 
+/* A text of `n` times `part` between two others. */
+static char *repeated(const char *before, const char *part, size_t n, const char *after)
+{
+    size_t len = strlen(part), head = strlen(before), tail = strlen(after);
+    char *out = malloc(head + len * n + tail + 1);
+    memcpy(out, before, head);
+    for (size_t i = 0; i < n; i++)
+        memcpy(out + head + i * len, part, len);
+    memcpy(out + head + n * len, after, tail + 1);
+    return out;
+}
+
+/* Depth and counts come from outside: no recursion per part, no work per count, no quadratic sets. */
+static void patterns_of_any_size_are_followed_or_refused(void)
+{
+    static const struct {
+        const char *before, *part;
+        size_t n;
+        const char *after, *yes, *no;
+    } big[] = {
+        { "{\"pattern\":\"^(?:", "|", 90000, "b)$\"}", "\"b\"", "\"c\"" },
+        { "{\"pattern\":\"^", "a?", 20000, "$\"}", "\"aaa\"", "\"ab\"" },
+        { "{\"pattern\":\"^(a?){99999}", "", 0, "$\"}", "\"aaa\"", "\"ab\"" },
+        { "{\"pattern\":\"^(?:(?:a?){999}b?){9999}", "", 0, "$\"}", "\"abbaa\"", "\"c\"" },
+        { "{\"pattern\":\"^(?:a|aa){1,99999}", "", 0, "$\"}", "\"aaaaaaa\"", "\"\"" },
+        { "{\"pattern\":\"xy", "|", 200, "z\"}", "\"aa\"", "aa" },
+        { "{\"enum\":[0", ",1", 20000, ",23]}", "23", "2" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(big); i++) {
+        tinker_error err = { 0 };
+        char *schema = repeated(big[i].before, big[i].part, big[i].n, big[i].after);
+        struct grammar *g = grammar_from_schema(schema, strlen(schema), &err);
+        REQUIRE(g != NULL);
+        CHECK(accepts(g, big[i].yes));
+        CHECK(!accepts(g, big[i].no));
+        grammar_free(g);
+        free(schema);
+    }
+    /* More than there is room for, told as such. */
+    char *schema = repeated("{\"pattern\":\"^", "(?:a|b|c)", 100000, "$\"}");
+    tinker_error err = { 0 };
+    CHECK(grammar_from_schema(schema, strlen(schema), &err) == NULL);
+    CHECK_STR(err.message, "json_schema: it is too large");
+    free(schema);
+}
+
+/* Sixty kinds of an event, told apart by a constant: as pydantic writes a discriminated union. */
+static void one_of_many_objects_is_compiled(void)
+{
+    char *schema = malloc(1 << 16), *at = schema;
+    tinker_error err = { 0 };
+    at += sprintf(at, "{\"oneOf\":[");
+    for (int i = 0; i < 60; i++)
+        at += sprintf(at,
+                      "%s{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"k%d\"},"
+                      "\"v\":{\"type\":\"integer\"}},\"required\":[\"kind\",\"v\"]}",
+                      i ? "," : "", i);
+    sprintf(at, "]}");
+    struct grammar *g = grammar_from_schema(schema, strlen(schema), &err);
+    REQUIRE(g != NULL);
+    CHECK(accepts(g, "{\"kind\":\"k59\",\"v\":1}"));
+    CHECK(!accepts(g, "{\"kind\":\"k60\",\"v\":1}"));
+    grammar_free(g);
+    free(schema);
+}
+
 static void a_call_is_one_of_the_functions(void)
 {
     const struct grammar_call calls[] = {
@@ -320,6 +387,8 @@ int main(void)
     RUN(the_rest_is_refused_by_name);
     RUN(random_walks_end_as_json);
     RUN(masks_are_those_of_the_bytes);
+    RUN(patterns_of_any_size_are_followed_or_refused);
+    RUN(one_of_many_objects_is_compiled);
     RUN(a_call_is_one_of_the_functions);
     return tap_done();
 }
