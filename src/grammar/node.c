@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+/* Keeps the first failure; NULL, so that a caller may return it. */
 struct node *node_fail(struct builder *b, const char *fmt, ...)
 {
     char text[300];
@@ -28,6 +29,8 @@ static struct node *node_new(struct builder *b, enum node_kind kind)
 {
     if (b->failed)
         return NULL;
+    /* A bound for schemas whose repetitions and ranges multiply: a few kilobytes of text could
+     * otherwise take all memory. */
     if (b->count++ == NODES_MAX)
         return node_fail(b, "it is too large");
     struct node *x = arena_alloc(b->arena, sizeof *x);
@@ -37,6 +40,7 @@ static struct node *node_new(struct builder *b, enum node_kind kind)
         return NULL;
     }
     memset(x, 0, sizeof *x);
+    /* All nodes in one list, for node_check_productive(). */
     x->kind = kind;
     x->next = b->all;
     b->all = x;
@@ -50,6 +54,8 @@ struct node *node_text(struct builder *b, const char *text, size_t n)
         return NULL;
     x->text = arena_memdup(b->arena, n ? text : "", n);
     x->n = (int32_t)n;
+    /* The node itself may be larger than its text; a text of this size never reaches here from a
+     * schema, which is bounded. */
     if (!x->text || n > INT32_MAX)
         return node_fail(b, "no memory for a text of %zu bytes", n);
     return x;
@@ -63,6 +69,7 @@ struct node *node_set(struct builder *b, const uint64_t set[4])
     return x;
 }
 
+/* Pairs of first and last byte; a single byte is written twice. */
 struct node *node_class(struct builder *b, const char *ranges)
 {
     uint64_t set[4] = { 0 };
@@ -77,6 +84,7 @@ struct node *node_list(struct builder *b, enum node_kind kind, struct node *cons
     struct node *x = node_new(b, kind);
     if (!x)
         return NULL;
+    /* One more than needed: node_resolve() fills it in for node_later(). */
     x->parts = arena_array(b->arena, n + 1, sizeof *x->parts);
     if (!x->parts)
         return node_fail(b, "no memory for %zu parts", n);
@@ -130,6 +138,7 @@ struct node *node_repeat(struct builder *b, struct node *part, int64_t min, int6
     if (min > TIMES_MAX)
         return node_fail(b, "more than %d repetitions are not supported", TIMES_MAX);
     x->min = (int32_t)min;
+    /* A count stays an int32_t in every cell of the automaton, which the bound guarantees. */
     x->max = max > TIMES_MAX || max < 0 ? NODE_NO_MAX : (int32_t)max;
     if (max > TIMES_MAX) /* a limit that no sample reaches must still hold */
         x->max = TIMES_MAX;
@@ -141,6 +150,8 @@ struct node *node_optional(struct builder *b, struct node *part)
     return node_repeat(b, part, 0, 1);
 }
 
+/* An empty choice matches nothing, so a reference that leads only to itself is found to be
+ * unproductive. */
 struct node *node_later(struct builder *b)
 {
     return node_list(b, NODE_CHOICE, NULL, 0);
@@ -162,8 +173,10 @@ static bool is_productive(const struct node *x)
     case NODE_TEXT:
         return true;
     case NODE_CLASS:
+        /* An empty class arises from a pattern such as [^\d\D]. */
         return x->set[0] || x->set[1] || x->set[2] || x->set[3];
     case NODE_REPEAT:
+        /* {0} of something impossible is the empty text. */
         return (x->min == 0 || x->parts[0]->productive) && (x->max < 0 || x->max >= x->min);
     case NODE_SEQ:
         for (int32_t i = 0; i < x->n; i++)
@@ -202,7 +215,8 @@ static bool is_nullable(const struct node *x)
     return false;
 }
 
-/* Rounds until nothing changes: a node in a circle is productive if there is a way out. */
+/* Rounds until nothing changes: a node in a circle is productive if there is a way out.  Each round
+ * marks at least one node or is the last, so this ends. */
 bool node_classify(struct builder *b, const struct node *root)
 {
     for (bool more = true; more;) {

@@ -16,7 +16,8 @@ struct pattern {
     int depth;
 };
 
-/* Characters: ASCII by a set of bits, all others together. */
+/* Characters: ASCII by a set of bits, all others together.  Beyond ASCII the members of \w and
+ * their like differ between engines, so they count as one class. */
 struct chars {
     uint64_t ascii[2];
     bool others;
@@ -37,6 +38,7 @@ static void invert_ascii(struct chars *c)
 /* How these characters are spelled in a JSON string. */
 static struct node *chars_node(struct builder *b, const struct chars *c)
 {
+    /* The escapes that JSON has a letter for, and these letters. */
     static const char escaped[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
     uint64_t plain[4] = { c->ascii[0], c->ascii[1], 0, 0 };
     struct node *parts[16];
@@ -48,6 +50,8 @@ static struct node *chars_node(struct builder *b, const struct chars *c)
             parts[n++] = node_text(b, text, 2);
         plain[e / 64] &= ~((uint64_t)1 << e % 64);
     }
+    /* JSON would need \u00XX for them, which no pattern that we have seen asks for; DEL, bit 63, is
+     * left out with them. */
     plain[0] &= ~(uint64_t)0xffffffff; /* other control characters are left out */
     plain[1] &= ~((uint64_t)1 << 63);
     parts[n++] = node_set(b, plain);
@@ -59,6 +63,8 @@ static struct node *chars_node(struct builder *b, const struct chars *c)
 /* After a backslash: a class of its own, or a character that has no other meaning. */
 static bool read_escape(struct pattern *p, struct chars *c)
 {
+    /* Collected apart, since an opposite inverts only its own set, not what stood before it in
+     * [...]. */
     struct chars set = { 0 };
     char e = p->p < p->end ? *p->p++ : 0;
     switch (e) {
@@ -75,6 +81,7 @@ static bool read_escape(struct pattern *p, struct chars *c)
         break;
     case 's':
     case 'S':
+        /* \t \n \v \f \r are neighbors in ASCII. */
         add_range(&set, '\t', '\r');
         add_range(&set, ' ', ' ');
         break;
@@ -88,6 +95,8 @@ static bool read_escape(struct pattern *p, struct chars *c)
         add_range(&set, '\t', '\t');
         break;
     default:
+        /* JavaScript, the dialect of JSON Schema, gives other letters a meaning (\b, \B, \p, \u);
+         * taking them for literals would change the language silently. */
         if (!e || !strchr("^$\\.*+?()[]{}|/-\"'#&,:;<=>@_`~!% ", e)) {
             node_fail(p->b, "pattern: \\%c is not supported", e ? e : ' ');
             return false;
@@ -105,8 +114,10 @@ static bool read_escape(struct pattern *p, struct chars *c)
 static struct node *read_class(struct pattern *p)
 {
     struct chars c = { 0 };
+    /* A ] right after [ ends the class here as in JavaScript, where [] matches nothing. */
     bool inverted = p->p < p->end && *p->p == '^';
     p->p += inverted;
+    /* '-' first or last is itself; between two characters it is a range. */
     while (p->p < p->end && *p->p != ']') {
         unsigned char from = (unsigned char)*p->p++;
         if (from >= 128)
@@ -134,6 +145,8 @@ static struct node *read_class(struct pattern *p)
     p->p++;
     if (inverted)
         invert_ascii(&c);
+    /* Characters that the class does not name are in its complement, among them all beyond
+     * ASCII. */
     c.others = inverted;
     return chars_node(p->b, &c);
 }
@@ -148,11 +161,13 @@ static struct node *read_atom(struct pattern *p)
     if (at == '[')
         return read_class(p);
     if (at == '(') {
+        /* Capturing makes no difference to which texts match; lookahead does, and is refused. */
         if (p->end - p->p > 1 && p->p[0] == '?') {
             if (p->p[1] != ':')
                 return node_fail(p->b, "pattern: (?%c is not supported", p->p[1]);
             p->p += 2;
         }
+        /* A group is a recursion on the C stack. */
         if (++p->depth > PATTERN_DEPTH)
             return node_fail(p->b, "pattern: groups are nested too deeply");
         struct node *x = read_choices(p);
@@ -164,12 +179,14 @@ static struct node *read_atom(struct pattern *p)
     }
     if (at == '.') {
         invert_ascii(&c);
+        /* . excludes line ends, as in JavaScript without the flag s. */
         c.ascii[0] &= ~((uint64_t)1 << '\n' | (uint64_t)1 << '\r');
         c.others = true;
         return chars_node(p->b, &c);
     }
     if (at == '\\')
         return read_escape(p, &c) ? chars_node(p->b, &c) : NULL;
+    /* ^ and $ inside a sequence, and quantifiers without an atom. */
     if (strchr("^$*+?{})]", at))
         return node_fail(p->b, "pattern: %c is not supported here", at);
     if (at < 128) {
@@ -198,6 +215,7 @@ static struct node *read_repeated(struct pattern *p)
 {
     struct node *x = read_atom(p);
     int64_t min, max;
+    /* The end of the pattern may follow any atom. */
     if (p->b->failed || p->p == p->end)
         return x;
     switch (*p->p) {
@@ -217,6 +235,7 @@ static struct node *read_repeated(struct pattern *p)
         max = min;
         if (p->p < p->end && *p->p == ',') {
             p->p++;
+            /* {2,} has no upper bound. */
             if (!read_count(p, &max))
                 max = NODE_NO_MAX;
         }
@@ -227,6 +246,7 @@ static struct node *read_repeated(struct pattern *p)
         return x;
     }
     p->p++;
+    /* Greedy or lazy decides what a group captures, not which texts match. */
     if (p->p < p->end && *p->p == '?') /* lazy: the same texts */
         p->p++;
     return node_repeat(p->b, x, min, max);
@@ -278,6 +298,7 @@ struct node *pattern_node(struct builder *b, struct json_str pattern)
 {
     struct pattern p = { .b = b, .p = pattern.s, .end = pattern.s + pattern.n };
     struct node *x = read_choices(&p), *quote = node_text(b, "\"", 1);
+    /* What is left can only be a ) too many. */
     if (!b->failed && p.p != p.end)
         return node_fail(b, "pattern: %c is not supported here", *p.p);
     return node_seq3(b, quote, x, quote);

@@ -13,8 +13,12 @@
 #include "base/err.h"
 #include "grammar/node.h"
 
+/* NAMES_MAX bounds properties and required of one object: looking up a name is linear, so all of
+ * them are quadratic. */
 enum { SCHEMA_BYTES = 1 << 20, SCHEMA_DEPTH = 60, NAMES_MAX = 2000 };
 
+/* Types as bits, so that a set of them is one int and `type` an intersection.  Integers and
+ * fractions are apart because "integer" is a part of "number" in JSON Schema. */
 enum {
     T_NULL = 1,
     T_BOOL = 2,
@@ -27,6 +31,7 @@ enum {
     T_ALL = 127
 };
 
+/* What is compiled.  Order has no meaning. */
 enum keyword {
     K_TYPE,
     K_ENUM,
@@ -91,7 +96,8 @@ struct schema {
     struct json_str v[K_COUNT];
 };
 
-/* A place that was referred to, with the types that were wanted of it. */
+/* A place that was referred to, with the types that were wanted of it.  The same place with other
+ * types is another node: {"$ref": "#/a", "type": "string"} sees only the strings of a. */
 struct schema_ref {
     struct schema_ref *next;
     const char *at;
@@ -103,6 +109,7 @@ static struct node *compile_schema(struct builder *b, struct json_str raw, int t
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Schemas were checked as JSON when they came in, so readers of parts fail only for their type. */
 static void read_part(struct builder *b, struct json_reader *r, struct json_str raw)
 {
     json_reader_init(r, raw.s, raw.n, b->arena);
@@ -120,7 +127,7 @@ static bool read_int(struct builder *b, const struct schema *s, enum keyword k, 
     return false;
 }
 
-/* NAN: the keyword is not there. */
+/* NAN: the keyword is not there.  NAN lets the comparison below tell it from any number. */
 static double read_bound(struct builder *b, const struct schema *s, enum keyword k)
 {
     struct json_reader r;
@@ -145,12 +152,14 @@ static struct json_str find_member(struct builder *b, struct json_str object, st
         struct json_str raw;
         if (!json_raw(&r, &raw))
             break;
+        /* The last of two equal members counts, as in JavaScript. */
         if (key.n == name.n && memcmp(key.s, name.s, key.n) == 0)
             value = raw;
     }
     return value;
 }
 
+/* 0: not the name of a type, which read_types() refuses. */
 static int type_bit(struct json_str name)
 {
     static const struct {
@@ -203,11 +212,13 @@ static bool read_keywords(struct builder *b, struct json_str raw, struct schema 
         if (!json_raw(&r, &value))
             break;
         for (size_t i = 0; i < K_COUNT && !known; i++)
+            /* The last one counts, again. */
             if ((known = json_str_is(key, keywords[i].name)))
                 s->v[i] = value;
         for (size_t i = 0; i < ARRAY_LEN(annotations) && !known; i++)
             known = json_str_is(key, annotations[i]);
-        /* Says nothing where it is false or empty. */
+        /* Says nothing where it is false or empty.  uniqueItems true cannot be promised by an
+         * automaton: it would have to remember every item. */
         if (!known && (json_str_is(key, "uniqueItems") || json_str_is(key, "nullable")))
             known = json_str_is(value, "false");
         if (!known) {
@@ -241,6 +252,7 @@ static bool literal_fits(struct builder *b, struct json_str raw, int types)
     case JSON_STRING:
         return types & T_STRING;
     case JSON_NUMBER:
+        /* 1.0 is an integer by the standard (draft 6 and later). */
         return json_double(&r, &v) && (types & (v == floor(v) ? T_INTEGER : T_FRACTION));
     default:
         return false;
@@ -254,6 +266,7 @@ static struct node *compile_enum(struct builder *b, const struct schema *s, int 
     struct json_reader r;
     struct json_str raw;
     if (s->v[K_CONST].s) {
+        /* Both at once would need the comparison of JSON values. */
         if (s->v[K_ENUM].s)
             return node_fail(b, "enum beside const is not supported");
         if (literal_fits(b, s->v[K_CONST], types))
@@ -274,6 +287,7 @@ static struct node *name_node(struct builder *b, struct json_str name)
 {
     struct buf out;
     struct json_writer w;
+    /* The writer escapes as value_open_key() expects it: one spelling per name. */
     buf_init(&out, 1 << 20);
     json_writer_init(&w, &out);
     json_put_string_n(&w, name.s, name.n);
@@ -332,6 +346,8 @@ static size_t read_properties(struct builder *b, const struct schema *s, struct 
         if (r.failed)
             node_fail(b, "properties: %s", json_error(&r));
     }
+    /* A name may be required without being described; then any value will do, if the object is
+     * open. */
     if (s->v[K_REQUIRED].s) {
         read_part(b, &r, s->v[K_REQUIRED]);
         json_begin_array(&r);
@@ -358,11 +374,14 @@ static size_t read_properties(struct builder *b, const struct schema *s, struct 
 
 static struct node *compile_object(struct builder *b, const struct schema *s)
 {
+    /* Objects are closed unless they say otherwise, or name nothing: an open object lets a model
+     * invent members for ever. */
     struct property *list = NULL;
     struct json_str additional = s->v[K_ADDITIONAL];
     size_t n = read_properties(b, s, &list);
     if (b->failed)
         return NULL;
+    /* {"type": "object"} alone asks for any object. */
     bool open = additional.s ? !json_str_is(additional, "false") : n == 0;
     struct node *other = !open          ? NULL
                          : additional.s ? compile_schema(b, additional, T_ALL)
@@ -377,11 +396,15 @@ static struct node *compile_object(struct builder *b, const struct schema *s)
             return node_fail(b, "no memory for names");
         for (size_t i = 0; i < n; i++)
             names[i] = list[i].name;
+        /* A member of another name must not repeat a named one, or the object would have it
+         * twice. */
         struct node *member = node_seq3(b, value_open_key(b, names, n), colon, other);
         struct node *more = node_repeat(b, node_seq2(b, comma, member), 0, NODE_NO_MAX);
         rest[1] = node_seq2(b, more, close);
         rest[0] = node_choice2(b, close, node_seq3(b, member, more, close));
     }
+    /* Built from the last member to the first, because each one refers to what may come after
+     * it. */
     for (size_t i = n; i-- > 0 && !b->failed;) {
         const struct property *p = &list[i];
         if (!p->schema.s && !open)
@@ -389,8 +412,10 @@ static struct node *compile_object(struct builder *b, const struct schema *s)
                              (int)(p->name.n < 60 ? p->name.n : 60), p->name.s);
         struct node *value = p->schema.s ? compile_schema(b, p->schema, T_ALL) : other;
         struct node *member = node_seq3(b, name_node(b, p->name), colon, value);
+        /* The same member twice: as the first one, without a comma, and after another. */
         struct node *first = node_seq2(b, member, rest[1]);
         struct node *later = node_seq3(b, comma, member, rest[1]);
+        /* An optional member may be passed over, without a trace in the text. */
         rest[0] = p->required ? first : node_choice2(b, first, rest[0]);
         rest[1] = p->required ? later : node_choice2(b, later, rest[1]);
     }
@@ -416,8 +441,11 @@ static struct node *compile_array(struct builder *b, const struct schema *s)
         if (r.failed)
             return node_fail(b, "prefixItems must be a list of schemas");
     }
+    /* Schemas are shared, not copied: both uses below refer to the same node. */
     struct node *item = s->v[K_ITEMS].s ? compile_schema(b, s->v[K_ITEMS], T_ALL) : value_any(b);
     struct node *close = node_text(b, "]", 1), *comma = value_comma(b);
+    /* Allowed by the standard; no value matches, and finish_grammar() says so if nothing else
+     * does. */
     if (max >= 0 && max < min)
         return node_list(b, NODE_CHOICE, NULL, 0);
     /* What follows n items or more; the rest is built from the back as in compile_object(). */
@@ -425,12 +453,14 @@ static struct node *compile_array(struct builder *b, const struct schema *s)
     struct node *more = node_seq2(b, comma, item);
     struct node *rest = node_seq2(b, node_repeat(b, more, need, room), close);
     if (n == 0) {
+        /* The first item has no comma before it, so one repetition less follows it. */
         struct node *some = node_seq3(
             b, item, node_repeat(b, more, need > 0 ? need - 1 : 0, room < 0 ? -1 : room - 1),
             close);
         some = room == 0 ? close : need == 0 ? node_choice2(b, close, some) : some;
         return node_seq2(b, node_text(b, "[", 1), some);
     }
+    /* A prefix item may be absent with all that follow, once `min` items are there. */
     for (int64_t i = n; i-- > 0 && !b->failed;) {
         struct node *value = compile_schema(b, prefix[i], T_ALL);
         struct node *next = i ? node_seq3(b, comma, value, rest) : node_seq2(b, value, rest);
@@ -464,6 +494,7 @@ static struct node *compile_number(struct builder *b, const struct schema *s, bo
 {
     double min = read_bound(b, s, K_MINIMUM), max = read_bound(b, s, K_MAXIMUM);
     double over = read_bound(b, s, K_OVER), below = read_bound(b, s, K_BELOW);
+    /* x > 2.5 would need an open end of decimal_range(); for integers it is the next one. */
     if (!integer && (!isnan(over) || !isnan(below)))
         return node_fail(b, "%s of a number that is not an integer is not supported",
                          isnan(over) ? "exclusiveMaximum" : "exclusiveMinimum");
@@ -477,7 +508,8 @@ static struct node *compile_number(struct builder *b, const struct schema *s, bo
 
 /* ---- combinations ------------------------------------------------------------------------------ */
 
-/* The types that a schema's values can have, as far as that is said; for oneOf. */
+/* The types that a schema's values can have, as far as that is said; for oneOf.  T_ALL when nothing
+ * is said: then two schemas cannot be told apart. */
 static int possible_types(struct builder *b, struct json_str raw)
 {
     struct schema s;
@@ -488,6 +520,7 @@ static int possible_types(struct builder *b, struct json_str raw)
     if (json_peek(&r) != JSON_OBJECT || !read_keywords(b, raw, &s))
         return T_ALL;
     if (s.v[K_CONST].s)
+        /* One type after the other, until the constant fits. */
         for (int bit = 1; bit < T_ALL; bit *= 2)
             types |= literal_fits(b, s.v[K_CONST], bit) ? bit : 0;
     if (s.v[K_ENUM].s) {
@@ -497,6 +530,7 @@ static int possible_types(struct builder *b, struct json_str raw)
             for (int bit = 1; bit < T_ALL; bit *= 2)
                 types |= literal_fits(b, item, bit) ? bit : 0;
     }
+    /* enum and const are more exact than type. */
     if (types)
         return types;
     if (s.v[K_TYPE].s)
@@ -506,7 +540,8 @@ static int possible_types(struct builder *b, struct json_str raw)
     return types ? types : T_ALL;
 }
 
-/* Is there a property that both require, with different constants? */
+/* Is there a property that both require, with different constants?  Such a property is how a tagged
+ * union (discriminator) is written. */
 static bool constants_differ(struct builder *b, struct json_str x, struct json_str y)
 {
     struct schema a, c;
@@ -514,6 +549,8 @@ static bool constants_differ(struct builder *b, struct json_str x, struct json_s
     if (!read_keywords(b, x, &a) || !read_keywords(b, y, &c))
         return false;
     const struct json_str word = { "const", 5 };
+    /* Two constants are compared as text: different spelling of one value would be refused
+     * later. */
     if (a.v[K_CONST].s && c.v[K_CONST].s)
         return a.v[K_CONST].n != c.v[K_CONST].n ||
                memcmp(a.v[K_CONST].s, c.v[K_CONST].s, a.v[K_CONST].n) != 0;
@@ -554,6 +591,8 @@ static struct node *compile_choice(struct builder *b, struct json_str raw, enum 
     }
     if (r.failed || n == 0)
         return node_fail(b, "%s must be a list of schemas", keywords[k].name);
+    /* An intersection of two automata can be very large, and schemas of one part are what
+     * generators of schemas write. */
     if (k == K_ALL_OF && n > 1)
         return node_fail(b, "allOf of more than one schema is not supported");
     /* oneOf: a value must not fit two of them, which is certain only if they have nothing in
@@ -565,6 +604,7 @@ static struct node *compile_choice(struct builder *b, struct json_str raw, enum 
                 return node_fail(b, "oneOf: a value may fit two of its schemas; use anyOf, or give "
                                     "them different types or constants");
     for (size_t i = 0; i < n; i++)
+        /* anyOf and oneOf are the same automaton once oneOf is known to be exclusive. */
         parts[i] = compile_schema(b, items[i], types);
     return node_list(b, NODE_CHOICE, parts, n);
 }
@@ -575,6 +615,7 @@ static struct node *compile_ref(struct builder *b, struct json_str raw, int type
     struct json_reader r;
     struct json_str text, at = b->root;
     read_part(b, &r, raw);
+    /* Other documents are not fetched: a request must not make the server call somebody. */
     if (!json_string(&r, &text) || text.n == 0 || text.s[0] != '#')
         return node_fail(b, "$ref must begin with # and name a place of this schema");
     for (size_t i = 1; i < text.n && at.s;) {
@@ -582,6 +623,7 @@ static struct node *compile_ref(struct builder *b, struct json_str raw, int type
         size_t n = 0;
         if (text.s[i++] != '/')
             return node_fail(b, "$ref: expected / in \"%.*s\"", (int)text.n, text.s);
+        /* JSON Pointer (RFC 6901): ~1 is /, ~0 is ~. */
         for (; i < text.n && text.s[i] != '/' && n < sizeof name; i++) {
             bool tilde = text.s[i] == '~' && i + 1 < text.n;
             name[n++] = !tilde ? text.s[i] : text.s[i + 1] == '1' ? '/' : '~';
@@ -592,6 +634,7 @@ static struct node *compile_ref(struct builder *b, struct json_str raw, int type
     if (!at.s)
         return node_fail(b, "$ref: there is no \"%.*s\"", (int)(text.n < 100 ? text.n : 100),
                          text.s);
+    /* Without this a recursive schema would never end. */
     for (const struct schema_ref *x = b->refs; x; x = x->next)
         if (x->at == at.s && x->types == types)
             return x->node; /* perhaps still being made: a circle */
@@ -599,13 +642,15 @@ static struct node *compile_ref(struct builder *b, struct json_str raw, int type
     struct node *later = node_later(b);
     if (!ref || !later)
         return node_fail(b, "no memory for a reference");
+    /* Registered before it is compiled, so that a circle finds it above. */
     *ref = (struct schema_ref){ b->refs, at.s, types, later };
     b->refs = ref;
     node_resolve(b, later, compile_schema(b, at, types));
     return later;
 }
 
-/* Keywords that stand for the whole value cannot be combined with others. */
+/* Keywords that stand for the whole value cannot be combined with others.  By the standard all
+ * keywords of a schema hold at once, which would again be an intersection. */
 static bool check_alone(struct builder *b, const struct schema *s, enum keyword k)
 {
     for (size_t i = 0; i < K_COUNT; i++)
@@ -618,6 +663,7 @@ static bool check_alone(struct builder *b, const struct schema *s, enum keyword 
 
 static struct node *compile_keywords(struct builder *b, const struct schema *s, int types)
 {
+    /* Keywords that stand for the whole value, $ref first. */
     static const enum keyword whole[] = { K_REF, K_ENUM, K_CONST, K_ANY_OF, K_ONE_OF, K_ALL_OF };
     int said = 0;
     if (s->v[K_TYPE].s)
@@ -634,6 +680,8 @@ static struct node *compile_keywords(struct builder *b, const struct schema *s, 
             return compile_enum(b, s, types);
         return compile_choice(b, s->v[k], k, types);
     }
+    /* Without `type` the keywords say which values are meant; the standard would let all other
+     * types pass as well. */
     for (size_t i = 0; i < K_COUNT && !s->v[K_TYPE].s; i++)
         said |= s->v[i].s ? keywords[i].type : 0;
     types &= said ? said : T_ALL;
@@ -667,6 +715,7 @@ static struct node *compile_schema(struct builder *b, struct json_str raw, int t
     if (++b->depth > SCHEMA_DEPTH)
         return node_fail(b, "schemas are nested too deeply");
     read_part(b, &r, raw);
+    /* false allows nothing, true everything. */
     if (json_str_is(raw, "false"))
         x = node_list(b, NODE_CHOICE, NULL, 0);
     else if (json_str_is(raw, "true"))
@@ -675,6 +724,7 @@ static struct node *compile_schema(struct builder *b, struct json_str raw, int t
         node_fail(b, "a schema must be an object, true or false");
     else if (read_keywords(b, raw, &s))
         x = compile_keywords(b, &s, types);
+    /* Not decreased on failure, where no one reads it any more. */
     b->depth--;
     return x;
 }
@@ -683,6 +733,7 @@ struct node *schema_node(struct builder *b, struct json_str schema)
 {
     struct json_reader r;
     struct json_str raw;
+    /* Its length bounds the work of all linear look-ups. */
     if (schema.n > SCHEMA_BYTES)
         return node_fail(b, "it is longer than %d bytes", SCHEMA_BYTES);
     json_reader_init(&r, schema.s, schema.n, b->arena);
@@ -713,6 +764,7 @@ struct grammar *grammar_from_schema(const char *schema, size_t n, tinker_error *
     tinker_error ignored;
     struct arena arena;
     struct builder b = { .arena = &arena, .err = err ? err : &ignored };
+    /* 64 MiB for nodes, several hundred bytes each. */
     arena_init(&arena, 64 << 20);
     return finish_grammar(&b, schema_node(&b, (struct json_str){ schema, n }));
 }
@@ -726,11 +778,13 @@ struct grammar *grammar_from_calls(const struct grammar_call *calls, size_t n, c
     arena_init(&arena, 64 << 20);
     struct node_parts all = { 0 };
     for (size_t i = 0; i < n && !b.failed; i++) {
+        /* A function without parameters still gets an object. */
         static const char any[] = "{\"type\":\"object\"}";
         struct json_str name = { calls[i].name, strlen(calls[i].name) };
         struct json_str schema = { calls[i].schema, calls[i].n_schema };
         if (!schema.s)
             schema = (struct json_str){ any, sizeof any - 1 };
+        /* The text around name and arguments is that of the chat template, not ours. */
         struct node *head = node_seq3(&b, node_text(&b, before, strlen(before)),
                                       name_node(&b, name), node_text(&b, between, strlen(between)));
         struct node *call =

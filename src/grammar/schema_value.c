@@ -3,7 +3,9 @@
 
 #include "grammar/node.h"
 
-/* Characters of more than one byte: exactly the sequences that are UTF-8. */
+/* Characters of more than one byte: exactly the sequences that are UTF-8.  Overlong forms and
+ * surrogates are left out, so the second byte of some leads is restricted (table 3-7 of the Unicode
+ * standard). */
 struct node *value_multibyte(struct builder *b)
 {
     static const struct {
@@ -22,6 +24,7 @@ struct node *value_multibyte(struct builder *b)
     return node_list(b, NODE_CHOICE, parts, 8);
 }
 
+/* One character of a string, in any of its spellings: itself, a short escape or \u. */
 struct node *value_char(struct builder *b)
 {
     struct node *hex = node_class(b, "09afAF");
@@ -32,6 +35,7 @@ struct node *value_char(struct builder *b)
     struct node *escape = node_seq2(b, node_text(b, "\\", 1),
                                     node_choice2(b, node_class(b, "\"\"\\\\//bbffnnrrtt"),
                                                  node_seq2(b, node_text(b, "u", 1), unit)));
+    /* Printable ASCII without the quote and the backslash; control characters must be escaped. */
     struct node *const parts[] = { node_class(b, " !#[]\x7e"), escape, value_multibyte(b) };
     return node_list(b, NODE_CHOICE, parts, 3);
 }
@@ -39,6 +43,8 @@ struct node *value_char(struct builder *b)
 struct node *value_string(struct builder *b, int64_t min, int64_t max)
 {
     struct node *quote = node_text(b, "\"", 1);
+    /* Strings without limits are in nearly every schema: one node, and so one set of states, for
+     * all of them. */
     if (min == 0 && max < 0 && b->any_str)
         return b->any_str;
     struct node *x = node_seq3(b, quote, node_repeat(b, value_char(b), min, max), quote);
@@ -47,6 +53,7 @@ struct node *value_string(struct builder *b, int64_t min, int64_t max)
     return x;
 }
 
+/* One space is allowed because models write it; more would let a sample fill up with spaces. */
 struct node *value_comma(struct builder *b)
 {
     return node_seq2(b, node_text(b, ",", 1), node_optional(b, node_text(b, " ", 1)));
@@ -86,17 +93,21 @@ static struct node *key_rest(struct builder *b, const struct json_str *taken, si
 {
     enum { FIRST = ' ', LAST = '~' };
     uint64_t other[4] = { 0 };
+    /* One part per character, one for the end and one for all others. */
     struct node *parts[LAST - FIRST + 3];
     size_t n_parts = 0;
     bool ends = true;
     for (unsigned c = FIRST; c <= LAST; c++) {
         struct json_str *deeper = NULL;
         size_t n_deeper = 0;
+        /* Escapes would give a key a second spelling that is not in `taken`. */
         if (c == '"' || c == '\\')
             continue;
+        /* Counted first: the arena cannot give memory back. */
         for (size_t i = 0; i < n; i++)
             if (depth < taken[i].n && (unsigned char)taken[i].s[depth] == c)
                 n_deeper++;
+        /* No name goes on with this character: from here on the key may be anything. */
         if (n_deeper == 0) {
             other[c / 64] |= (uint64_t)1 << c % 64;
             continue;
@@ -114,6 +125,7 @@ static struct node *key_rest(struct builder *b, const struct json_str *taken, si
         if (b->failed)
             return NULL;
     }
+    /* The key may end here unless it would then be one of the names. */
     for (size_t i = 0; i < n; i++)
         ends = ends && taken[i].n != depth;
     if (ends)
@@ -140,8 +152,11 @@ static struct node *any_list(struct builder *b, const char *open, struct node *i
 
 struct node *value_any(struct builder *b)
 {
+    /* Made once and shared: it refers to itself, and the states of any value would otherwise
+     * multiply with each use. */
     if (b->any || b->failed)
         return b->any;
+    /* Set before it is built, because its parts contain it. */
     struct node *later = b->any = node_later(b);
     struct node *member = node_seq3(b, value_open_key(b, NULL, 0), value_colon(b), later);
     struct node *const parts[] = {

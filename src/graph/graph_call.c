@@ -9,6 +9,8 @@
 
 #include "graph/graph_impl.h"
 
+/* Keeps the first problem: what follows is usually a consequence of it.  Its value is NONE, so that
+ * an operation may return what call_fail() gives. */
 struct value call_fail(struct call *c, const char *fmt, ...)
 {
     if (!c->problem[0]) {
@@ -35,6 +37,8 @@ bool value_is_number(const struct value *v)
     return v->kind == VALUE_BOOL || v->kind == VALUE_INT || v->kind == VALUE_FLOAT;
 }
 
+/* Marks the argument as read, whether it is used or not: see the top of the file.  By place first,
+ * as Python binds; a bit per argument is enough, since CALL_ARGS_MAX is 64. */
 const struct value *call_arg(struct call *c, size_t i, const char *name)
 {
     const struct value *v = NULL;
@@ -56,6 +60,7 @@ tinker_var *call_tensor(struct call *c, size_t i, const char *name)
     if (v && v->kind == VALUE_TENSOR)
         return v->var;
     if (v && value_is_number(v))
+        /* A Python number takes part in an operation of tensors as a tensor without axes. */
         return tinker_tape_scalar(c->tape, v->number);
     call_fail(c, "argument %zu (%s) must be a tensor or a number", i, name ? name : "");
     return NULL;
@@ -68,13 +73,16 @@ double call_number(struct call *c, size_t i, const char *name, double dflt)
         return dflt;
     if (value_is_number(v))
         return v->number;
+    /* A tensor of one element counts as a number unless the logprobs flow through it: its gradient
+     * would be lost silently. */
     if (v->kind == VALUE_TENSOR && v->var->shape.n == 1 && !v->var->needs_grad)
         return tinker_var_item(v->var);
     call_fail(c, "argument %zu (%s) must be a number", i, name ? name : "");
     return dflt;
 }
 
-/* A whole number that fits an int64_t; false: it is none. */
+/* A whole number that fits an int64_t; false: it is none.  1e15 is below 2^53, so every integer up
+ * to it is exact in the double that holds it. */
 static bool read_whole(const struct value *v, int64_t *out)
 {
     if (!value_is_number(v) || v->number != floor(v->number) || fabs(v->number) > 1e15)
@@ -114,6 +122,7 @@ bool call_ints(struct call *c, size_t i, const char *name, int64_t out[RANK_MAX]
     *n = 0;
     if (!v)
         return true;
+    /* x.view(2, 3) and x.view([2, 3]) mean the same; the second form ends the list. */
     const struct value *items = v->kind == VALUE_LIST ? v->items : v;
     size_t count = v->kind == VALUE_LIST ? v->n : i < c->node->n_args ? c->node->n_args - i : 1;
     if (count > RANK_MAX) {
@@ -132,6 +141,7 @@ bool call_ints(struct call *c, size_t i, const char *name, int64_t out[RANK_MAX]
     return true;
 }
 
+/* A missing argument promotes nothing: BOOL is the lowest type. */
 enum element call_element(struct call *c, size_t i, const char *name)
 {
     const struct value *v = call_arg(c, i, name);

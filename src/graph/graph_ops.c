@@ -11,11 +11,16 @@
 /* Reductions share functions; these say which they are. */
 enum { SUM, MEAN, PROD, LOGSUMEXP, MAX = 1, MIN = -1, STD = 0, VAR = 1, ANY = 0, ALL = 1 };
 
+/* Each row gives the forms in which torch.fx records the operation.  OP_ANY has all three because
+ * an expression is recorded as it was written: a + b is operator.add, torch.add(a, b) a function,
+ * a.add(b) a method.  A form that torch itself does not have is left out, so that a typing error is
+ * found when the graph is made. */
 /* clang-format off */
 static const struct op ops[] = {
     /* pairs */
     { .name = "add", .forms = OP_ANY, .run = op_pair, .pair = tinker_var_add },
     { .name = "sub", .forms = OP_ANY, .run = op_pair, .pair = tinker_var_sub },
+    /* Python has / and //, torch one div() with rounding_mode: see op_pair(). */
     { .name = "mul", .forms = OP_ANY, .run = op_pair, .pair = tinker_var_mul },
     { .name = "truediv", .forms = OP_OPERATOR, .run = op_pair, .pair = tinker_var_div },
     { .name = "div", .forms = OP_BOTH, .run = op_pair, .pair = tinker_var_div },
@@ -34,6 +39,7 @@ static const struct op ops[] = {
     { .name = "ge", .forms = OP_ANY, .run = op_compare, .pair = tinker_var_ge },
     { .name = "eq", .forms = OP_ANY, .run = op_compare, .pair = tinker_var_eq },
     { .name = "ne", .forms = OP_ANY, .run = op_compare, .pair = tinker_var_ne },
+    /* On bool values the bitwise & and | of Python are the logical operations. */
     { .name = "and_", .forms = OP_OPERATOR, .run = op_compare, .pair = tinker_var_and },
     { .name = "or_", .forms = OP_OPERATOR, .run = op_compare, .pair = tinker_var_or },
     { .name = "logical_and", .forms = OP_BOTH, .run = op_compare, .pair = tinker_var_and },
@@ -56,6 +62,7 @@ static const struct op ops[] = {
     { .name = "tanh", .forms = OP_BOTH | OP_NN, .run = op_map, .map = tinker_var_tanh },
     { .name = "relu", .forms = OP_BOTH | OP_NN, .run = op_map, .map = tinker_var_relu },
     { .name = "erf", .forms = OP_BOTH, .run = op_map, .map = map_erf },
+    /* F.logsigmoid is a builtin of torch, which fx records as torch._C._nn.log_sigmoid. */
     { .name = "log_sigmoid", .forms = OP_NN, .run = op_map, .map = tinker_var_logsigmoid },
     { .name = "logsigmoid", .forms = OP_NN, .run = op_map, .map = tinker_var_logsigmoid },
     { .name = "softplus", .forms = OP_NN, .run = op_softplus },
@@ -80,9 +87,11 @@ static const struct op ops[] = {
     { .name = "bool", .forms = OP_METHOD, .run = op_cast },
     { .name = "to", .forms = OP_METHOD, .run = op_cast },
     { .name = "type_as", .forms = OP_METHOD, .run = op_cast },
+    /* choice is the value of all elements. */
     { .name = "zeros_like", .forms = OP_TORCH, .run = op_like, .choice = 0 },
     { .name = "ones_like", .forms = OP_TORCH, .run = op_like, .choice = 1 },
     /* along axes */
+    /* Without an axis they reduce all elements, as torch does; see op_reduce.c. */
     { .name = "sum", .forms = OP_BOTH, .run = op_reduce, .choice = SUM },
     { .name = "mean", .forms = OP_BOTH, .run = op_reduce, .choice = MEAN },
     { .name = "prod", .forms = OP_BOTH, .run = op_reduce, .choice = PROD },
@@ -99,6 +108,7 @@ static const struct op ops[] = {
     { .name = "any", .forms = OP_BOTH, .run = op_any_all, .choice = ANY },
     { .name = "all", .forms = OP_BOTH, .run = op_any_all, .choice = ALL },
     /* shapes */
+    /* x.shape and its kin are attribute reads, which fx records as calls of getattr. */
     { .name = "getattr", .forms = OP_BUILTIN, .run = op_getattr },
     { .name = "getitem", .forms = OP_OPERATOR, .run = op_getitem },
     { .name = "size", .forms = OP_METHOD, .run = op_size },
@@ -109,6 +119,7 @@ static const struct op ops[] = {
     { .name = "flatten", .forms = OP_BOTH, .run = op_flatten },
     { .name = "squeeze", .forms = OP_BOTH, .run = op_squeeze },
     { .name = "unsqueeze", .forms = OP_BOTH, .run = op_unsqueeze },
+    /* view() needs contiguous memory in torch; here every value is, so the two are one. */
     { .name = "expand", .forms = OP_METHOD, .run = op_expand },
     { .name = "transpose", .forms = OP_BOTH, .run = op_transpose },
     { .name = "t", .forms = OP_BOTH, .run = op_transpose },
@@ -118,12 +129,14 @@ static const struct op ops[] = {
     { .name = "flip", .forms = OP_BOTH, .run = op_flip },
     { .name = "roll", .forms = OP_BOTH, .run = op_roll },
     /* losses of torch.nn.functional */
+    /* choice: see the enum in op_pointwise_loss(). */
     { .name = "mse_loss", .forms = OP_NN, .run = op_pointwise_loss, .choice = 0 },
     { .name = "l1_loss", .forms = OP_NN, .run = op_pointwise_loss, .choice = 1 },
     { .name = "smooth_l1_loss", .forms = OP_NN, .run = op_pointwise_loss, .choice = 2 },
     { .name = "huber_loss", .forms = OP_NN, .run = op_pointwise_loss, .choice = 3 },
     { .name = "kl_div", .forms = OP_NN, .run = op_kl_div },
     { .name = "binary_cross_entropy_with_logits", .forms = OP_NN, .run = op_bce_logits },
+    /* math.* works on Python numbers, at the time when the graph runs. */
     /* numbers */
     { .name = "exp", .forms = OP_MATH, .run = op_math, .map = tinker_var_exp },
     { .name = "log", .forms = OP_MATH, .run = op_math, .map = tinker_var_log },
@@ -133,6 +146,9 @@ static const struct op ops[] = {
 };
 /* clang-format on */
 
+/* What a target begins with says which form it is.  A longer prefix stands before one that it
+ * begins with: torch.nn.functional.relu must not be taken for a function "nn.functional.relu" of
+ * torch. */
 static const struct {
     const char *prefix;
     unsigned form;
@@ -144,6 +160,7 @@ static const struct {
 
 const struct op *op_find(bool method, const char *target)
 {
+    /* A builtin (getattr) is the only function without a module. */
     unsigned form = method ? OP_METHOD : OP_BUILTIN;
     /* the longest prefixes stand first */
     for (size_t i = 0; !method && i < ARRAY_LEN(prefixes); i++) {
@@ -160,6 +177,7 @@ const struct op *op_find(bool method, const char *target)
     return NULL;
 }
 
+/* Shown when an operation is unknown; the whole table would not fit an error of 384 bytes. */
 const char *op_known(void)
 {
     return "arithmetic, comparisons, indexing, sum mean prod max min std var norm logsumexp "

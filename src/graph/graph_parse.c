@@ -15,6 +15,8 @@
 
 enum { ARGS_MAX = CALL_ARGS_MAX, ITEMS_MAX = 4096, TEXT_MAX = 200 };
 
+/* One per graph.  `output` says that the output node was read, after which nothing may come;
+ * `failed` stops all readers above, however deep the first failure was. */
 struct parser {
     struct graph *graph;
     struct json_reader r;
@@ -53,7 +55,8 @@ static bool fail_json(struct parser *p, const struct graph_node *node)
     return fail_parse(p, node, json_error(&p->r));
 }
 
-/* A name or a text of limited length, ending with NUL. */
+/* A name or a text of limited length, ending with NUL.  TEXT_MAX bounds what an error message or a
+ * lookup may have to copy. */
 static bool read_text(struct parser *p, const struct graph_node *node, const char **out)
 {
     char *text = NULL;
@@ -70,6 +73,8 @@ static bool read_value(struct parser *p, const struct graph_node *node, int dept
 static bool read_items(struct parser *p, const struct graph_node *node, int depth, size_t max,
                        const struct value **out, size_t *n)
 {
+    /* Doubling keeps the arena, which frees nothing before its end, below twice the size of the
+     * list. */
     struct value *items = NULL;
     size_t cap = 0;
     *n = 0;
@@ -93,7 +98,8 @@ static bool read_items(struct parser *p, const struct graph_node *node, int dept
     return !p->r.failed || fail_json(p, node);
 }
 
-/* {"ref": "mul"}: the number of an earlier node. */
+/* {"ref": "mul"}: the number of an earlier node.  Names of later nodes are not in the map yet,
+ * which is what keeps the graph free of cycles. */
 static bool read_ref(struct parser *p, const struct graph_node *node, struct value *out)
 {
     const char *name;
@@ -106,6 +112,8 @@ static bool read_ref(struct parser *p, const struct graph_node *node, struct val
     return true;
 }
 
+/* float16 and bfloat16 are not here: values are computed as double, and a loss that asks for less
+ * precision would not get what it asked for. */
 static const struct {
     const char *name;
     enum element element;
@@ -120,6 +128,7 @@ static bool read_dtype(struct parser *p, const struct graph_node *node, struct v
     const char *name;
     if (!read_text(p, node, &name))
         return false;
+    /* fx writes torch.float32, a caller who builds a graph by hand may leave out the module. */
     if (strncmp(name, "torch.", 6) == 0)
         name += 6;
     for (size_t i = 0; i < ARRAY_LEN(dtypes); i++)
@@ -129,17 +138,6 @@ static bool read_dtype(struct parser *p, const struct graph_node *node, struct v
         }
     return fail_parse(
         p, node, "this dtype is not supported here (float32, float64, int64, int32, bool are)");
-}
-
-/* {"float": "inf"}: numbers that JSON does not have. */
-static bool read_special(struct parser *p, const struct graph_node *node, struct value *out)
-{
-    const char *name;
-    if (!read_text(p, node, &name))
-        return false;
-    double v = strcmp(name, "inf") == 0 ? HUGE_VAL : strcmp(name, "-inf") == 0 ? -HUGE_VAL : NAN;
-    *out = value_number(VALUE_FLOAT, v);
-    return true;
 }
 
 /* An object stands for what JSON has no form for; it has one key, which says what. */
@@ -153,13 +151,20 @@ static bool read_tagged(struct parser *p, const struct graph_node *node, int dep
     if (json_str_is(key, "ref")) {
         ok = read_ref(p, node, out);
     } else if (json_str_is(key, "tuple") || json_str_is(key, "slice")) {
+        /* A tuple and a list differ in Python only in that one cannot be changed. */
         bool slice = json_str_is(key, "slice");
         *out = (struct value){ .kind = slice ? VALUE_SLICE : VALUE_LIST };
         ok = read_items(p, node, depth, ITEMS_MAX, &out->items, &out->n);
         if (ok && slice && out->n != 3)
             ok = fail_parse(p, node, "a slice has start, stop and step");
     } else if (json_str_is(key, "float")) {
-        ok = read_special(p, node, out);
+        /* Numbers that JSON does not have.  "nan" and anything else is NaN: a loss that uses it is
+         * refused as not finite when it runs. */
+        const char *name = "";
+        ok = read_text(p, node, &name);
+        *out = value_number(VALUE_FLOAT, strcmp(name, "inf") == 0    ? HUGE_VAL
+                                         : strcmp(name, "-inf") == 0 ? -HUGE_VAL
+                                                                     : NAN);
     } else if (json_str_is(key, "dtype")) {
         ok = read_dtype(p, node, out);
     } else if (json_str_is(key, "ellipsis")) {
@@ -184,9 +189,12 @@ static bool read_value(struct parser *p, const struct graph_node *node, int dept
 {
     bool flag = false;
     struct json_str raw;
+    /* Each level is a recursion on the C stack, and the text is a stranger's. */
     if (depth > GRAPH_NESTING_MAX)
         return fail_parse(p, node, "its arguments are nested too deeply (8 levels at most)");
     *out = (struct value){ .kind = VALUE_NONE };
+    /* Scalars are read without looking at their result: a failed reader stays failed, and the last
+     * line tells. */
     switch (json_peek(&p->r)) {
     case JSON_NULL:
         json_null(&p->r);
@@ -217,6 +225,7 @@ static bool read_value(struct parser *p, const struct graph_node *node, int dept
         return read_items(p, node, depth, ITEMS_MAX, &out->items, &out->n);
     case JSON_OBJECT:
         return read_tagged(p, node, depth, out);
+    /* Broken or missing value: the reader has its own message. */
     case JSON_NONE:
         break;
     }
@@ -228,6 +237,7 @@ static bool read_value(struct parser *p, const struct graph_node *node, int dept
 static bool read_kwargs(struct parser *p, struct graph_node *node)
 {
     struct json_str key;
+    /* Room for all arguments at once, since moving the list would not be worth the code. */
     struct named_value *list = arena_array(&p->graph->arena, ARGS_MAX, sizeof(*list));
     if (!list)
         return fail_memory(p);
@@ -237,6 +247,7 @@ static bool read_kwargs(struct parser *p, struct graph_node *node)
     while (json_next_key(&p->r, &key)) {
         if (node->n_kwargs == ARGS_MAX)
             return fail_parse(p, node, "too many arguments");
+        /* Counted before it is read, so that a failure inside leaves no hole. */
         struct named_value *v = &list[node->n_kwargs++];
         v->name = arena_strndup(&p->graph->arena, key.s, key.n);
         if (!v->name)
@@ -247,7 +258,9 @@ static bool read_kwargs(struct parser *p, struct graph_node *node)
     return !p->r.failed || fail_json(p, node);
 }
 
-/* "custom/margin:mean" */
+/* "custom/margin:mean".  The suffix says how the values of several datums are combined, so a metric
+ * without one has no meaning; the prefix keeps a metric of a loss from taking the name of one of
+ * ours. */
 static bool is_metric_name(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_./-";
@@ -264,6 +277,7 @@ static bool read_metrics(struct parser *p, struct graph_node *node)
     struct json_str key;
     struct graph *g = p->graph;
     size_t cap = 0;
+    /* An fx dict literal comes tagged like every other Python object. */
     if (!json_begin_object(&p->r) || !json_next_key(&p->r, &key) || !json_str_is(key, "dict"))
         return fail_parse(p, node, "the second value that it returns must be a dict of metrics");
     if (!json_begin_object(&p->r))
@@ -304,11 +318,14 @@ static bool read_result(struct parser *p, struct graph_node *node)
     struct json_reader *r = &p->r;
     if (!json_begin_array(r) || !json_next_item(r))
         return fail_parse(p, node, expected);
+    /* fx writes a return value (loss, metrics) as a tuple, but a hand-written graph may use a JSON
+     * array. */
     bool tuple = json_peek(r) == JSON_OBJECT;
     if (tuple && (!json_begin_object(r) || !json_next_key(r, &key) || !json_str_is(key, "tuple")))
         return fail_parse(p, node, expected);
     if (!json_begin_array(r) || !json_next_item(r) || !read_value(p, node, 1, &p->graph->loss))
         return fail_parse(p, node, expected);
+    /* A constant loss would have no gradient: nothing could be learned from it. */
     if (p->graph->loss.kind != VALUE_REF)
         return fail_parse(p, node, "the loss must be the value of a node");
     if (!json_next_item(r) || !read_metrics(p, node) || json_next_item(r))
@@ -325,6 +342,8 @@ static bool check_kind(struct parser *p, struct graph_node *node, const char *ki
     if (strcmp(kind, "placeholder") == 0) {
         node->kind = NODE_PLACEHOLDER;
         node->input = p->placeholders++;
+        /* The recorded function's parameters are matched by position and name: with an order of its
+         * own a loss would silently train on the wrong input. */
         if (node->input >= g->n_inputs || strcmp(g->inputs[node->input].name, node->target) != 0)
             return fail_parse(p, node, "placeholders must be the inputs, in their order");
         return true;
@@ -340,6 +359,8 @@ static bool check_kind(struct parser *p, struct graph_node *node, const char *ki
         return fail_parse(p, node,
                           "this kind of node is not supported here (placeholder, call_function, "
                           "call_method and output are)");
+    /* Looked up once here, not at each datum; an unknown operation is found before anything is
+     * queued. */
     node->op = op_find(method, node->target);
     if (node->op)
         return true;
@@ -355,6 +376,7 @@ static bool read_node(struct parser *p, struct graph_node *node)
     struct json_str raw, key, args = { 0 }, kwargs = { 0 };
     struct json_reader *r = &p->r, whole = *r;
     const char *kind = NULL;
+    /* The first pass takes the object as a whole and remembers where the text goes on. */
     if (!json_raw(r, &raw))
         return fail_json(p, NULL);
     struct json_reader after = *r;
@@ -362,6 +384,7 @@ static bool read_node(struct parser *p, struct graph_node *node)
     if (!json_begin_object(r))
         return fail_json(p, NULL);
     while (json_next_key(r, &key)) {
+        /* All keys are optional here and checked below: JSON objects have no order. */
         if (json_str_is(key, "op") && !read_text(p, node, &kind))
             return false;
         else if (json_str_is(key, "op"))
@@ -385,10 +408,12 @@ static bool read_node(struct parser *p, struct graph_node *node)
         return fail_parse(p, node, "a node needs op, name and target");
     if (p->output)
         return fail_parse(p, node, "nothing may follow the output");
+    /* A second node of the name would redirect references to the first. */
     if (map_get(&p->nodes, node->name, strlen(node->name)))
         return fail_parse(p, node, "another node has this name");
     if (!check_kind(p, node, kind))
         return false;
+    /* The second pass: the arguments, now that the kind is known. */
     bool ok = true;
     if (args.s) {
         json_reader_part(r, &whole, args);
@@ -406,25 +431,9 @@ static bool read_node(struct parser *p, struct graph_node *node)
     return ok && (map_put(&p->nodes, node->name, strlen(node->name), node, NULL) || fail_memory(p));
 }
 
-static bool read_nodes(struct parser *p)
-{
-    struct graph *g = p->graph;
-    g->nodes = arena_array(&g->arena, GRAPH_NODES_MAX, sizeof(*g->nodes));
-    if (!g->nodes)
-        return fail_memory(p);
-    if (!json_begin_array(&p->r))
-        return fail_json(p, NULL);
-    while (json_next_item(&p->r)) {
-        if (g->n_nodes == GRAPH_NODES_MAX)
-            return fail_parse(p, NULL, "it has more than 4096 nodes");
-        if (!read_node(p, &g->nodes[g->n_nodes++]))
-            return false;
-    }
-    return !p->r.failed || fail_json(p, NULL);
-}
-
 static bool read_graph(struct parser *p)
 {
+    struct graph *g = p->graph;
     struct json_str key;
     int64_t format = 0;
     bool nodes = false;
@@ -432,11 +441,25 @@ static bool read_graph(struct parser *p)
         return fail_json(p, NULL);
     while (json_next_key(&p->r, &key)) {
         if (json_str_is(key, "format"))
+            /* An unknown version of the format may give known keys another meaning; it is refused
+             * below. */
             json_int64(&p->r, &format);
         else if (json_str_is(key, "nodes") && !nodes) {
+            /* A second "nodes" would add to the first under the same map; it is skipped. */
             nodes = true;
-            if (!read_nodes(p))
-                return false;
+            /* The array must not move while map and references point into it, so it gets room for
+             * all nodes that a graph may have. */
+            g->nodes = arena_array(&g->arena, GRAPH_NODES_MAX, sizeof(*g->nodes));
+            if (!g->nodes)
+                return fail_memory(p);
+            if (!json_begin_array(&p->r))
+                return fail_json(p, NULL);
+            while (json_next_item(&p->r)) {
+                if (g->n_nodes == GRAPH_NODES_MAX)
+                    return fail_parse(p, NULL, "it has more than 4096 nodes");
+                if (!read_node(p, &g->nodes[g->n_nodes++]))
+                    return false;
+            }
         } else
             json_skip(&p->r);
     }
@@ -446,39 +469,32 @@ static bool read_graph(struct parser *p)
         return fail_parse(p, NULL, "graphs of another format than 1 are not supported here");
     if (!p->output)
         return fail_parse(p, NULL, "it has no output");
-    return p->placeholders == p->graph->n_inputs ||
-           fail_parse(p, NULL, "an input has no placeholder");
-}
-
-/* "[a-z_][a-z0-9_]{0,63}" */
-static bool is_input_name(const char *name)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_", digits[] = "0123456789";
-    size_t n = strlen(name);
-    if (n < 1 || n > 64 || !strchr(letters, name[0]))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!strchr(letters, name[i]) && !strchr(digits, name[i]))
-            return false;
-    return true;
+    /* check_kind() sees a placeholder that is missing in between, but not at the end. */
+    return p->placeholders == g->n_inputs || fail_parse(p, NULL, "an input has no placeholder");
 }
 
 static bool copy_inputs(struct parser *p, const struct graph_input *inputs, size_t n)
 {
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
     struct graph *g = p->graph;
     if (n < 1 || n > GRAPH_INPUTS_MAX)
         return fail_parse(p, NULL, "it must have from 1 to 16 inputs");
     for (size_t i = 0; i < n; i++) {
-        if (!inputs[i].name || !is_input_name(inputs[i].name))
+        /* [a-z_][a-z0-9_]{0,63}: what is a name in Python, in the datum and on the wire. */
+        const char *name = inputs[i].name ? inputs[i].name : "";
+        size_t length = strspn(name, allowed);
+        if (length < 1 || length > 64 || name[length] || (name[0] >= '0' && name[0] <= '9'))
             return fail_parse(p, NULL, "names of inputs are small letters, digits and _");
+        /* A scalar logprob cannot occur: one datum has at least one position. */
         if (inputs[i].rank < (i == 0) || inputs[i].rank > 2)
             return fail_parse(p, NULL, "inputs have rank 0, 1 or 2, logprobs 1 or 2");
         g->inputs[i].rank = inputs[i].rank;
-        g->inputs[i].name = arena_strdup(&g->arena, inputs[i].name);
+        g->inputs[i].name = arena_strdup(&g->arena, name);
         if (!g->inputs[i].name)
             return fail_memory(p);
     }
     g->n_inputs = n;
+    /* Its gradient is what trains the model, so it has a fixed place. */
     return strcmp(inputs[0].name, "logprobs") == 0 ||
            fail_parse(p, NULL, "its first input must be logprobs");
 }
@@ -491,6 +507,7 @@ struct graph *graph_new(const char *name, const struct graph_input *inputs, size
         err_nomem(err, "graph");
         return NULL;
     }
+    /* 64 MiB for nodes and arguments, many times what 4096 nodes need. */
     arena_init(&g->arena, 64 << 20);
     struct parser p = { .graph = g, .err = err };
     map_init(&p.nodes);
@@ -524,5 +541,6 @@ const char *graph_metric_name(const struct graph *g, size_t i)
 
 int graph_metric_is_mean(const struct graph *g, size_t i)
 {
+    /* is_metric_name() has made sure of the suffix. */
     return strcmp(strrchr(g->metrics[i].name, ':'), ":mean") == 0;
 }

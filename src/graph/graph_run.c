@@ -20,20 +20,13 @@ struct run {
     tinker_error *err;
 };
 
+/* A datum has a handful of inputs: no index is worth it. */
 static const tinker_tensor *find_tensor(const tinker_datum *d, const char *name)
 {
     for (size_t i = 0; i < d->n_inputs; i++)
         if (strcmp(d->inputs[i].name, name) == 0)
             return &d->inputs[i].tensor;
     return NULL;
-}
-
-static enum element tensor_element(const tinker_tensor *t)
-{
-    return t->dtype == TINKER_INT64 || t->dtype == TINKER_INT32 || t->dtype == TINKER_UINT32 ||
-                   t->dtype == TINKER_UINT64
-               ? ELEMENT_INT
-               : ELEMENT_FLOAT;
 }
 
 /* The shape of the targets is that of the logprobs: [T] or [T, K]. */
@@ -52,11 +45,13 @@ static tinker_status make_logprobs(struct run *u, const tinker_datum *d, const f
         shape[0] = targets->shape[0];
         shape[1] = targets->shape[1];
     }
+    /* The tape computes in double: losses subtract logprobs that are nearly equal. */
     double *wide = arena_array(&u->arena, n, sizeof(*wide));
     if (!wide && n)
         return err_nomem(u->err, "custom loss");
     for (size_t i = 0; i < n; i++)
         wide[i] = logprobs[i];
+    /* A leaf is what gradients are asked of; all other inputs are constants. */
     u->logprobs = tinker_tape_leaf(u->tape, wide, n, shape, (size_t)rank);
     *out = value_tensor(u->logprobs, ELEMENT_FLOAT);
     return tinker_tape_status(u->tape, u->err);
@@ -70,6 +65,7 @@ static tinker_status make_input(struct run *u, const tinker_datum *d, size_t i, 
     if (!t)
         return err_set(u->err, TINKER_EINVAL, "custom loss %.60s: the datum has no %.64s", g->name,
                        in->name);
+    /* Copied onto the tape, because the datum is float or integer and the tape is double. */
     tinker_var *v = tinker_tape_tensor(u->tape, t);
     tinker_status status = tinker_tape_status(u->tape, u->err);
     if (status != TINKER_OK) {
@@ -83,13 +79,17 @@ static tinker_status make_input(struct run *u, const tinker_datum *d, size_t i, 
         return err_set(u->err, TINKER_EINVAL,
                        "custom loss %.60s: %.64s has rank %zu here, the loss was made for %d",
                        g->name, in->name, v->shape.ndim, (int)in->rank);
-    *out = value_tensor(v, tensor_element(t));
+    /* Only integers promote differently; every float type is a double here. */
+    bool integer = t->dtype == TINKER_INT64 || t->dtype == TINKER_INT32 ||
+                   t->dtype == TINKER_UINT32 || t->dtype == TINKER_UINT64;
+    *out = value_tensor(v, integer ? ELEMENT_INT : ELEMENT_FLOAT);
     return TINKER_OK;
 }
 
 /* Replace references by values, lists item by item; false: no memory. */
 static bool resolve_value(struct run *u, const struct value *in, struct value *out)
 {
+    /* A node's value is taken by copy: 48 bytes, and tensors stay shared through var. */
     *out = in->kind == VALUE_REF ? u->values[in->n] : *in;
     if (in->kind != VALUE_LIST && in->kind != VALUE_SLICE)
         return true;
@@ -101,7 +101,8 @@ static bool resolve_value(struct run *u, const struct value *in, struct value *o
     return items || !in->n;
 }
 
-/* Says nothing: null, false, or what fx adds to the call of a function. */
+/* Says nothing: null, false, or what fx adds to the call of a function.  fx adds _stacklevel to
+ * softmax(), and inplace to activations, whose result a functional graph cannot see. */
 static bool is_idle(const char *name, const struct value *v)
 {
     return v->kind == VALUE_NONE || v->kind == VALUE_OTHER ||
@@ -109,17 +110,7 @@ static bool is_idle(const char *name, const struct value *v)
            (name && (strcmp(name, "_stacklevel") == 0 || strcmp(name, "inplace") == 0));
 }
 
-static void refuse_unread(struct call *c)
-{
-    for (size_t i = 0; i < c->node->n_args; i++)
-        if (!(c->args_read >> i & 1) && !is_idle(NULL, &c->args[i]))
-            call_fail(c, "argument %zu of %.80s is not supported here", i, c->node->target);
-    for (size_t i = 0; i < c->node->n_kwargs; i++)
-        if (!(c->kwargs_read >> i & 1) && !is_idle(c->kwargs[i].name, &c->kwargs[i].value))
-            call_fail(c, "argument %.40s of %.80s is not supported here", c->kwargs[i].name,
-                      c->node->target);
-}
-
+/* Arguments are resolved for each datum, as they hold tensors of this datum. */
 static tinker_status run_call(struct run *u, const struct graph_node *node, struct value *out)
 {
     struct value *args = arena_array(&u->arena, node->n_args, sizeof(*args));
@@ -137,37 +128,35 @@ static tinker_status run_call(struct run *u, const struct graph_node *node, stru
         .tape = u->tape, .arena = &u->arena, .node = node, .args = args, .kwargs = kwargs
     };
     *out = node->op->run(&c);
-    if (!c.problem[0])
-        refuse_unread(&c);
+    /* An argument we do not know could change the result; ignoring it would train on another loss
+     * than the one that was written.  call_fail() keeps an earlier problem. */
+    for (size_t i = 0; i < node->n_args; i++)
+        if (!(c.args_read >> i & 1) && !is_idle(NULL, &args[i]))
+            call_fail(&c, "argument %zu of %.80s is not supported here", i, node->target);
+    for (size_t i = 0; i < node->n_kwargs; i++)
+        if (!(c.kwargs_read >> i & 1) && !is_idle(kwargs[i].name, &kwargs[i].value))
+            call_fail(&c, "argument %.40s of %.80s is not supported here", kwargs[i].name,
+                      node->target);
+    /* The tape keeps the first error of any operation; it comes before c.problem, which may only be
+     * a consequence. */
     tinker_status status = tinker_tape_status(u->tape, u->err);
+    /* The arena of the tape is bounded, so its "no memory" is the limit of the graph, not of the
+     * machine. */
     if (status == TINKER_ENOMEM)
         err_set(u->err, status = TINKER_EINVAL, "it needs more than %d MiB for a datum",
                 GRAPH_MEMORY_MAX >> 20);
     if (status == TINKER_OK && c.problem[0])
         status = err_set(u->err, TINKER_EINVAL, "%s", c.problem);
+    /* NULL without an error: an operation met a value that it does not handle. */
     if (status == TINKER_OK && out->kind == VALUE_TENSOR && !out->var)
         status = err_set(u->err, TINKER_EINVAL, "%.80s gave nothing", node->target);
+    /* Elements computed, not operations: a node of 4096 may be a product of large matrices. */
     if (status == TINKER_OK && out->kind == VALUE_TENSOR)
         u->work += out->var->shape.n;
     if (status == TINKER_OK && u->work > GRAPH_WORK_MAX)
         status = err_set(u->err, TINKER_EINVAL, "it computes too many elements for a datum");
     if (status != TINKER_OK)
         err_prefix(u->err, "custom loss %.60s: node %.64s", u->graph->name, node->name);
-    return status;
-}
-
-static tinker_status run_nodes(struct run *u, const tinker_datum *datum, const float *logprobs,
-                               size_t n)
-{
-    tinker_status status = TINKER_OK;
-    for (size_t i = 0; i < u->graph->n_nodes && status == TINKER_OK; i++) {
-        const struct graph_node *node = &u->graph->nodes[i];
-        if (node->kind == NODE_CALL)
-            status = run_call(u, node, &u->values[i]);
-        else if (node->kind == NODE_PLACEHOLDER)
-            status = node->input == 0 ? make_logprobs(u, datum, logprobs, n, &u->values[i])
-                                      : make_input(u, datum, node->input, &u->values[i]);
-    }
     return status;
 }
 
@@ -185,10 +174,12 @@ static tinker_status read_scalar(struct run *u, const struct value *v, const cha
     return TINKER_OK;
 }
 
-/* The derivatives by the logprobs; a loss that does not depend on them has none. */
+/* The derivatives by the logprobs; a loss that does not depend on them has none.  Gradients are
+ * double on the tape and float on the way to the model. */
 static tinker_status walk_loss(struct run *u, const struct value *loss, float *grads, size_t n)
 {
     memset(grads, 0, n * sizeof(*grads));
+    /* A mask that is 0 everywhere, for example, leaves a loss without a path to the logprobs. */
     if (loss->kind != VALUE_TENSOR || !loss->var->needs_grad)
         return TINKER_OK;
     tinker_status status = tinker_tape_backward(u->tape, loss->var, u->err);
@@ -197,7 +188,9 @@ static tinker_status walk_loss(struct run *u, const struct value *loss, float *g
         return status;
     }
     const double *g = tinker_var_grad(u->logprobs);
+    /* g NULL: the walk back did not reach the logprobs. */
     for (size_t i = 0; g && i < n; i++) {
+        /* An infinite gradient would make every weight of the adapter NaN in the next step. */
         if (!isfinite(g[i]))
             return err_set(u->err, TINKER_EREQUEST,
                            "custom loss %.60s: its gradient at position %zu is not finite",
@@ -213,14 +206,25 @@ tinker_status graph_evaluate(const struct graph *g, const tinker_datum *datum,
 {
     tinker_error own;
     struct run u = { .graph = g, .err = err ? err : &own };
+    /* A tape and an arena per datum: their free is all the cleaning up that an error needs. */
     u.tape = tinker_tape_new(u.err);
     if (!u.tape)
         return TINKER_ENOMEM;
     u.tape->arena.max = GRAPH_MEMORY_MAX;
     arena_init(&u.arena, GRAPH_MEMORY_MAX);
     u.values = arena_array(&u.arena, g->n_nodes, sizeof(*u.values));
-    tinker_status status =
-        u.values ? run_nodes(&u, datum, logprobs, n) : err_nomem(u.err, "custom loss");
+    tinker_status status = u.values ? TINKER_OK : err_nomem(u.err, "custom loss");
+    /* In order: a node refers to earlier ones only.  NODE_OUTPUT has no value of its own; the loss
+     * and the metrics refer to other nodes. */
+    for (size_t i = 0; i < g->n_nodes && status == TINKER_OK; i++) {
+        const struct graph_node *node = &g->nodes[i];
+        if (node->kind == NODE_CALL)
+            status = run_call(&u, node, &u.values[i]);
+        else if (node->kind == NODE_PLACEHOLDER)
+            status = node->input == 0 ? make_logprobs(&u, datum, logprobs, n, &u.values[i])
+                                      : make_input(&u, datum, node->input, &u.values[i]);
+    }
+    /* The parser made sure that the loss refers to a node. */
     const struct value *result = u.values ? &u.values[g->loss.n] : NULL;
     if (status == TINKER_OK)
         status = read_scalar(&u, result, "the loss", loss);
@@ -229,6 +233,7 @@ tinker_status graph_evaluate(const struct graph *g, const tinker_datum *datum,
     for (size_t i = 0; status == TINKER_OK && i < g->n_metrics; i++)
         status = read_scalar(&u, &u.values[g->metrics[i].value.n], g->metrics[i].name, &metrics[i]);
     if (status == TINKER_OK && grads)
+        /* Only for training; a forward pass has no use for it. */
         status = walk_loss(&u, result, grads, n);
     arena_clear(&u.arena);
     tinker_tape_free(u.tape);

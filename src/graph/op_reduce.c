@@ -14,6 +14,8 @@ struct axes {
     bool all, keep;
 };
 
+/* Shared by all reductions; dim_at and keep_at are the places of the two arguments, which
+ * differ. */
 static bool read_axes(struct call *c, const tinker_var *a, size_t dim_at, size_t keep_at,
                       struct axes *out)
 {
@@ -27,6 +29,7 @@ static bool read_axes(struct call *c, const tinker_var *a, size_t dim_at, size_t
     } else if (v && !call_ints(c, dim_at, "dim", list, &n)) {
         return false;
     }
+    /* dim=[] means all axes in torch, as does no dim; a scalar has none to choose. */
     out->all = n == 0 || ndim == 0;
     for (size_t i = 0; !out->all && i < n; i++) {
         int64_t axis = list[i] < 0 ? list[i] + (int64_t)ndim : list[i];
@@ -34,6 +37,8 @@ static bool read_axes(struct call *c, const tinker_var *a, size_t dim_at, size_t
             call_fail(c, "a tensor of rank %zu has no axis %lld", ndim, (long long)list[i]);
             return false;
         }
+        /* Insertion in descending order: reducing axis 2 first leaves the number of axis 0
+         * valid. */
         size_t at = out->n++;
         for (; at > 0 && out->axis[at - 1] < axis; at--)
             out->axis[at] = out->axis[at - 1];
@@ -43,11 +48,13 @@ static bool read_axes(struct call *c, const tinker_var *a, size_t dim_at, size_t
             return false;
         }
     }
+    /* All axes at once is one pass over the data instead of one per axis. */
     out->all = out->all || out->n == ndim;
     return true;
 }
 
-/* Products of halves: log n steps, and a gradient that is right where an element is 0. */
+/* Products of halves: log n steps, and a gradient that is right where an element is 0.  The usual
+ * gradient y / x_i would be 0 / 0 there. */
 static tinker_var *reduce_product(tinker_var *a, int axis, int keep)
 {
     tinker_var *y = axis == TINKER_ALL ? tinker_var_flatten(a) : a;
@@ -57,11 +64,13 @@ static tinker_var *reduce_product(tinker_var *a, int axis, int keep)
         return tape_error(a->tape, TINKER_EINVAL, "prod: of no elements");
     while (n > 1) {
         size_t half = n / 2;
+        /* An odd element at the end waits for the next round. */
         tinker_var *rest = n % 2 ? tinker_var_slice(y, k, n - 1, 1, 1) : NULL;
         y = tinker_var_mul(tinker_var_slice(y, k, 0, half, 1),
                            tinker_var_slice(y, k, half, half, 1));
         if (rest)
             y = tinker_var_concat((tinker_var *[]){ y, rest }, 2, k);
+        /* Without this, a slice of an invalid value would go on for ever: n would not shrink. */
         if (a->tape->err.status != TINKER_OK)
             return y;
         n = half + n % 2;
@@ -93,17 +102,10 @@ struct value op_reduce(struct call *c)
     const struct value *dtype = call_arg(c, 3, "dtype");
     if (dtype && dtype->kind != VALUE_DTYPE)
         return call_fail(c, "dtype must be a dtype");
+    /* A sum of bools counts them. */
     if (element == ELEMENT_BOOL)
         element = ELEMENT_INT;
     return reduce_axes(c, functions[c->node->op->choice], dtype ? dtype->element : element);
-}
-
-/* The largest of all elements; equal ones share the gradient, as in torch. */
-static tinker_var *reduce_all_extreme(tinker_var *a, axis_fn *extreme)
-{
-    tinker_var *top = tinker_var_detach(extreme(a, TINKER_ALL, 0));
-    tinker_var *mask = tinker_var_eq(a, top);
-    return tinker_var_div(tinker_var_masked_sum(a, mask), tinker_var_sum(mask, TINKER_ALL, 0));
 }
 
 /* max() and min(): of all elements, of two tensors, or along an axis; then with the indices. */
@@ -114,16 +116,25 @@ struct value op_extreme(struct call *c)
     tinker_var *a = call_tensor(c, 0, "input");
     const struct value *second = call_arg(c, 1, "dim");
     enum element element = call_element(c, 0, "input");
+    /* The second argument is an axis (dim) or a second tensor (other), by the type of what is
+     * given. */
     second = second ? second : call_arg(c, 1, "other");
     if (!a)
         return call_fail(c, "no operand");
-    if (!second)
-        return value_tensor(reduce_all_extreme(a, extreme), element);
+    if (!second) {
+        /* Elements that are equally large share the gradient, as in torch; detach() keeps it from
+         * also going through the comparison. */
+        tinker_var *mask = tinker_var_eq(a, tinker_var_detach(extreme(a, TINKER_ALL, 0)));
+        return value_tensor(
+            tinker_var_div(tinker_var_masked_sum(a, mask), tinker_var_sum(mask, TINKER_ALL, 0)),
+            element);
+    }
     if (second->kind == VALUE_TENSOR)
         return value_tensor(
             max ? tinker_var_maximum(a, second->var) : tinker_var_minimum(a, second->var), element);
     int dim = (int)call_int(c, 1, "dim", 0);
     bool keep = call_flag(c, 2, "keepdim", false);
+    /* torch gives (values, indices); the indices are left empty, and op_getitem() refuses them. */
     struct value *pair = arena_array(c->arena, 2, sizeof(*pair));
     if (!pair)
         return call_fail(c, "out of memory");
@@ -138,6 +149,7 @@ struct value op_spread(struct call *c)
     tinker_var *a = call_tensor(c, 0, "input");
     const struct value *first = call_arg(c, 1, "dim");
     struct axes x = { .all = true };
+    /* correction is keyword-only, hence a place that no call reaches. */
     int correction = (int)call_int(c, 99, "correction", 1);
     if (!a)
         return call_fail(c, "no operand");
@@ -148,6 +160,7 @@ struct value op_spread(struct call *c)
     const struct value *unbiased = call_arg(c, 99, "unbiased");
     if (unbiased)
         correction = unbiased->number != 0;
+    /* The tape computes one axis or all: two in a row would be a spread of spreads. */
     if (!x.all && x.n > 1)
         return call_fail(c, "one axis or all");
     int axis = x.all ? TINKER_ALL : x.axis[0];
@@ -167,6 +180,7 @@ struct value op_norm(struct call *c)
     if (!x.all && x.n > 1)
         return call_fail(c, "one axis or all");
     int axis = x.all ? TINKER_ALL : x.axis[0];
+    /* p is a number or a name; both mean the root of the sum of squares. */
     bool fro = !p || (p->kind == VALUE_TEXT && strcmp(p->text, "fro") == 0) ||
                (value_is_number(p) && p->number == 2);
     if (fro)
@@ -182,9 +196,11 @@ struct value op_norm(struct call *c)
 struct value op_normalize(struct call *c)
 {
     tinker_var *a = call_tensor(c, 0, "input");
+    /* Without dim torch guesses the axis from the rank, and warns: better to ask. */
     if (!a || !call_arg(c, 1, "dim"))
         return call_fail(c, "dim is needed");
     int axis = (int)call_int(c, 1, "dim", -1);
+    /* Read and ignored: everything is double here, so no type loses precision. */
     call_arg(c, 99, "dtype");
     return value_tensor(c->node->op->choice ? tinker_var_log_softmax(a, axis)
                                             : tinker_var_softmax(a, axis),
@@ -207,6 +223,7 @@ struct value op_diff(struct call *c)
     int64_t times = call_int(c, 1, "n", 1);
     int axis = (int)call_int(c, 2, "dim", -1);
     size_t k;
+    /* n > 1 is a difference of differences and can be written so. */
     if (!a || times != 1 || !shape_axis(&a->shape, axis, &k) || a->shape.dim[k] < 1)
         return call_fail(c, "it is supported once, along an axis that is not empty");
     size_t n = a->shape.dim[k] - 1;
@@ -218,6 +235,7 @@ struct value op_diff(struct call *c)
 /* Is any, or is every element other than 0? */
 static tinker_var *reduce_any(tinker_var *a, int axis, int keep)
 {
+    /* 0 or 1 per element first: the largest element of [-1, 0] is 0, although one is set. */
     return tinker_var_max(tinker_var_ne(a, tinker_tape_scalar(a->tape, 0)), axis, keep);
 }
 
@@ -249,10 +267,12 @@ struct value op_matmul(struct call *c)
     bool row = a->shape.ndim == 1, column = b->shape.ndim == 1;
     if (a->shape.ndim < 1 || a->shape.ndim > 2 || b->shape.ndim < 1 || b->shape.ndim > 2)
         return call_fail(c, "operands of rank 1 or 2 are needed");
-    /* The product takes rows times columns times what they share. */
+    /* The product takes rows times columns times what they share.  In double: the product of two
+     * sizes may not fit a size_t. */
     double work = (double)a->shape.n * (double)(column ? 1 : b->shape.dim[1]);
     if (work > GRAPH_WORK_MAX)
         return call_fail(c, "the product is too large");
+    /* The added axes are taken away again below, in reverse order. */
     tinker_var *y = tinker_var_matmul(row ? tinker_var_unsqueeze(a, 0) : a,
                                       column ? tinker_var_unsqueeze(b, 1) : b);
     if (column)

@@ -14,11 +14,13 @@ static struct value list_shape(struct call *c, const tinker_var *a)
     return (struct value){ .kind = VALUE_LIST, .items = items, .n = a->shape.ndim };
 }
 
-/* x.shape, x.T, x.dtype, x.values, x.ndim */
+/* x.shape, x.T, x.dtype, x.values, x.ndim.  fx records a property as getattr, so this is one
+ * operation with a name as its argument. */
 struct value op_getattr(struct call *c)
 {
     const struct value *v = call_arg(c, 0, NULL);
     const char *name = call_text(c, 1, NULL, "");
+    /* The named tuple of max(dim): .values is its first item, .indices is not supported. */
     if (v && v->kind == VALUE_LIST && v->n == 2 && strcmp(name, "values") == 0)
         return v->items[0];
     if (!v || v->kind != VALUE_TENSOR)
@@ -28,9 +30,11 @@ struct value op_getattr(struct call *c)
     if (strcmp(name, "dtype") == 0)
         return (struct value){ .kind = VALUE_DTYPE, .element = v->element };
     if (strcmp(name, "device") == 0)
+        /* Compared with nothing and passed to to(), which ignores it. */
         return (struct value){ .kind = VALUE_OTHER };
     if (strcmp(name, "ndim") == 0)
         return value_number(VALUE_INT, (double)v->var->shape.ndim);
+    /* .T of more than two axes reverses them all, which torch itself deprecates. */
     if (strcmp(name, "T") == 0 && v->var->shape.ndim <= 2)
         return value_tensor(v->var->shape.ndim == 2 ? tinker_var_transpose(v->var) : v->var,
                             v->element);
@@ -43,6 +47,7 @@ struct value op_size(struct call *c)
     size_t k;
     if (!a)
         return call_fail(c, "no operand");
+    /* size() is x.shape; size(dim) one length of it. */
     if (!call_arg(c, 1, "dim"))
         return list_shape(c, a);
     if (!shape_axis(&a->shape, (int)call_int(c, 1, "dim", 0), &k))
@@ -70,6 +75,7 @@ struct value op_view(struct call *c)
     tinker_var *a = call_tensor(c, 0, "input");
     if (!a || !call_ints(c, 1, "shape", shape, &n))
         return call_fail(c, "a shape is needed");
+    /* Checked before the multiplication: lengths come from a request. */
     size_t known = 1;
     for (size_t i = 0; i < n; i++) {
         if (shape[i] == -1 && at == RANK_MAX)
@@ -81,6 +87,7 @@ struct value op_view(struct call *c)
         else
             known *= (size_t)shape[i];
     }
+    /* Exactly one -1; a second one was refused above as negative. */
     if (at < RANK_MAX) {
         if (known == 0 || a->shape.n % known)
             return call_fail(c, "%zu elements do not fit the shape", a->shape.n);
@@ -92,6 +99,7 @@ struct value op_view(struct call *c)
 struct value op_flatten(struct call *c)
 {
     tinker_var *a = call_tensor(c, 0, "input");
+    /* A range of axes would be a view(); no loss that we know flattens a part. */
     if (!a || call_int(c, 1, "start_dim", 0) != 0 || call_int(c, 2, "end_dim", -1) != -1)
         return call_fail(c, "only of all axes");
     return value_tensor(tinker_var_flatten(a), call_element(c, 0, "input"));
@@ -106,6 +114,7 @@ struct value op_squeeze(struct call *c)
     size_t k;
     if (call_arg(c, 1, "dim")) { /* an axis that is longer stays */
         int dim = (int)call_int(c, 1, "dim", 0);
+        /* Without axes there is nothing to squeeze; torch allows dim 0 and -1 there. */
         if (a->shape.ndim && !shape_axis(&a->shape, dim, &k))
             return call_fail(c, "no such axis");
         bool drop = a->shape.ndim && a->shape.dim[k] == 1;
@@ -126,7 +135,7 @@ struct value op_unsqueeze(struct call *c)
              : call_fail(c, "no operand");
 }
 
-/* -1: the length stays */
+/* -1: the length stays.  Only for an axis that the tensor has: a new one in front needs a length. */
 struct value op_expand(struct call *c)
 {
     int64_t shape[RANK_MAX];
@@ -147,11 +156,13 @@ struct value op_transpose(struct call *c)
     if (!a)
         return call_fail(c, "no operand");
     enum element element = call_element(c, 0, "input");
+    /* t() is transpose(0, 1). */
     size_t i = 0, k = 1;
     bool named = strcmp(c->node->op->name, "transpose") == 0;
     if (named && (!shape_axis(&a->shape, (int)call_int(c, 1, "dim0", 0), &i) ||
                   !shape_axis(&a->shape, (int)call_int(c, 2, "dim1", 1), &k)))
         return call_fail(c, "no such axis");
+    /* t() of a vector is the vector. */
     if (a->shape.ndim < 2 || i == k)
         return value_tensor(a, element);
     int axes[RANK_MAX];
@@ -163,6 +174,7 @@ struct value op_transpose(struct call *c)
 struct value op_permute(struct call *c)
 {
     int64_t list[RANK_MAX];
+    /* The bounds keep the cast to int defined; the tape checks the rest and repeated axes. */
     int axes[RANK_MAX];
     size_t n;
     tinker_var *a = call_tensor(c, 0, "input");
@@ -187,6 +199,7 @@ struct value op_join(struct call *c)
     enum element element = ELEMENT_BOOL;
     if (!v)
         return call_fail(c, "out of memory");
+    /* The result promotes over all items, so one float makes it float. */
     for (size_t i = 0; i < list->n; i++) {
         if (list->items[i].kind != VALUE_TENSOR)
             return call_fail(c, "item %zu is not a tensor", i);
@@ -205,6 +218,7 @@ struct value op_flip(struct call *c)
     tinker_var *a = call_tensor(c, 0, "input");
     if (!a || !call_ints(c, 1, "dims", axes, &n))
         return call_fail(c, "axes are needed");
+    /* One axis after the other; flips of different axes do not disturb each other. */
     for (size_t i = 0; i < n; i++)
         a = tinker_var_flip(a, (int)axes[i]);
     return value_tensor(a, call_element(c, 0, "input"));
@@ -222,6 +236,8 @@ struct value op_roll(struct call *c)
         return call_fail(c, "it is supported along one axis");
     const struct value *n = by->kind == VALUE_LIST ? by->items : by;
     const struct value *axis = dims && dims->kind == VALUE_LIST ? dims->items : dims;
+    /* Bounds keep the casts defined; the tape checks the axis and reduces the shift modulo its
+     * length. */
     if (!value_is_number(n) || n->number > 1e15 || n->number < -1e15 ||
         (axis && (!value_is_number(axis) || axis->number < -9 || axis->number > 9)))
         return call_fail(c, "shifts and dims must be integers");

@@ -16,6 +16,7 @@ static const struct {
 } sizes[] = {
     { "feed_forward_length", "intermediate_size" },
     { "expert_count", "num_experts" },
+    /* Present only where the architecture has them; config.c knows which of them it needs. */
     { "expert_used_count", "num_experts_per_tok" },
     { "expert_feed_forward_length", "moe_intermediate_size" },
     { "expert_shared_feed_forward_length", "shared_expert_intermediate_size" },
@@ -34,6 +35,7 @@ static const struct {
     { "final_logit_softcapping", "final_logit_softcapping" },
 };
 
+/* One per file that is opened. */
 struct reader {
     const struct gguf *g;
     const struct gguf_family *family;
@@ -47,6 +49,8 @@ struct reader {
  * next call in this thread. */
 static const char *arch_key(const struct reader *r, const char *key)
 {
+    /* Long enough for every family's name and every key of this folder; arch_key() is given
+     * literals only. */
     static _Thread_local char full[128];
     snprintf(full, sizeof(full), "%s.%s", r->family->arch, key);
     return full;
@@ -65,12 +69,14 @@ static int read_size(const struct reader *r, const char *key, int64_t *out)
     const struct gguf_value *v = gguf_get(r->g, arch_key(r, key));
     if (!v || !v->array)
         return v && gguf_get_int(r->g, arch_key(r, key), out);
+    /* An array of texts or an empty one is no size, whatever the key promises. */
     if (v->type == GGUF_STRING || v->n == 0)
         return -1;
     double first = gguf_number(v, 0);
     for (uint64_t i = 1; i < v->n; i++)
         if (gguf_number(v, i) != first)
             return -1;
+    /* Beyond 2^53 a double is not an exact integer any more, and the cast could overflow. */
     if (!(fabs(first) < 0x1p53))
         return -1;
     *out = (int64_t)first;
@@ -81,6 +87,7 @@ static int read_size(const struct reader *r, const char *key, int64_t *out)
  * them, and all of them have keys of their own where it does not say how many. */
 static tinker_status read_shape(struct reader *r, tinker_error *err)
 {
+    /* Without these four nothing can be computed: no default is better than a refusal. */
     const struct {
         const char *key;
         int64_t *out;
@@ -99,13 +106,15 @@ static tinker_status read_shape(struct reader *r, tinker_error *err)
         if (*needed[i].out < 1)
             return refuse_key(r, needed[i].key, "must be positive", err);
     }
+    /* The defaults that llama.cpp takes, which the keys below replace. */
     r->kv_heads = r->heads;
     r->head_dim = r->hidden / r->heads;
     r->theta = 10000;
     read_size(r, "attention.head_count_kv", &r->kv_heads);
     read_size(r, "attention.key_length", &r->head_dim);
     gguf_get_double(r->g, arch_key(r, "rope.freq_base"), &r->theta);
-    /* layers behind the last that predict further tokens */
+    /* layers behind the last that predict further tokens.  The engine predicts one token and leaves
+     * them out. */
     if (read_size(r, "nextn_predict_layers", &next) == 1 && next > 0 && next < r->layers)
         r->layers -= next;
     return TINKER_OK;
@@ -146,6 +155,8 @@ static tinker_status put_sizes(struct reader *r, tinker_error *err)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         double d;
         bool found = gguf_get_double(r->g, arch_key(r, numbers[i].key), &d);
+        /* A default here differs between families by a factor of ten, and a wrong one is not
+         * visible in any message. */
         if (!found && i == 0) /* a model without it would be computed wrongly */
             return refuse_key(r, numbers[i].key, "is missing", err);
         if (!found)
@@ -154,6 +165,7 @@ static tinker_status put_sizes(struct reader *r, tinker_error *err)
             return refuse_key(r, numbers[i].key, "is not finite", err);
         put_real(r, numbers[i].member, d);
     }
+    /* Read in read_shape() and checked here, where it can be refused. */
     if (!isfinite(r->theta))
         return refuse_key(r, "rope.freq_base", "is not finite", err);
     put_real(r, "rope_theta", r->theta);
@@ -172,6 +184,8 @@ static void put_flag(struct reader *r, const char *member, bool on)
  * refused rather than run with wrong positions. */
 static bool put_llama3_rope(struct reader *r, const struct gguf_tensor *t)
 {
+    /* The settings that Meta released for 3.1 to 3.3, of which only the factor differs (8, and 32
+     * for the small models of 3.2). */
     const double low = 1, high = 4, original = 8192;
     double theta = 10000, factor = 1;
     const float *given = t->data;
@@ -180,17 +194,22 @@ static bool put_llama3_rope(struct reader *r, const struct gguf_tensor *t)
     gguf_get_double(r->g, arch_key(r, "rope.freq_base"), &theta);
     for (size_t i = 0; i < t->dim[0]; i++) {
         float f;
+        /* Through memcpy(): tensors of a file begin at any byte that its header allows. */
         memcpy(&f, given + i, sizeof f);
         factor = fmax(factor, (double)f);
     }
     for (size_t i = 0; i < t->dim[0]; i++) {
         float f;
         memcpy(&f, given + i, sizeof f);
+        /* The wave length of pair i in tokens; transformers decides by it as follows. */
         double wave = 2 * 3.14159265358979323846 * pow(theta, (double)i / (double)t->dim[0]);
         double smooth = (original / wave - low) / (high - low);
+        /* Short waves stay, long ones are divided by the factor, those between are interpolated. */
         double want = wave < original / high  ? 1
                       : wave > original / low ? factor
                                               : 1 / ((1 - smooth) / factor + smooth);
+        /* A tolerance of float32 and of the way the writer computed; other settings differ by far
+         * more. */
         if (!(fabs(want - (double)f) <= 1e-3 * want))
             return false;
     }
@@ -213,7 +232,9 @@ static bool put_llama3_rope(struct reader *r, const struct gguf_tensor *t)
     return true;
 }
 
-/* Lists of longrope, as divisors of the frequencies. */
+/* Lists of longrope, as divisors of the frequencies.  llama.cpp chooses the list by the length of
+ * the context when a model is loaded, transformers by that of the text; the engine follows
+ * transformers. */
 static bool put_divisors(struct reader *r, const char *tensor, const char *member)
 {
     const struct gguf_tensor *t = gguf_find(r->g, tensor);
@@ -224,6 +245,7 @@ static bool put_divisors(struct reader *r, const char *tensor, const char *membe
     for (size_t i = 0; i < t->dim[0]; i++) {
         float f;
         memcpy(&f, (const char *)t->data + i * sizeof(f), sizeof(f));
+        /* NaN here would make every position wrong, without any error later. */
         if (!isfinite(f))
             return false;
         json_put_float(r->w, f);
@@ -237,12 +259,14 @@ static tinker_status put_longrope(struct reader *r, tinker_error *err)
 {
     double factor;
     int64_t original;
+    /* Phi's config.json has it beside rope_scaling, not inside. */
     if (read_size(r, "rope.scaling.original_context_length", &original) == 1)
         put_int(r, "original_max_position_embeddings", original);
     json_put_key(r->w, "rope_scaling");
     json_put_begin_object(r->w);
     json_put_key(r->w, "rope_type");
     json_put_string(r->w, "longrope");
+    /* A factor of 0 means that the writer did not know it; config.c then computes it. */
     if (gguf_get_double(r->g, arch_key(r, "rope.scaling.attn_factor"), &factor) && factor > 0 &&
         isfinite(factor))
         put_real(r, "attention_factor", factor);
@@ -259,11 +283,14 @@ static tinker_status put_longrope(struct reader *r, tinker_error *err)
 /* linear and yarn, by the keys that the file has. */
 static void put_scaling(struct reader *r, const char *type, size_t n)
 {
+    /* GGUF's key, config.json's member. */
     static const char *const keys[][2] = {
         { "rope.scaling.factor", "factor" },
         { "rope.scaling.original_context_length", "original_max_position_embeddings" },
         { "rope.scaling.yarn_beta_fast", "beta_fast" },
         { "rope.scaling.yarn_beta_slow", "beta_slow" },
+        /* yarn's temperature: llama.cpp has one logarithmic factor, transformers two whose ratio
+         * counts. */
         { "rope.scaling.yarn_log_multiplier", "mscale_all_dim" },
         { "attention.temperature_scale", "llama_4_scaling_beta" },
     };
@@ -277,8 +304,11 @@ static void put_scaling(struct reader *r, const char *type, size_t n)
             continue;
         put_real(r, keys[i][1], d);
         if (strcmp(keys[i][1], "mscale_all_dim") == 0)
+            /* With mscale 1 the ratio that transformers computes is that of the one number in the
+             * file. */
             put_real(r, "mscale", 1);
     }
+    /* GPT-OSS alone: the edges of yarn's ramp are not rounded to whole pairs. */
     if (r->family->keep_fraction)
         put_flag(r, "truncate", false);
     json_put_end_object(r->w);
@@ -293,15 +323,18 @@ static tinker_status put_rope(struct reader *r, tinker_error *err)
     int64_t rotary;
     double local;
     bool used;
+    /* Granite 4 uses this key to say that there is no rope at all. */
     if (gguf_get_bool(r->g, arch_key(r, "rope.scaling.finetuned"), &used) && !used &&
         strcmp(r->family->arch, "granite") == 0)
         return refuse_key(r, "rope.scaling.finetuned",
                           "is false: layers without positions are not supported", err);
+    /* Some models turn only the first part of each head (Qwen3.5: a quarter). */
     if (read_size(r, "rope.dimension_count", &rotary) == 1 && rotary != r->head_dim &&
         r->head_dim > 0) {
         json_put_key(r->w, "partial_rotary_factor");
         json_put_double(r->w, (double)rotary / (double)r->head_dim);
     }
+    /* Layers with a window may have a rope of another base (Gemma 3). */
     if (!gguf_get_double(r->g, arch_key(r, "rope.freq_base_swa"), &local))
         local = r->family->local_theta != 0 ? r->family->local_theta : r->theta; /* one for all */
     if (!isfinite(local))
@@ -313,6 +346,7 @@ static tinker_status put_rope(struct reader *r, tinker_error *err)
                    : err_set(err, TINKER_EINVAL,
                              "%s: rope_freqs.weight are not the frequencies of Llama 3",
                              r->g->path);
+    /* The lists decide: rope.scaling.type may be missing beside them. */
     if (gguf_find(r->g, "rope_factors_long.weight"))
         return put_longrope(r, err);
     if (gguf_get_string(r->g, arch_key(r, "rope.scaling.type"), &type, &n) &&
@@ -326,6 +360,7 @@ static tinker_status put_windows(struct reader *r, tinker_error *err)
 {
     static const char key[] = "attention.sliding_window_pattern";
     const struct gguf_value *v = gguf_get(r->g, arch_key(r, key));
+    /* period: of llama.cpp's families in which some layers slide and some do not. */
     int64_t window = 0, period = (int64_t)r->family->period;
     bool given = read_size(r, "attention.sliding_window", &window) == 1;
     json_put_key(r->w, "sliding_window");
@@ -335,16 +370,19 @@ static tinker_status put_windows(struct reader *r, tinker_error *err)
         json_put_int64(r->w, 4096);
     else
         json_put_null(r->w);
+    /* All layers alike: sliding_window says everything. */
     if (!period)
         return TINKER_OK;
     bool list = v && v->array;
     if (v && !v->array && (!gguf_get_int(r->g, arch_key(r, key), &period) || period < 1))
         return refuse_key(r, key, "must be positive", err);
+    /* A number per layer, not a flag: other writers use any type. */
     if (list && (v->type == GGUF_STRING || v->n < (uint64_t)r->layers))
         return refuse_key(r, key, "is not a number for each layer", err);
     json_put_key(r->w, "layer_types");
     json_put_begin_array(r->w);
     for (int64_t i = 0; i < r->layers && i < MODEL_MAX_LAYERS; i++) {
+        /* Both forms count from layer 0; with a period, its last layer sees everything. */
         bool slides = list ? gguf_number(v, (uint64_t)i) != 0 : (i + 1) % period != 0;
         json_put_string(r->w, slides ? "sliding_attention" : "full_attention");
     }
@@ -356,15 +394,18 @@ static tinker_status put_windows(struct reader *r, tinker_error *err)
 static void put_implied(struct reader *r)
 {
     int64_t inner, values;
+    /* The largest model of a family divides the scores otherwise (Gemma 2 27B, Gemma 3 27B). */
     bool large = r->family->large && r->layers == (int64_t)r->family->large;
     json_put_key(r->w, "query_pre_attn_scalar");
     json_put_double(r->w, (double)(large ? r->hidden / r->heads : r->head_dim));
+    /* The width of a value head is not a key of its own, only that of all of them. */
     if (read_size(r, "ssm.inner_size", &inner) == 1 &&
         read_size(r, "ssm.time_step_rank", &values) == 1 && values > 0)
         put_int(r, "linear_value_head_dim", inner / values);
 }
 
-/* End tokens: of a text, of a turn, of a message. */
+/* End tokens: of a text, of a turn, of a message.  Without eot or eom a chat model would talk on
+ * after its turn, so all three stop generation. */
 static void put_ends(struct reader *r)
 {
     static const char *const keys[] = { "tokenizer.ggml.eos_token_id",
@@ -378,6 +419,7 @@ static void put_ends(struct reader *r)
         if (!gguf_get_int(r->g, keys[i], &id))
             continue;
         bool known = false;
+        /* Writers often repeat one id under several names. */
         for (size_t k = 0; k < n; k++)
             known |= seen[k] == id;
         if (!known) {
@@ -392,6 +434,7 @@ tinker_status gguf_put_config(struct json_writer *w, const struct gguf *g,
                               const struct gguf_family *f, tinker_error *err)
 {
     struct reader r = { .g = g, .family = f, .w = w };
+    /* The vocabulary's size is that of the embedding: the key of it is optional. */
     const struct gguf_tensor *embed = gguf_find(g, "token_embd.weight");
     if (!embed || embed->n_dims != 2)
         return err_set(err, TINKER_EINVAL, "%s: no matrix token_embd.weight in it", g->path);
@@ -404,6 +447,7 @@ tinker_status gguf_put_config(struct json_writer *w, const struct gguf *g,
     json_put_string(w, f->model_type);
     json_put_key(w, "vocab_size");
     json_put_uint64(w, embed->dim[1]);
+    /* In this order: later parts use what read_shape() has found. */
     tinker_status (*const parts[])(
         struct reader * r, tinker_error * err) = { read_shape, put_sizes, put_rope, put_windows };
     tinker_status status = TINKER_OK;
@@ -412,8 +456,11 @@ tinker_status gguf_put_config(struct json_writer *w, const struct gguf *g,
     if (status != TINKER_OK)
         return status;
     put_implied(&r);
+    /* Mixture models that do not say so divide the chosen weights by their sum. */
     bool normalize = true;
     gguf_get_bool(g, arch_key(&r, "expert_weights_norm"), &normalize);
+    /* No matrix of its own: the head is the embedding.  Biases, too, are known by their tensors
+     * alone. */
     put_flag(&r, "tie_word_embeddings", !gguf_find(g, "output.weight"));
     put_flag(&r, "attention_bias", gguf_find(g, "blk.0.attn_q.bias") != NULL);
     put_flag(&r, "mlp_bias", gguf_find(g, "blk.0.ffn_up.bias") != NULL);

@@ -45,13 +45,15 @@ struct gguf_exporting {
     size_t capacity; /* elements of values and bytes */
 };
 
-/* llama.cpp gives more bits to the first and last eighth of the layers and to every third between. */
+/* llama.cpp gives more bits to the first and last eighth of the layers and to every third between.
+ * This is use_more_bits() of its quantizer. */
 static bool wants_more_bits(size_t layer, size_t layers)
 {
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
 
-/* A format whose blocks do not divide the rows gives way to the nearest one that fits. */
+/* A format whose blocks do not divide the rows gives way to the nearest one that fits.  K-quants
+ * need rows of 256; nothing is refused, since the file would else not be written at all. */
 static enum source_dtype fit_rows(enum source_dtype dtype, size_t cols)
 {
     if (cols % source_block(dtype) == 0)
@@ -72,8 +74,10 @@ static enum source_dtype choose_type(const struct gguf_exporting *x, const struc
         at->id == LINEAR_DELTA_B || at->id == LINEAR_SHARED_ROUTER)
         return SOURCE_F32;
     enum source_dtype dtype = x->dtype;
+    /* As llama.cpp: each logit is a sum over the head, which is read for every token. */
     if (head && (dtype == SOURCE_Q4_0 || dtype == SOURCE_Q4_K))
         dtype = SOURCE_Q6_K;
+    /* As llama.cpp's Q4_K_M, which gives v and down more bits in some layers. */
     if (dtype == SOURCE_Q4_K && (at->id == LINEAR_V || at->id == LINEAR_DOWN) &&
         wants_more_bits(at->layer, c->layers))
         dtype = SOURCE_Q6_K;
@@ -89,6 +93,8 @@ static const char *choose_name(struct gguf_exporting *x, const struct tensor_pla
     char name[128], other[128];
     int64_t expert;
     bool found = gguf_tensor_name(x->family, at->name, name, &expert);
+    /* The model's module of several linears has no name there: try the linear's own name, as in
+     * most models. */
     if (!found && at->stored) {
         snprintf(other, sizeof(other), "%s.%zu.%s.weight", names->layers, at->layer,
                  names->linear[at->id]);
@@ -98,6 +104,7 @@ static const char *choose_name(struct gguf_exporting *x, const struct tensor_pla
         err_set(err, TINKER_EINVAL, "GGUF has no name for %s", at->name);
         return NULL;
     }
+    /* The name must live until the file is written. */
     const char *copy = arena_strdup(&x->arena, name);
     if (!copy)
         err_nomem(err, "export");
@@ -115,6 +122,7 @@ static bool is_whole(const struct gguf_exporting *x, const struct tensor_place *
 static struct export_entry *add_entry(struct gguf_exporting *x, const struct tensor_place *at,
                                       const char *gguf, tinker_error *err)
 {
+    /* Doubling; a model has a few hundred tensors. */
     if (x->n == x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         struct export_entry *grown = realloc(x->entries, cap * sizeof(*grown));
@@ -128,6 +136,8 @@ static struct export_entry *add_entry(struct gguf_exporting *x, const struct ten
     struct export_entry *entry = &x->entries[x->n++];
     *entry = (struct export_entry){ .at = *at,
                                     .stack = 1,
+                                    /* A tensor of the module's whole height, if the file has the
+                                     * module. */
                                     .rows = is_whole(x, at) ? at->stored : at->rows,
                                     .gguf = gguf,
                                     .dtype = SOURCE_F32 };
@@ -143,6 +153,7 @@ static struct export_entry *add_entry(struct gguf_exporting *x, const struct ten
 static void put_entry(struct gguf_exporting *x, const struct export_entry *entry,
                       const char *suffix, uint64_t cols, uint64_t rows)
 {
+    /* dim counts as GGUF does: the fastest dimension first, so columns before rows. */
     char full[160];
     bool stacked = entry->at.kind == TENSOR_EXPERT;
     uint64_t dim[3] = { cols, rows, entry->stack };
@@ -155,6 +166,7 @@ static void put_entry(struct gguf_exporting *x, const struct export_entry *entry
         dim[1] = cols / dim[0];
         n_dims = 2;
     }
+    /* Written now, in the order of the entries: gguf_write() asks for data by index. */
     snprintf(full, sizeof(full), "%s%s", entry->gguf, suffix);
     gguf_put_tensor(&x->w, full, gguf_type_of(entry->dtype), n_dims, dim);
 }
@@ -174,9 +186,12 @@ static tinker_status plan_merged(void *state, const struct tensor_place *at, tin
 {
     struct gguf_exporting *x = state;
     const struct model_config *c = &x->e->model->config;
-    /* rows of one module are one parameter */
+    /* rows of one module are one parameter.  The index into an adapter's list of parameters, which
+     * model_tensors() fills in this same order. */
     int param = at->first ? x->next_param - 1 : x->next_param++;
+    /* A trained head cannot be written into a tied embedding: it would change the inputs, too. */
     bool tied = at->kind == TENSOR_EMBED && c->tied, untie = tied && has_head_pair(x);
+    /* Experts of a layer are one tensor with a third dimension. */
     if ((is_expert(at) && at->expert > 0) || (at->first && is_whole(x, at)))
         return TINKER_OK; /* a part of the tensor that the first of them began */
     const char *name = choose_name(x, at, err);
@@ -185,10 +200,13 @@ static tinker_status plan_merged(void *state, const struct tensor_place *at, tin
         return err->status;
     entry->param = param;
     entry->stack = is_expert(at) ? c->experts : 1;
+    /* A tied embedding is read as the head, so it gets the head's precision. */
     entry->dtype = choose_type(x, at, at->kind == TENSOR_HEAD || (tied && !untie));
     put_entry(x, entry, "", at->cols, entry->rows);
     if (!untie)
         return TINKER_OK;
+    /* The same matrix once more, under the name that unties it: llama.cpp takes output.weight when
+     * it is there. */
     entry = add_entry(x, at, "output.weight", err);
     if (!entry)
         return TINKER_ENOMEM;
@@ -198,7 +216,8 @@ static tinker_status plan_merged(void *state, const struct tensor_place *at, tin
     return TINKER_OK;
 }
 
-/* Room for the largest tensor so far. */
+/* Room for the largest tensor so far.  It is kept, so that the peak is the largest tensor and not
+ * the sum. */
 static bool reserve_values(struct gguf_exporting *x, size_t n)
 {
     if (n <= x->capacity)
@@ -206,6 +225,7 @@ static bool reserve_values(struct gguf_exporting *x, size_t n)
     free(x->values);
     free(x->bytes);
     x->values = malloc(n * sizeof(float));
+    /* Bytes for the widest type that is written, F32. */
     x->bytes = malloc(n * sizeof(float));
     x->capacity = x->values && x->bytes ? n : 0;
     return x->capacity > 0;
@@ -220,6 +240,7 @@ static void merge_linear(const struct gguf_exporting *x, const struct export_ent
     size_t rows, cols;
     model_linear_shape(&x->e->model->config, id, &rows, &cols);
     if (pair->a)
+        /* values += scale * B A, exact: an export should not add rounding of its own. */
         linear_nn(x->e->threads, FACTORS_EXACT, values + first * cols, pair->b, pair->a, rows, cols,
                   a->lora.rank, a->lora.scale, 1);
 }
@@ -231,8 +252,11 @@ static void merge_pair(const struct gguf_exporting *x, const struct export_entry
     const tinker_adapter *a = x->a;
     const struct model_config *c = &x->e->model->config;
     struct lora_pair pair = { 0 };
+    /* Nothing to merge: the base as it is, or all weights were trained and read_matrix() has taken
+     * them. */
     if (!a || !a->desc.rank)
         return;
+    /* The common case: a tensor that is one linear. */
     if (entry->at.kind == TENSOR_WEIGHT && entry->rows == entry->at.rows) {
         merge_linear(x, entry, entry->at.id, 0, values);
         return;
@@ -245,6 +269,7 @@ static void merge_pair(const struct gguf_exporting *x, const struct export_entry
                 merge_linear(x, entry, id, first, values);
         return;
     }
+    /* Experts share one factor of the two; lora_expert() picks the other. */
     if (entry->at.kind == TENSOR_EXPERT)
         pair = lora_expert(lora_pair(&a->lora, entry->at.layer, entry->at.id), k);
     else if (entry->at.kind == TENSOR_HEAD || entry->untied)
@@ -258,6 +283,8 @@ static void merge_pair(const struct gguf_exporting *x, const struct export_entry
 static void change_form(const struct gguf_exporting *x, const struct tensor_place *at,
                         float *values)
 {
+    /* Gemma's norms compute with 1 + w; llama.cpp adds the 1 when it converts, so a file has the
+     * sum. */
     if (x->e->model->config.plus_one && model_is_offset_norm(at->kind))
         for (size_t i = 0; i < at->cols; i++)
             values[i] += 1;
@@ -274,6 +301,7 @@ static bool read_matrix(const struct gguf_exporting *x, const struct export_entr
     size_t rows = entry->rows ? entry->rows : 1;
     char name[160];
     struct weight w = { 0 };
+    /* Rank 0: every weight of the adapter is its own, the base is not read at all. */
     if (x->a && x->a->desc.rank == 0) {
         const struct param *p = &x->a->params.list[(size_t)entry->param + k * EXPERT_LINEARS];
         size_t skip = rows == at->stored ? 0 : at->first * at->cols;
@@ -282,12 +310,14 @@ static bool read_matrix(const struct gguf_exporting *x, const struct export_entr
         return true;
     }
     snprintf(name, sizeof(name), "%s", at->name);
+    /* The entry carries the name of expert 0; the others differ in the number only. */
     const char *zero = is_expert(at) ? strstr(at->name, ".experts.0.") : NULL;
     if (zero) /* of expert k */
         snprintf(name, sizeof(name), "%.*s.experts.%zu%s", (int)(zero - at->name), at->name, k,
                  zero + strlen(".experts.0"));
     if (!engine_weight(x->e, name, tensor_stored_rows(at), at->cols, &w, err))
         return false;
+    /* A linear inside a module: its rows begin further down. */
     if (rows != at->stored && at->first)
         w.data = (const char *)w.data + source_bytes(w.dtype, at->first * at->cols);
     weight_to_float(&w, at->rows ? rows : at->cols, at->rows ? at->cols : 1, values);
@@ -297,7 +327,8 @@ static bool read_matrix(const struct gguf_exporting *x, const struct export_entr
     return true;
 }
 
-/* Rows of q and k of architectures whose files interleave the halves of a head; 0: as they are. */
+/* Rows of q and k of architectures whose files interleave the halves of a head; 0: as they are.
+ * The conversion of llama.cpp permutes them, because its rope turns neighbors and not halves. */
 static size_t interleaved_rows(const struct gguf_exporting *x, const struct tensor_place *at)
 {
     bool rotated = (at->kind == TENSOR_WEIGHT || at->kind == TENSOR_BIAS) &&
@@ -318,9 +349,12 @@ static void encode_rows(void *arg, size_t begin, size_t end)
     const struct encode_job *j = arg;
     for (size_t o = begin; o < end; o++) {
         const float *from = j->x->values + o * j->cols;
+        /* Row o of the model is written at its place in the file, so that values stays in the
+         * model's order. */
         size_t place = j->order.size && !j->order.columns ? gguf_order_place(&j->order, o)
                                                           : packed_source_row(j->pairs, o);
         unsigned char *to = j->x->bytes + place * source_bytes(j->dtype, j->cols);
+        /* false: as llama.cpp quantizes, without an importance matrix. */
         if (source_block(j->dtype) > 1)
             blocks_quantize(to, j->dtype, from, j->cols, false);
         else if (j->dtype == SOURCE_F32)
@@ -337,6 +371,7 @@ static void encode_rows(void *arg, size_t begin, size_t end)
 /* values (rows, cols), with columns in the order of the model, in that of the file. */
 static bool move_columns(float *values, size_t rows, size_t cols, const struct gguf_order *order)
 {
+    /* In place, one row aside: a second copy of a large tensor would double the peak. */
     float *row = malloc(cols * sizeof(*row));
     for (size_t i = 0; row && i < rows; i++) {
         memcpy(row, values + i * cols, cols * sizeof(*row));
@@ -355,10 +390,12 @@ static const void *encode_values(struct gguf_exporting *x, const struct export_e
 {
     struct encode_job job = { .x = x, .dtype = entry->dtype, .cols = cols };
     struct gguf_order order = gguf_order_of(&x->heads, entry->gguf);
+    /* Of a pair of LoRA factors, only B has the weight's rows and only A its columns. */
     if (by_rows) {
         job.pairs = interleaved_rows(x, &entry->at);
         job.order = order;
     }
+    /* Before encoding, while single columns can still be moved; blocks cannot be cut. */
     if (by_columns && order.size && order.columns && !move_columns(x->values, rows, cols, &order)) {
         err_nomem(err, entry->gguf);
         return NULL;
@@ -372,11 +409,13 @@ static const void *fetch_merged(void *state, size_t index, tinker_error *err)
 {
     struct gguf_exporting *x = state;
     const struct export_entry *entry = &x->entries[index];
+    /* A vector is one row. */
     size_t rows = entry->rows, cols = entry->at.cols, one = (rows ? rows : 1) * cols;
     if (!reserve_values(x, one * entry->stack)) {
         err_nomem(err, entry->at.name);
         return NULL;
     }
+    /* All experts of a stack are in memory at once, as they are one tensor of the file. */
     for (size_t k = 0; k < entry->stack; k++)
         if (!read_matrix(x, entry, k, x->values + k * one, err))
             return NULL;
@@ -393,6 +432,7 @@ static tinker_status begin_export(struct gguf_exporting *x, tinker_error *err)
     const struct model_config *c = &x->e->model->config;
     arena_init(&x->arena, SIZE_MAX);
     gguf_writer_init(&x->w);
+    /* The families that gguf_config.c reads are those that are written. */
     x->family = gguf_family_by_type(c->arch->name);
     if (!x->family)
         return err_set(
@@ -419,7 +459,8 @@ static tinker_status end_export(struct gguf_exporting *x, tinker_status status)
 /* ---- a merged model ----------------------------------------------------------------------- */
 
 /* Tensors that the rope has in files: the divisors of Llama 3's frequencies, which
- * put_llama3_rope() reads back, and longrope's two lists. */
+ * put_llama3_rope() reads back, and longrope's two lists.  They are vectors of their own in GGUF,
+ * because llama.cpp keeps config.json's lists nowhere else. */
 static tinker_status plan_rope(struct gguf_exporting *x, tinker_error *err)
 {
     static const char *const names[] = { "rope_freqs.weight", "rope_factors_long.weight",
@@ -443,6 +484,7 @@ static const void *fetch_tensor(void *state, size_t index, tinker_error *err)
     const struct model *m = x->e->model;
     const struct export_entry *entry = &x->entries[index];
     size_t d = m->config.rotary;
+    /* "rope" is the name that plan_rope() gave them; no tensor of a model is called so. */
     if (strcmp(entry->at.name, "rope") != 0)
         return fetch_merged(state, index, err);
     if (strcmp(entry->gguf, "rope_factors_long.weight") == 0)
@@ -453,6 +495,8 @@ static const void *fetch_tensor(void *state, size_t index, tinker_error *err)
         err_nomem(err, entry->gguf);
         return NULL;
     }
+    /* The divisor is the ratio of the plain frequency to the scaled one, which reads back as it
+     * was. */
     for (size_t j = 0; j < d / 2; j++)
         x->values[j] = (float)(pow(m->config.rope.theta, -2.0 * (double)j / (double)d) /
                                (double)m->ropes[0].inv_freq[j]);
@@ -467,14 +511,17 @@ tinker_status tinker_engine_export_gguf(tinker_engine *e, const tinker_adapter *
         [TINKER_GGUF_Q4_0] = SOURCE_Q4_0, [TINKER_GGUF_Q4_K] = SOURCE_Q4_K,
         [TINKER_GGUF_F32] = SOURCE_F32,   [TINKER_GGUF_BF16] = SOURCE_BF16,
     };
+    /* Callers may pass NULL; everything below reads err->status. */
     tinker_error local;
     if (!err)
         err = &local;
+    /* From a caller's int: the table must not be read beyond its end. */
     if ((int)type < 0 || (size_t)type >= sizeof(dtypes) / sizeof(*dtypes))
         return err_set(err, TINKER_EINVAL, "type %d of a GGUF file is unknown", (int)type);
     struct gguf_exporting x = { .e = e, .a = a, .dtype = dtypes[type] };
     tinker_status status = begin_export(&x, err);
     if (status == TINKER_OK)
+        /* Metadata first: what GGUF cannot say is refused before any tensor is converted. */
         status = gguf_put_metadata(&x.w, e, x.family, x.dtype, err);
     if (status == TINKER_OK)
         status = model_tensors(&e->model->config, plan_merged, &x, err);
@@ -494,6 +541,7 @@ static tinker_status plan_factors(void *state, const struct tensor_place *at, ti
     const struct lora *lora = &x->a->lora;
     const struct model_config *c = &x->e->model->config;
     const struct lora_pair *pair = NULL;
+    /* As in plan_merged(). */
     if (at->first && is_whole(x, at))
         return TINKER_OK; /* its rows of B came with those of the module */
     if (at->kind == TENSOR_WEIGHT || (at->kind == TENSOR_EXPERT && at->expert == 0))
@@ -503,6 +551,7 @@ static tinker_status plan_factors(void *state, const struct tensor_place *at, ti
     if (!pair || !pair->a)
         return TINKER_OK;
     const char *name = choose_name(x, at, err);
+    /* A and B are two tensors with the suffixes that llama.cpp's adapters have. */
     for (int b = 0; b < 2; b++) {
         struct export_entry *entry = name ? add_entry(x, at, name, err) : NULL;
         if (!entry)
@@ -528,6 +577,7 @@ static const void *fetch_factor(void *state, size_t index, tinker_error *err)
     size_t cols = entry->lora_b ? lora->rank : entry->at.cols;
     const struct lora_pair *pair = entry->at.kind == TENSOR_HEAD
                                        ? lora_head(lora, x->e->model->config.layers)
+                                       /* Head, or a linear of a layer. */
                                        : lora_pair(lora, entry->at.layer, entry->at.id);
     if (!reserve_values(x, rows * cols * entry->stack)) {
         err_nomem(err, entry->at.name);
@@ -548,6 +598,8 @@ tinker_status tinker_adapter_export_gguf(const tinker_adapter *a, const char *pa
     tinker_error local;
     if (!err)
         err = &local;
+    /* An adapter of full weights would be as large as the model, and llama.cpp knows no such
+     * file. */
     if (!a->desc.rank)
         return err_set(err, TINKER_EINVAL,
                        "all weights were trained (rank 0): write the merged model instead");
@@ -558,6 +610,7 @@ tinker_status tinker_adapter_export_gguf(const tinker_adapter *a, const char *pa
             "on one side: train with train_unembed false, or write the merged model");
     tinker_status status = begin_export(&x, err);
     if (status == TINKER_OK) {
+        /* A factor is small: F32, whatever the base has. */
         gguf_put_kind(&x.w, x.family, "adapter", x.dtype);
         gguf_put_string(&x.w, "adapter.type", "lora", 4);
         gguf_put_f32(&x.w, "adapter.lora.alpha", (float)a->alpha);

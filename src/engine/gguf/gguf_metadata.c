@@ -47,6 +47,7 @@ static tinker_status refuse_setting(const struct describing *d, const char *what
                    d->family->arch, what);
 }
 
+/* Settings come from float32 in files and from decimal text in config.json. */
 static bool is_near(double a, double b)
 {
     return fabs(a - b) <= 1e-6 * fabs(b);
@@ -69,12 +70,15 @@ static size_t find_period(const struct model_config *c, enum layer_flag flag)
 static tinker_status put_windows(const struct describing *d)
 {
     const struct model_config *c = d->c;
+    /* How llama.cpp writes a window: its size, and a period where the family's own does not fit. */
     size_t period = find_period(c, LAYER_SLIDES);
     if (!c->window) {
         if (strcmp(d->family->arch, "gemma2") == 0) /* without the key it would be 4096 */
             put_size(d, "attention.sliding_window", (uint64_t)c->context);
         return TINKER_OK;
     }
+    /* A family without a pattern has one kind of layer; a window as long as the context changes
+     * nothing. */
     if (!d->family->period && (c->arch->slide != SLIDE_ALL || period <= c->layers))
         return (int64_t)c->window >= c->context
                    ? TINKER_OK
@@ -82,6 +86,7 @@ static tinker_status put_windows(const struct describing *d)
     if (!period)
         return refuse_setting(d, "which layers see only a window");
     put_size(d, "attention.sliding_window", c->window);
+    /* Not written where it is the family's own: readers of older versions do not know the key. */
     if (d->family->period && period != d->family->period)
         put_size(d, "attention.sliding_window_pattern", period);
     return TINKER_OK;
@@ -90,6 +95,8 @@ static tinker_status put_windows(const struct describing *d)
 static tinker_status put_yarn(const struct describing *d)
 {
     const struct rope_config *r = &d->c->rope;
+    /* The factor by which yarn scales the attention, in llama.cpp: always this one, divided by the
+     * multiplier's. */
     double scale = 0.1 * log(r->factor) + 1;
     bool both = r->mscale != 0 && r->mscale_all_dim != 0;
     if (r->keep_fraction != d->family->keep_fraction)
@@ -103,6 +110,7 @@ static tinker_status put_yarn(const struct describing *d)
         put_number(d, "rope.scaling.yarn_log_multiplier", r->mscale_all_dim);
         scale /= 0.1 * r->mscale_all_dim * log(r->factor) + 1;
     }
+    /* A model may state another one (attention_factor), which GGUF has no key for. */
     if (!is_near((double)d->m->ropes[0].scale, scale))
         return refuse_setting(d, "yarn's attention factor");
     return TINKER_OK;
@@ -113,6 +121,7 @@ static tinker_status put_rope(const struct describing *d)
     const struct model_config *c = d->c;
     put_size(d, "rope.dimension_count", c->rotary);
     put_number(d, "rope.freq_base", c->rope.theta);
+    /* A second rope, of the layers with a window. */
     if (c->local_rope.theta != 0) {
         if (c->local_rope.type != ROPE_DEFAULT)
             return refuse_setting(d, "a scaled rope of layers with a window");
@@ -125,6 +134,8 @@ static tinker_status put_rope(const struct describing *d)
         put_number(d, "attention.temperature_scale", c->temperature);
     /* every fourth layer of SmolLM3 has none */
     for (size_t i = 0; i < c->layers; i++)
+        /* Readers of this family have the rule built in, so any other choice of layers cannot be
+         * said. */
         if (!model_layer_is(c, i, LAYER_NO_ROPE) == (c->arch->rope_skips && (i + 1) % 4 == 0))
             return refuse_setting(d, "which layers have no positions");
     switch (c->rope.type) {
@@ -149,6 +160,7 @@ static tinker_status put_multipliers(const struct describing *d)
     const struct model_config *c = d->c;
     const struct arch *arch = c->arch;
     bool large = d->family->large && c->layers == d->family->large;
+    /* See put_implied() in gguf_config.c: the scale of scores is implied, not written. */
     double scalar = large ? (double)(c->hidden / c->heads) : (double)c->head_dim;
     if (arch->multipliers) {
         put_number(d, "embedding_scale", (double)c->embed_scale);
@@ -158,6 +170,7 @@ static tinker_status put_multipliers(const struct describing *d)
     } else if (!is_near((double)c->attention_scale, 1 / sqrt(scalar))) {
         return refuse_setting(d, "query_pre_attn_scalar");
     }
+    /* A reader applies its default of 50 and 30 where the keys are missing. */
     if (arch->attn_cap && c->attn_cap == 0)
         return refuse_setting(d, "that attention has no cap");
     if (c->attn_cap > 0)
@@ -166,6 +179,7 @@ static tinker_status put_multipliers(const struct describing *d)
         put_number(d, "final_logit_softcapping", (double)c->logit_cap);
     else if (arch->attn_cap)
         return refuse_setting(d, "that logits have no cap");
+    /* Readers have these two numbers of GPT-OSS built in. */
     if (c->activation == ACTIVATION_CLAMPED &&
         (c->swiglu_limit != 7 || !is_near((double)c->swiglu_alpha, 1.702)))
         return refuse_setting(d, "swiglu_limit and swiglu_alpha");
@@ -200,6 +214,7 @@ static tinker_status put_delta(const struct describing *d)
 static tinker_status put_experts(const struct describing *d)
 {
     const struct model_config *c = d->c;
+    /* A reader takes every layer of such a family for a sparse one. */
     if (model_sparse_layers(c) != c->layers)
         return refuse_setting(d, "which layers are dense");
     put_size(d, "expert_count", c->experts);
@@ -218,10 +233,12 @@ static tinker_status put_network(const struct describing *d)
     put_size(d, "context_length", (uint64_t)c->context);
     put_size(d, "embedding_length", c->hidden);
     put_size(d, "block_count", c->layers);
+    /* Of Mixtral and GPT-OSS the key means the size of an expert. */
     put_size(d, "feed_forward_length", c->arch->expert_inner ? c->expert_size : c->intermediate);
     put_size(d, "attention.head_count", c->heads);
     put_size(d, "attention.head_count_kv", c->kv_heads);
     put_size(d, "attention.key_length", c->head_dim);
+    /* llama.cpp has two keys for heads of keys and values; ours are always equal. */
     put_size(d, "attention.value_length", c->head_dim);
     put_number(d, "attention.layer_norm_rms_epsilon", (double)c->norm_eps);
     tinker_status status = put_rope(d);
@@ -236,7 +253,8 @@ static tinker_status put_network(const struct describing *d)
     return status;
 }
 
-/* general.file_type: what most tensors are, for people. */
+/* general.file_type: what most tensors are, for people.  The numbers are those of enum llama_ftype;
+ * readers show them and decide nothing by them. */
 static uint32_t file_type(enum source_dtype dtype)
 {
     switch (dtype) {
@@ -261,6 +279,7 @@ void gguf_put_kind(struct gguf_writer *w, const struct gguf_family *f, const cha
     gguf_put_string(w, "general.architecture", f->arch, strlen(f->arch));
     gguf_put_string(w, "general.type", type, strlen(type));
     gguf_put_u32(w, "general.file_type", file_type(dtype));
+    /* The current layout of quantized blocks. */
     gguf_put_u32(w, "general.quantization_version", 2);
 }
 

@@ -22,11 +22,13 @@ static tinker_status choose_family(struct gguf_model *m, tinker_error *err)
     const struct gguf *g = &m->file;
     const char *s;
     size_t n;
+    /* A file of factors has no network of its own. */
     if (gguf_get_string(g, "general.type", &s, &n) && n == 7 && memcmp(s, "adapter", 7) == 0)
         return err_set(err, TINKER_EINVAL, "%s: an adapter, not a model", g->path);
     if (!gguf_get_string(g, "general.architecture", &s, &n))
         return err_set(err, TINKER_EINVAL, "%s: no general.architecture in it", g->path);
     if (n < 32)
+        /* Names are compared with a bound, as the text is the file's. */
         m->family = gguf_family_by_arch(s, n, has_key(g, s, n, "expert_count"),
                                         has_key(g, s, n, "attention.sliding_window"));
     if (m->family)
@@ -40,6 +42,7 @@ static tinker_status choose_family(struct gguf_model *m, tinker_error *err)
 /* Scales of blocks; plain numbers are the file's own affair, as in safetensors. */
 static tinker_status check_scales(const struct gguf *g, tinker_error *err)
 {
+    /* A scale of infinity makes a row NaN, which would show only in the middle of a sample. */
     for (size_t i = 0; i < g->n; i++) {
         const struct gguf_tensor *t = g->tensors[i];
         enum source_dtype dtype;
@@ -61,6 +64,7 @@ tinker_status gguf_model_open(struct gguf_model *m, const char *path, tinker_err
     if (status != TINKER_OK)
         return status;
     struct json_writer w;
+    /* The text that config.c parses next; it lives as long as the file. */
     json_writer_init(&w, &m->config);
     status = choose_family(m, err);
     if (status == TINKER_OK)
@@ -94,6 +98,7 @@ static bool is_rotated(const char *name)
 void gguf_model_configure(struct gguf_model *m, const struct model_config *c)
 {
     m->head_dim = c->head_dim;
+    /* Without delta layers heads stays 0: nothing is in another order. */
     if (c->arch->delta)
         m->heads = (struct gguf_heads){ c->delta_k_heads, c->delta_v_heads, c->delta_k_dim,
                                         c->delta_v_dim };
@@ -117,6 +122,7 @@ static void find_fused_experts(const struct gguf_model *m, struct gguf_place *p,
     const char *at = strstr(p->name, gate ? ".ffn_gate_exps." : ".ffn_up_exps.");
     if (!at)
         return;
+    /* The suffix, .weight or .bias, is that of the stack as well. */
     snprintf(name, sizeof(name), "%.*s.ffn_gate_up_exps%s", (int)(at - p->name), p->name,
              strrchr(p->name, '.'));
     p->tensor = gguf_find(&m->file, name);
@@ -131,13 +137,15 @@ static struct gguf_place find_place(const struct gguf_model *m, const char *name
         p.tensor = gguf_find(&m->file, p.name);
     else
         p.name[0] = '\0';
+    /* A stack of its own is missing: perhaps gate and up are one. */
     if (!p.tensor && p.expert >= 0)
         find_fused_experts(m, &p, rows);
     p.known = p.tensor && gguf_source_dtype(p.tensor->type, &p.dtype);
     return p;
 }
 
-/* Whether columns in the order of the file cannot be moved as they are. */
+/* Whether columns in the order of the file cannot be moved as they are.  Moving a piece of a block
+ * would need its scale to be another one. */
 static bool splits_blocks(const struct gguf_order *o, enum source_dtype dtype)
 {
     return o->size && o->columns && o->size % source_block(dtype) != 0;
@@ -147,6 +155,7 @@ bool gguf_model_dtype(const struct gguf_model *m, const char *name, enum source_
 {
     struct gguf_place p = find_place(m, name, 0);
     struct gguf_order order = gguf_order_of(&m->heads, p.name);
+    /* Such a matrix is unpacked when it is read, so it counts as float. */
     *out = splits_blocks(&order, p.dtype) ? SOURCE_F32 : p.dtype;
     return p.known;
 }
@@ -158,10 +167,12 @@ static bool has_shape(const struct gguf_place *p, size_t rows, size_t cols)
     const uint64_t *dim = p->tensor->dim;
     uint64_t experts = dim[rows ? 2 : 1];
     if (dim[3] != 1 || (p->expert >= 0 && (uint64_t)p->expert >= experts))
+        /* dim[3]: four dimensions occur only in models of pictures. */
         return false;
     if (p->expert >= 0)
         return dim[0] == cols && (rows ? dim[1] == (p->stored ? p->stored : rows) : dim[2] == 1);
     if (rows == 0)
+        /* (dim[0] * dim[1] cannot overflow: both are at most cols.) */
         return dim[2] == 1 && dim[0] <= cols && dim[1] <= cols && dim[0] * dim[1] == cols;
     return dim[0] == cols && dim[1] == rows && dim[2] == 1;
 }
@@ -172,6 +183,7 @@ static bool restore_order(struct weight *w, const struct gguf_order *o, size_t r
     bool wide = splits_blocks(o, w->dtype);
     enum source_dtype dtype = wide ? SOURCE_F32 : w->dtype;
     size_t row = source_bytes(dtype, cols), from_row = source_bytes(w->dtype, cols);
+    /* Columns move in pieces of one head, rows as a whole. */
     size_t piece = o->columns ? source_bytes(dtype, o->size) : row;
     size_t pieces = o->columns ? cols / o->size : 1;
     char *owned = malloc(rows * row);
@@ -184,6 +196,7 @@ static bool restore_order(struct weight *w, const struct gguf_order *o, size_t r
     for (size_t i = 0; i < rows; i++) {
         const char *from =
             (const char *)w->data + (o->columns ? i : gguf_order_place(o, i)) * from_row;
+        /* Into a row of floats, because a head is not a whole number of blocks. */
         if (wide) {
             source_to_float(values, from, w->dtype, 0, cols);
             from = (const char *)values;
@@ -207,6 +220,7 @@ static bool restore_a_log(struct weight *w, size_t n, const struct gguf_order *o
         float a;
         source_to_float(&a, w->data, w->dtype, gguf_order_place(o, i), 1);
         *negative = *negative && a < 0;
+        /* NaN of a positive number is never used: the caller refuses the file. */
         owned[i] = logf(-a);
     }
     *w = (struct weight){ .data = owned, .dtype = SOURCE_F32, .owned = owned };
@@ -220,6 +234,8 @@ static bool restore_weight(const struct gguf_model *m, const struct gguf_place *
     struct gguf_order order = gguf_order_of(&m->heads, p->name);
     size_t n = strlen(p->name);
     bool negative = true;
+    /* ssm_a is the only tensor in another form; norms get their 1 by plus_one as in the model's own
+     * files. */
     if (n > 6 && strcmp(p->name + n - 6, ".ssm_a") == 0) {
         if (restore_a_log(out, cols, &order, &negative))
             return true;
@@ -257,6 +273,7 @@ bool gguf_model_weight(const struct gguf_model *m, const char *name, size_t rows
         return false;
     }
     size_t stored = p.stored ? p.stored : rows ? rows : 1;
+    /* An expert's matrix begins after those before it, each of `stored` rows. */
     size_t skip = p.expert < 0 ? 0 : ((size_t)p.expert * stored + p.first) * cols;
     *out = (struct weight){ .data = (const char *)p.tensor->data + source_bytes(p.dtype, skip),
                             .dtype = p.dtype,

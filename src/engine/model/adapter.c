@@ -21,6 +21,8 @@ enum { RANK_MAX = 4096 };
 /* Aligned for the kernels; zero. */
 static float *alloc_floats(size_t n)
 {
+    /* 64 bytes: the size of a cache line and of a vector register of AVX-512; aligned_alloc() of 0
+     * bytes may give NULL. */
     float *p = aligned_alloc(64, n ? n * sizeof(float) : 64);
     if (p)
         memset(p, 0, n * sizeof(float));
@@ -31,6 +33,7 @@ void adapter_draw(tinker_adapter *a)
 {
     if (!a->desc.rank)
         return;
+    /* LINEARS per layer and the head: the same count as in params.c. */
     size_t n = a->engine->model->config.layers * LINEARS + 1;
     for (size_t i = 0; i < n; i++) {
         int index = a->params.pairs[i];
@@ -45,6 +48,7 @@ void adapter_draw(tinker_adapter *a)
         for (size_t k = 0; k < param_count(p); k++) {
             if (k % 4 == 0)
                 philox4x32((uint64_t)a->desc.seed, k / 4, name, r);
+            /* The half keeps 0 and 1 out, and 32 bits are more than a float's 24. */
             double u = ((double)r[k % 4] + 0.5) * 0x1p-32; /* uniform in (0, 1) */
             w[k] = (float)((2 * u - 1) * bound);
         }
@@ -58,6 +62,8 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
     a->lora.rank = (size_t)a->desc.rank;
     /* alpha / rank: the size of the update does not grow with the rank */
     a->lora.scale = (float)(a->alpha / (double)a->desc.rank);
+    /* The number format in which gradients of factors are computed, which is that of the head's
+     * weights. */
     a->lora.gradients = linear_factors(&a->engine->model->head);
     a->lora.pairs = calloc(n, sizeof(*a->lora.pairs));
     if (!a->lora.pairs)
@@ -69,6 +75,7 @@ static tinker_status view_lora(tinker_adapter *a, tinker_error *err)
         const struct param *p = &a->params.list[index], *q = p + 1;
         size_t first = 0, rows; /* of the module, whose rows of B the linear has */
         if (i + 1 < n && !q->stack)
+            /* The last pair is the head's, which is no linear of a layer. */
             model_module(&a->engine->model->config, (enum linear_id)(i % LINEARS), &first, &rows);
         a->lora.pairs[i] = (struct lora_pair){
             .a = a->w + p->offset,
@@ -98,6 +105,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
                 (long long)lora->rank, RANK_MAX);
         return NULL;
     }
+    /* There would be no place to write the new weights to: packed blocks cannot be updated. */
     if (!lora->rank && engine_is_quantized(e)) {
         err_set(err, TINKER_EINVAL,
                 "all weights (rank 0) cannot be trained on a quantized base: give a rank of 1 or "
@@ -115,6 +123,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
         return NULL;
     }
     a->engine = e;
+    /* An id distinguishes an adapter from a later one at the same address. */
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
     a->alpha = alpha;
@@ -127,6 +136,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     if (status == TINKER_OK && lora->rank) {
         status = view_lora(a, err);
     } else if (status == TINKER_OK) {
+        /* Rank 0 has a second packed model, made from its own weights. */
         a->model = model_new(&e->model->config, &(struct weight_source){ 0 }, err);
         a->stale = true; /* packed when first used */
         status = a->model ? TINKER_OK : TINKER_ENOMEM;
@@ -140,6 +150,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
 
 tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, tinker_error *err)
 {
+    /* Defaults for a caller who passes NULL. */
     tinker_lora desc = TINKER_LORA_INIT;
     /* an older caller may know fewer members: opts_copy() keeps their defaults */
     if (lora && opts_copy(&desc, sizeof(desc), lora, "tinker_lora", err) != TINKER_OK)
@@ -149,6 +160,8 @@ tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora, ti
     if (!desc.has_seed) {
         uint32_t random = 0;
         if (rand_os(&random, sizeof(random)) != 0) {
+            /* Not a weaker source: two adapters with the same seed would start equal, and nobody
+             * would notice. */
             err_set(err, TINKER_ESTATE, "the system gives no random numbers for a seed");
             return NULL;
         }
@@ -243,6 +256,7 @@ static bool get_own_weight(void *state, const char *name, size_t rows, size_t co
 {
     struct own_weights *own = state;
     const struct params *all = &own->a->params;
+    /* The model asks in the order of the list, so the next one is nearly always the right one. */
     size_t at = own->next;
     (void)rows;
     (void)cols;
@@ -262,7 +276,8 @@ const struct model *adapter_model(tinker_engine *e, tinker_adapter *a)
 {
     if (!a || !a->model)
         return e->model;
-    /* the weights changed since they were packed: an optimizer step, or nothing was packed yet */
+    /* the weights changed since they were packed: an optimizer step, or nothing was packed yet.
+     * Not after each step: several steps may follow each other without a pass between them. */
     if (a->stale) {
         struct own_weights own = { a, 0 };
         struct weight_source source = { .get = get_own_weight, .state = &own };
@@ -279,6 +294,7 @@ const struct lora *adapter_lora(const tinker_adapter *a)
     return a && a->desc.rank ? &a->lora : NULL;
 }
 
+/* Gradient and moments have the layout of the weights, padding included. */
 float *adapter_buffer(const tinker_adapter *a)
 {
     return alloc_floats(a->params.total);

@@ -38,6 +38,7 @@ static const struct arch_names llama_names = {
 
 /* Norms before and after each branch. */
 static const struct arch_names gemma_names = {
+    /* Where a file has experts as separate matrices or stacked, both names are known. */
     COMMON_NAMES,
     .norm1 = "input_layernorm",
     .post_norm1 = "post_attention_layernorm",
@@ -63,6 +64,7 @@ static const struct arch_names phi_names = {
     .gate_up = "mlp.gate_up_proj",
 };
 
+/* Its gate and up are fused as in Phi, under names of their own. */
 static const struct arch_names granite_hybrid_names = {
     COMMON_NAMES,
     PRE_NORMS,
@@ -71,6 +73,7 @@ static const struct arch_names granite_hybrid_names = {
     .gate_up = "shared_mlp.input_linear",
 };
 
+/* The released files say block_sparse_moe, transformers 5 renamed it to mlp. */
 static const struct arch_names mixtral_names = {
     COMMON_NAMES,
     PRE_NORMS,
@@ -84,6 +87,7 @@ static const struct arch_names mixtral_names = {
     .other_experts = "mlp.experts",
 };
 
+/* Experts only as stacks: single matrices of this name exist in exports alone. */
 static const struct arch_names gpt_oss_names = {
     COMMON_NAMES,
     PRE_NORMS,

@@ -33,7 +33,7 @@ struct check {
     tinker_error *err;
 };
 
-/* A piece of the file in a message, cut to something readable. */
+/* A piece of the file in a message, cut to something readable.  `%.*s` wants an int. */
 static int text_length(struct json_str s)
 {
     return s.n > 60 ? 60 : (int)s.n;
@@ -63,12 +63,14 @@ static tinker_status take_sizes(const struct check *k, const struct size_field *
 /* Members that may be left out, by the rules of the architecture. */
 static void fill_defaults(struct raw_config *raw, const struct arch *arch)
 {
+    /* -1 is what config_read_raw() leaves where a member is missing or null. */
     if (raw->kv_heads < 0)
         raw->kv_heads = arch->kv_heads ? arch->kv_heads : raw->heads;
     if (raw->head_dim < 0 && arch->head_dim)
         raw->head_dim = arch->head_dim;
     else if (raw->head_dim < 0 && raw->heads > 0)
         raw->head_dim = raw->hidden / raw->heads;
+    /* Mixtral and GPT-OSS call the size of an expert intermediate_size. */
     if (arch->expert_inner)
         raw->expert_size = raw->intermediate;
     if (arch->shared_inner)
@@ -76,6 +78,7 @@ static void fill_defaults(struct raw_config *raw, const struct arch *arch)
     /* a model of sparse layers alone need not say the size of a dense one */
     if (arch->moe && raw->intermediate < 0)
         raw->intermediate = raw->expert_size;
+    /* 1e-6 is the default of most classes, and it must be decided here: 0 is a valid value. */
     if (isnan(raw->eps))
         raw->eps = arch->eps != 0 ? arch->eps : 1e-6;
 }
@@ -92,6 +95,7 @@ static tinker_status check_sizes(const struct check *k)
         { "num_attention_heads", &c->heads, raw->heads, SIZE_LIMIT },
         { "num_key_value_heads", &c->kv_heads, raw->kv_heads, SIZE_LIMIT },
         { "head_dim", &c->head_dim, raw->head_dim, MODEL_MAX_HEAD_DIM },
+        /* The message names the member that the file has. */
         { k->c->arch->shared_inner ? "shared_intermediate_size" : "intermediate_size",
           &c->intermediate, raw->intermediate, SIZE_LIMIT },
     };
@@ -118,12 +122,14 @@ static tinker_status check_sizes(const struct check *k)
     return TINKER_OK;
 }
 
-/* Only an architecture with experts reads their settings. */
+/* Only an architecture with experts reads their settings.  Where there are none, experts stays 0,
+ * which is what everything else asks for. */
 static tinker_status check_experts(const struct check *k)
 {
     struct model_config *c = k->c;
     const struct raw_config *raw = k->raw;
     if (!c->arch->moe) {
+        /* mlp_only_layers of a dense model says nothing. */
         c->n_dense = 0;
         if (c->arch->shared_inner && raw->experts > 0)
             return err_set(k->err, TINKER_EINVAL,
@@ -142,6 +148,7 @@ static tinker_status check_experts(const struct check *k)
         { "decoder_sparse_step", &c->sparse_step, raw->sparse_step, MODEL_MAX_LAYERS },
         { "shared_expert_intermediate_size", &c->shared_size, raw->shared_size, SIZE_LIMIT },
     };
+    /* The last row is of the shared expert. */
     tinker_status status = take_sizes(k, sizes, ARRAY_LEN(sizes) - !c->arch->shared);
     if (status != TINKER_OK)
         return status;
@@ -149,6 +156,7 @@ static tinker_status check_experts(const struct check *k)
     if (c->experts * c->layers > EXPERT_LIMIT_ALL)
         return err_set(k->err, TINKER_EINVAL, "%s: %zu layers of %zu experts are too many", k->path,
                        c->layers, c->experts);
+    /* Some classes always renormalize, whatever the file says. */
     c->renormalize = raw->renormalize || c->arch->renormalize;
     c->expert_bias = c->arch->expert_bias;
     c->shared = c->arch->shared;
@@ -163,6 +171,8 @@ static tinker_status check_delta(const struct check *k)
     if (!c->arch->delta)
         return TINKER_OK;
     const struct size_field sizes[] = {
+        /* The limits bound the recurrent state: keys times values floats per value head and
+         * sequence. */
         { "linear_num_key_heads", &c->delta_k_heads, raw->delta_k_heads, 1 << 12 },
         { "linear_num_value_heads", &c->delta_v_heads, raw->delta_v_heads, 1 << 12 },
         { "linear_key_head_dim", &c->delta_k_dim, raw->delta_k_dim, MODEL_MAX_DELTA_DIM },
@@ -182,10 +192,14 @@ static tinker_status check_parameters(const struct check *k)
 {
     const struct model_config *c = k->c;
     double hidden = (double)c->hidden, inner = (double)c->intermediate;
+    /* q, k, v and o: q and o of all heads, k and v of the shared ones, so this is an upper
+     * bound. */
     double heads = 3 * (double)((c->heads + c->kv_heads) * c->head_dim);
     double delta = 2 * (double)(model_delta_channels(c) + c->delta_v_heads * c->delta_v_dim);
     double experts = (double)c->experts * (double)c->expert_size + (double)c->shared_size;
+    /* Three matrices (gate, up, down) per layer, of the dense or of the sparse form. */
     double all = (double)c->layers * hidden * (heads + delta + 3 * fmax(inner, experts)) +
+                 /* Embedding and head. */
                  2 * (double)c->vocab * hidden;
     if (all > parameter_limit)
         return err_set(k->err, TINKER_EINVAL, "%s: %.2g parameters are too many", k->path, all);
@@ -194,16 +208,19 @@ static tinker_status check_parameters(const struct check *k)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* The type of a layer when the file has no list of them. */
+/* The type of a layer when the file has no list of them.  Each rule is the one of the configuration
+ * class in transformers. */
 static enum raw_layer default_type(const struct check *k, size_t layer)
 {
     const struct arch *arch = k->c->arch;
+    /* A period of the file replaces that of the architecture. */
     size_t period = arch->slide_period;
     if (arch->delta && k->raw->full_interval > 0)
         period = (size_t)k->raw->full_interval;
     if (arch->slide == SLIDE_PATTERN && k->raw->pattern > 0)
         period = (size_t)k->raw->pattern;
     if (arch->delta)
+        /* The last layer of each period has full attention. */
         return (layer + 1) % period ? RAW_LINEAR : RAW_FULL;
     switch (arch->slide) {
     case SLIDE_NONE:
@@ -214,6 +231,7 @@ static enum raw_layer default_type(const struct check *k, size_t layer)
         return layer % 2 ? RAW_FULL : RAW_SLIDING;
     case SLIDE_PATTERN:
         return (layer + 1) % period ? RAW_SLIDING : RAW_FULL;
+    /* Qwen2's max_window_layers: the layers from there on have the window. */
     case SLIDE_UPPER:
         return (int64_t)layer < k->raw->max_window_layers ? RAW_FULL : RAW_SLIDING;
     }
@@ -226,6 +244,7 @@ static tinker_status check_layers(const struct check *k)
     struct model_config *c = k->c;
     const struct arch *arch = c->arch;
     const struct raw_config *raw = k->raw;
+    /* Whether a list of types may name sliding layers at all. */
     bool can_slide = arch->slide != SLIDE_NONE || arch->slide_option;
     if (raw->unknown_type.s)
         return err_set(k->err, TINKER_EINVAL, "%s: layers of type \"%.*s\" are not supported",
@@ -233,18 +252,23 @@ static tinker_status check_layers(const struct check *k)
     if (raw->n_types && raw->n_types != c->layers)
         return err_set(k->err, TINKER_EINVAL, "%s: %zu layer_types for %zu layers", k->path,
                        raw->n_types, c->layers);
+    /* A list that is too short would leave the last layers with a default that nobody chose. */
     if (raw->n_no_rope && raw->n_no_rope != c->layers)
         return err_set(k->err, TINKER_EINVAL, "%s: %zu no_rope_layers for %zu layers", k->path,
                        raw->n_no_rope, c->layers);
+    /* It is a divisor below. */
     if (raw->rope_interval < 1)
         return err_set(k->err, TINKER_EINVAL, "%s: no_rope_layer_interval is %lld", k->path,
                        (long long)raw->rope_interval);
     /* Granite's class makes layers without a type Mamba layers */
     if (arch->shared_inner && !raw->n_types)
         return err_set(k->err, TINKER_EINVAL, "%s: Mamba2 layers are not supported", k->path);
+    /* A negative number means that the member is missing; 0 is null, no window. */
     int64_t window = raw->window < 0 ? arch->window : raw->window;
+    /* These classes ignore sliding_window unless use_sliding_window is true. */
     if (arch->slide_option && !raw->sliding)
         window = 0;
+    /* Granite 4: "nope" takes the rope from all layers. */
     bool no_rope = arch->rope_option && !json_str_is(raw->position, "rope");
     for (size_t i = 0; i < c->layers; i++) {
         enum raw_layer type = raw->n_types ? (enum raw_layer)raw->types[i] : default_type(k, i);
@@ -256,12 +280,15 @@ static tinker_status check_layers(const struct check *k)
                            arch->hf_class);
         bool skips = arch->rope_skips &&
                      (raw->n_no_rope ? raw->no_rope[i] : (i + 1) % (size_t)raw->rope_interval == 0);
+        /* Without a window a sliding layer sees everything, so it is none. */
         c->flags[i] = (unsigned char)((type == RAW_SLIDING && window ? LAYER_SLIDES : 0) |
                                       (skips || no_rope ? LAYER_NO_ROPE : 0) |
                                       (type == RAW_LINEAR ? LAYER_DELTA : 0));
         if (c->flags[i] & LAYER_SLIDES)
             c->window = (size_t)window;
     }
+    /* A model of delta layers alone has no positions and no KV cache, which the generator relies
+     * on. */
     if (model_attention_layers(c, c->layers) == 0)
         return err_set(k->err, TINKER_EINVAL, "%s: no layer has attention", k->path);
     return TINKER_OK;
@@ -280,6 +307,7 @@ static tinker_status check_rope_type(const struct check *k, const struct raw_rop
 {
     const struct arch *arch = k->c->arch;
     char known[96] = "";
+    /* Phi-3's older files write "su", and some "yarn", for what became longrope. */
     bool old = arch->old_yarn && (json_str_is(raw->name, "su") || json_str_is(raw->name, "yarn"));
     if (old) {
         out->type = ROPE_LONGROPE;
@@ -300,6 +328,7 @@ static tinker_status check_rope_type(const struct check *k, const struct raw_rop
     if (raw->name.s)
         return err_set(k->err, TINKER_EINVAL, "%s: rope type \"%.*s\" is not supported (%s are)",
                        k->path, text_length(raw->name), raw->name.s, known);
+    /* Old files with only a factor were read as linear by some versions and ignored by others. */
     if (raw->c.factor != 0)
         return err_set(k->err, TINKER_EINVAL, "%s: a rope factor, but no rope_type", k->path);
     out->type = ROPE_DEFAULT;
@@ -309,6 +338,7 @@ static tinker_status check_rope_type(const struct check *k, const struct raw_rop
 /* longrope's lists: a divisor for every pair that turns. */
 static tinker_status check_factors(const struct check *k)
 {
+    /* The half of a head that turns, not of the whole head (Phi-4-mini turns three quarters). */
     struct model_config *c = k->c;
     const struct raw_config *raw = k->raw;
     size_t half = c->rotary / 2;
@@ -316,6 +346,7 @@ static tinker_status check_factors(const struct check *k)
         return err_set(k->err, TINKER_EINVAL,
                        "%s: short_factor and long_factor have %zu and %zu numbers, must have %zu",
                        k->path, raw->n_short, raw->n_long, half);
+    /* A divisor of 0 would make a frequency infinite. */
     for (size_t i = 0; i < half; i++) {
         if (!is_positive((double)raw->short_factor[i]) || !is_positive((double)raw->long_factor[i]))
             return err_set(k->err, TINKER_EINVAL, "%s: rope factors must be positive", k->path);
@@ -335,9 +366,11 @@ static tinker_status check_scaling(const struct check *k, struct rope_config *r)
         r->original_context = (double)k->raw->original_context;
     else if (c->arch->old_yarn && stretched && r->original_context == 0)
         r->original_context = 4096;
+    /* original_max_position_embeddings: the context of pre-training, before it was stretched. */
     bool given = r->original_context != 0;
     if (stretched && !given)
         r->original_context = (double)c->context;
+    /* transformers takes the ratio of the two contexts when no factor is given. */
     if (stretched && r->factor == 0 && r->original_context > 0)
         r->factor = (double)c->context / r->original_context;
     if (!is_positive(r->factor))
@@ -349,6 +382,7 @@ static tinker_status check_scaling(const struct check *k, struct rope_config *r)
     double longer = r->original_context * r->factor;
     if (r->type == ROPE_YARN && given && longer > (double)c->context && longer <= CONTEXT_LIMIT)
         c->context = (int64_t)longer;
+    /* yarn computes the logarithm of it, longrope compares positions with it. */
     if (!is_positive(r->original_context))
         return err_set(k->err, TINKER_EINVAL,
                        "%s: original_max_position_embeddings must be positive", k->path);
@@ -369,8 +403,10 @@ static tinker_status check_one_rope(const struct check *k, const struct raw_rope
         out->theta = theta;
     if (!is_positive(out->theta))
         return err_set(k->err, TINKER_EINVAL, "%s: rope_theta must be positive", k->path);
+    /* The defaults of the yarn paper, which all files that leave them out mean. */
     out->beta_fast = out->beta_fast != 0 ? out->beta_fast : 32;
     out->beta_slow = out->beta_slow != 0 ? out->beta_slow : 1;
+    /* The type first: which settings are needed depends on it. */
     tinker_status status = check_rope_type(k, raw, out);
     if (status == TINKER_OK && out->type != ROPE_DEFAULT)
         status = check_scaling(k, out);
@@ -381,6 +417,7 @@ static tinker_status check_one_rope(const struct check *k, const struct raw_rope
 static tinker_status check_rotary(const struct check *k, const struct raw_rope *rope)
 {
     struct model_config *c = k->c;
+    /* Beside the rope, inside it (transformers 5), or by the architecture. */
     double part = !isnan(rope->rotary)     ? rope->rotary
                   : !isnan(k->raw->rotary) ? k->raw->rotary
                   : c->arch->rotary != 0   ? c->arch->rotary
@@ -388,6 +425,7 @@ static tinker_status check_rotary(const struct check *k, const struct raw_rope *
     if (!(part > 0 && part <= 1))
         return err_set(k->err, TINKER_EINVAL, "%s: partial_rotary_factor is %g, must be up to 1",
                        k->path, part);
+    /* Rounded down as in Python's int(). */
     c->rotary = (size_t)((double)c->head_dim * part);
     if (c->rotary < 2 || c->rotary % 2)
         return err_set(k->err, TINKER_EINVAL,
@@ -402,14 +440,17 @@ static tinker_status check_rope(const struct check *k)
 {
     struct model_config *c = k->c;
     const struct arch *arch = c->arch;
+    /* transformers 4 writes rope_scaling, version 5 rope_parameters; a file may have both. */
     const struct raw_ropes *from =
         k->raw->scaling.all.given ? &k->raw->scaling : &k->raw->parameters;
+    /* A rope for a type of layer that we do not know must not be dropped silently. */
     if (from->other.s)
         return err_set(k->err, TINKER_EINVAL, "%s: a rope of %.*s layers is not supported", k->path,
                        text_length(from->other), from->other.s);
     if (from->sliding.given && !arch->rope_local)
         return err_set(k->err, TINKER_EINVAL,
                        "%s: a rope of sliding_attention layers is not supported", k->path);
+    /* Version 5 may give each type of layer its own settings. */
     const struct raw_rope *all = from->full.given ? &from->full : &from->all;
     double theta = !isnan(k->raw->theta) ? k->raw->theta : arch->theta != 0 ? arch->theta : 10000;
     tinker_status status = check_rotary(k, all);
@@ -417,20 +458,23 @@ static tinker_status check_rope(const struct check *k)
         status = check_one_rope(k, all, theta, &c->rope);
     if (status != TINKER_OK)
         return status;
+    /* Ministral 3: queries grow with the logarithm of the position beyond the original context. */
     c->temperature = arch->temperature && !isnan(all->beta) ? all->beta : 0;
     if (!isfinite(c->temperature) ||
         (c->temperature != 0 && !is_positive(c->rope.original_context)))
         return err_set(k->err, TINKER_EINVAL, "%s: llama_4_scaling_beta is wrong", k->path);
     if (!arch->rope_local)
         return TINKER_OK;
-    /* never scaled, unless the file describes it by itself */
+    /* never scaled, unless the file describes it by itself.  Gemma 3's sliding layers keep the base
+     * of pre-training. */
     double local = !isnan(k->raw->local_theta) ? k->raw->local_theta : arch->local_theta;
     return check_one_rope(k, &from->sliding, local, &c->local_rope);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-/* Whether a model has this bias, by the rule of its architecture. */
+/* Whether a model has this bias, by the rule of its architecture.  CONFIG_OR_TRUE is GPT-OSS, whose
+ * default is true. */
 static bool decide_bias(enum arch_bias rule, bool configured, bool given)
 {
     return rule == ARCH_BIAS_ALWAYS || (rule == ARCH_BIAS_CONFIG && configured) ||
@@ -443,6 +487,7 @@ static tinker_status check_activation(const struct check *k)
     static const char *const names[ACTIVATIONS] = {
         [ACTIVATION_SILU] = "silu",
         [ACTIVATION_GELU] = "gelu_pytorch_tanh",
+        /* GPT-OSS names silu, and computes its own clamped form of it. */
         [ACTIVATION_CLAMPED] = "silu",
     };
     struct model_config *c = k->c;
@@ -462,7 +507,8 @@ static tinker_status check_activation(const struct check *k)
     return TINKER_OK;
 }
 
-/* A cap of the file, or its default; null: none. */
+/* A cap of the file, or its default; null: none.  A default that is 0 has no cap either: the
+ * kernels test for 0. */
 static float decide_cap(bool has, double given, double otherwise)
 {
     return has ? (float)(isnan(given) ? otherwise : given) : 0;
@@ -474,8 +520,10 @@ static tinker_status check_factors_of_network(const struct check *k)
     struct model_config *c = k->c;
     const struct arch *arch = c->arch;
     const struct raw_config *raw = k->raw;
+    /* 1 / sqrt(d), as in the paper, unless the model says otherwise. */
     double scale = 1 / sqrt((double)c->head_dim);
     if (arch->query_scalar)
+        /* Gemma: the scale is not that of the head's size. */
         scale = 1 / sqrt(raw->query_scalar);
     else if (arch->multipliers)
         scale = raw->attention_scale;
@@ -489,10 +537,12 @@ static tinker_status check_factors_of_network(const struct check *k)
     if (!arch->attn_cap && raw->attn_cap > 0)
         return err_set(k->err, TINKER_EINVAL, "%s: attn_logit_softcapping is not supported",
                        k->path);
+    /* 50 and 30 are the defaults of Gemma 2's class. */
     c->attn_cap = decide_cap(arch->attn_cap, raw->attn_cap, 50);
     c->logit_cap = decide_cap(arch->logit_cap, raw->logit_cap, arch->attn_cap ? 30 : 0);
     const float factors[] = { c->attention_scale, c->embed_scale, c->residual_scale,
                               c->logit_divisor };
+    /* A factor of 0 would make a model silent, infinity makes it NaN: both are damaged files. */
     bool right =
         isfinite(c->attn_cap) && isfinite(c->logit_cap) && c->attn_cap >= 0 && c->logit_cap >= 0;
     for (size_t i = 0; i < ARRAY_LEN(factors); i++)
@@ -513,6 +563,7 @@ static tinker_status check_rest(const struct check *k)
     if (raw->bidirectional)
         return err_set(k->err, TINKER_EINVAL, "%s: use_bidirectional_attention is not supported",
                        k->path);
+    /* eps 0 is allowed: a row of zeros then gives NaN, as it does in transformers. */
     if (!isfinite(raw->eps) || raw->eps < 0)
         return err_set(k->err, TINKER_EINVAL, "%s: rms_norm_eps is wrong", k->path);
     tinker_status status = check_activation(k);
@@ -520,8 +571,10 @@ static tinker_status check_rest(const struct check *k)
         status = check_factors_of_network(k);
     if (status != TINKER_OK)
         return status;
+    /* Computed as float by every kernel. */
     c->norm_eps = (float)raw->eps;
-    /* the setting of a whole multimodal model wins over that of its text part */
+    /* the setting of a whole multimodal model wins over that of its text part.  Untied where nobody
+     * says: a head that is not in the file is then reported as missing. */
     c->tied = raw->has_tied ? raw->tied : raw->has_text_tied ? raw->text_tied : arch->tied;
     config_apply_arch(c);
     c->qkv_bias = decide_bias(arch->qkv_bias, raw->attention_bias, raw->has_attention_bias);
@@ -535,6 +588,7 @@ static tinker_status check_rest(const struct check *k)
     return TINKER_OK;
 }
 
+/* Also for init_model.c, which makes models without a file. */
 void config_apply_arch(struct model_config *c)
 {
     const struct arch *arch = c->arch;
@@ -553,9 +607,12 @@ static tinker_status find_arch(const struct check *k)
     char known[288];
     if (!name.s)
         name = (struct json_str){ "(none)", 6 };
+    /* The class of the text model; else the multimodal class around it, whose text part we
+     * compute. */
     k->c->arch = arch_by_class(name.s, name.n);
     if (!k->c->arch && k->raw->has_text) {
         k->c->arch = arch_by_wrapper(name.s, name.n, type.s, type.n);
+        /* Names of such a file have "language_model" in them, which PEFT repeats. */
         k->c->wrapped = k->c->arch != NULL;
     }
     if (k->c->arch)
@@ -575,6 +632,7 @@ static tinker_status check_config(const struct check *k)
     };
     tinker_status status = find_arch(k);
     if (status == TINKER_OK)
+        /* Before the checks, which no longer know what was missing. */
         fill_defaults(k->raw, k->c->arch);
     for (size_t i = 0; status == TINKER_OK && i < ARRAY_LEN(checks); i++)
         status = checks[i](k);
@@ -585,11 +643,13 @@ tinker_status config_parse(struct model_config *c, const char *path, const char 
                            tinker_error *err)
 {
     struct arena arena;
+    /* SIZE_MAX: only the reader's texts, which the length of the file bounds. */
     struct json_reader r;
     struct raw_config raw;
     arena_init(&arena, SIZE_MAX);
     json_reader_init(&r, text, n, &arena);
     tinker_status status;
+    /* raw points into the text; it is used no longer than the text lives. */
     if (config_read_raw(&r, &raw, c)) {
         struct check check = { .c = c, .raw = &raw, .path = path, .err = err };
         status = check_config(&check);
@@ -619,6 +679,7 @@ tinker_status config_parse_generation(struct model_config *c, const char *path, 
     }
     if (!json_end(&r))
         status = err_set(err, TINKER_EINVAL, "%s: %s", path, json_error(&r));
+    /* As in check_rest(): a file of another model. */
     for (size_t i = 0; status == TINKER_OK && i < c->n_eos; i++)
         if ((size_t)c->eos[i] >= c->vocab)
             status = err_set(err, TINKER_EINVAL, "%s: eos_token_id %d is beyond the vocabulary",

@@ -37,6 +37,7 @@ static void add_eos(struct json_reader *r, struct model_config *c)
     int64_t id;
     if (!json_int64(r, &id))
         return;
+    /* They are counted as none, not as an error. */
     if (id < 0 || id > INT32_MAX)
         return;
     if (c->n_eos < MODEL_MAX_EOS)
@@ -47,6 +48,7 @@ static void add_eos(struct json_reader *r, struct model_config *c)
 
 void config_read_eos(struct json_reader *r, struct model_config *c)
 {
+    /* A later list replaces an earlier one, as generation_config.json does. */
     c->n_eos = 0;
     if (json_peek(r) == JSON_ARRAY) {
         json_begin_array(r);
@@ -77,6 +79,7 @@ static bool read_rope_number(struct json_reader *r, struct json_str key, struct 
         { "mscale", &rope->c.mscale },
         { "mscale_all_dim", &rope->c.mscale_all_dim },
         { "partial_rotary_factor", &rope->rotary },
+        /* One table for transformers 4 and 5; which keys a type needs is for config.c to say. */
         { "llama_4_scaling_beta", &rope->beta },
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
@@ -106,6 +109,7 @@ static void read_factors(struct json_reader *r, float *out, size_t *n)
     }
 }
 
+/* One set, or a set for each type of layer below it; see struct raw_ropes. */
 static void read_rope_set(struct json_reader *r, struct raw_config *raw, struct raw_ropes *all,
                           struct raw_rope *rope)
 {
@@ -137,6 +141,7 @@ static void read_rope_set(struct json_reader *r, struct raw_config *raw, struct 
     rope->c.keep_fraction = !truncate && rope == &all->all;
 }
 
+/* The readers below have one type, so that read_field() can keep them in a table. */
 static void read_scaling(struct json_reader *r, struct raw_config *raw, struct model_config *c)
 {
     (void)c;
@@ -151,7 +156,8 @@ static void read_parameters(struct json_reader *r, struct raw_config *raw, struc
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* The first architecture of the list; its class wrote the file. */
+/* The first architecture of the list; its class wrote the file.  A list of several does not occur;
+ * transformers takes the first, too. */
 static void read_architectures(struct json_reader *r, struct raw_config *raw,
                                struct model_config *c)
 {
@@ -207,6 +213,7 @@ static void read_layer_types(struct json_reader *r, struct raw_config *raw, stru
         while (i < ARRAY_LEN(names) && !json_str_is(type, names[i].name))
             i++;
         if (i == ARRAY_LEN(names))
+            /* Kept as text, so that the check can name it. */
             raw->unknown_type = type;
         else if (raw->n_types == MODEL_MAX_LAYERS)
             json_fail(r, "more than %d layer_types", MODEL_MAX_LAYERS);
@@ -252,6 +259,7 @@ static void read_dense_layers(struct json_reader *r, struct raw_config *raw, str
     }
 }
 
+/* null is "no window", which is not the same as a member that is missing. */
 static void read_window(struct json_reader *r, struct raw_config *raw, struct model_config *c)
 {
     (void)c;
@@ -261,6 +269,7 @@ static void read_window(struct json_reader *r, struct raw_config *raw, struct mo
         json_fail(r, "sliding_window is %lld", (long long)raw->window);
 }
 
+/* null means no cap here, while a missing member means the default: hence 0 and NAN. */
 static void read_attn_cap(struct json_reader *r, struct raw_config *raw, struct model_config *c)
 {
     (void)c;
@@ -275,6 +284,7 @@ static void read_logit_cap(struct json_reader *r, struct raw_config *raw, struct
     get_double(r, &raw->logit_cap);
 }
 
+/* Both are kept: which one wins depends on the other being there. */
 static void read_tied(struct json_reader *r, struct raw_config *raw, struct model_config *c)
 {
     (void)c;
@@ -291,6 +301,7 @@ static void read_attention_bias(struct json_reader *r, struct raw_config *raw,
     raw->has_attention_bias = get_bool(r, &raw->attention_bias);
 }
 
+/* Only the type of the text part is used; the class says the rest. */
 static void read_model_type(struct json_reader *r, struct raw_config *raw, struct model_config *c)
 {
     struct json_str s;
@@ -322,6 +333,7 @@ static bool read_size(struct json_reader *r, struct json_str key, struct raw_con
         { "full_attention_interval", &raw->full_interval },
         { "no_rope_layer_interval", &raw->rope_interval },
         { "num_experts", &raw->experts },
+        /* Both spellings write to the same place; the last one in the file wins. */
         { "num_local_experts", &raw->experts }, /* its name in transformers 5 */
         { "num_experts_per_tok", &raw->experts_used },
         { "moe_intermediate_size", &raw->expert_size },
@@ -453,6 +465,7 @@ static void read_text_config(struct json_reader *r, struct raw_config *raw, stru
     json_begin_object(r);
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "eos_token_id") && (json_peek(r) == JSON_NULL || c->n_eos))
+            /* If text_config comes first, the list of the wrapper replaces this one. */
             json_skip(r); /* those of the whole model win */
         else
             read_field(r, key, raw, c);
@@ -464,6 +477,8 @@ bool config_read_raw(struct json_reader *r, struct raw_config *raw, struct model
 {
     static const struct raw_rope none = { .c = { .theta = NAN }, .rotary = NAN, .beta = NAN };
     struct json_str key;
+    /* Defaults of the configuration classes that all share; -1 and NAN stand for "not given", which
+     * only fill_defaults() can resolve. */
     *raw = (struct raw_config){
         .kv_heads = -1,
         .head_dim = -1,
@@ -493,6 +508,7 @@ bool config_read_raw(struct json_reader *r, struct raw_config *raw, struct model
         .scaling = { .all = none, .full = none, .sliding = none },
         .parameters = { .all = none, .full = none, .sliding = none },
     };
+    /* Cleared here, because some readers write to it directly. */
     *c = (struct model_config){ 0 };
     json_begin_object(r);
     /* members in any order; what a check compares is complete only after the last one */

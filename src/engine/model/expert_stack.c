@@ -8,6 +8,7 @@
 #include "engine/kernels/blocks.h"
 #include "engine/safetensors/safetensors.h"
 
+/* MXFP4: 32 weights of 4 bits share a scale of one byte. */
 enum { NAME = 192, MX_WEIGHTS = 32, MX_HALF = 16, MX_BLOCK = 17 };
 
 /* Which part of which stack a name means. */
@@ -34,11 +35,13 @@ static bool parse_name(struct stack_part *p, const char *name, const char *exper
     p->expert = (size_t)strtoul(index, &end, 10);
     size_t which = 0;
     for (; which < EXPERT_LINEARS; which++) {
+        /* A bias belongs to the same expert, with another suffix. */
         snprintf(text, sizeof(text), ".%s.%s", names->expert[which], p->bias ? "bias" : "weight");
         if (strcmp(end, text) == 0)
             break;
     }
     if (end == index || which == EXPERT_LINEARS)
+        /* strtoul() read no digit, or the name ends otherwise. */
         return false;
     /* gate and up share a stack */
     bool down = which == LINEAR_DOWN - LINEAR_GATE;
@@ -62,6 +65,7 @@ static bool has_shape(const struct st_tensor *t, const size_t *shape)
 {
     size_t n = 0;
     while (shape[n]) {
+        /* The first dimension counts experts: the file may have more, not fewer. */
         if (n >= t->ndim || (n == 0 ? t->shape[0] < shape[0] : t->shape[n] != shape[n]))
             return false;
         n++;
@@ -86,7 +90,8 @@ static enum stack_result refuse_dtype(const struct stack_part *p, const char *fi
     return STACK_WRONG;
 }
 
-/* (experts, per rows, cols): the expert's rows as they lie in the file. */
+/* (experts, per rows, cols): the expert's rows as they lie in the file.  Nothing is copied: rows of
+ * an expert are neighbors. */
 static enum stack_result take_rows(const struct stack_part *p, const struct st_tensor *t,
                                    const char *file, struct weight *out)
 {
@@ -99,7 +104,8 @@ static enum stack_result take_rows(const struct stack_part *p, const struct st_t
     return STACK_FOUND;
 }
 
-/* (experts, cols, per rows), or a bias (experts, per cols): every per-th column, turned. */
+/* (experts, cols, per rows), or a bias (experts, per cols): every per-th column, turned.  They are
+ * unpacked, because no kernel reads a matrix of which every second column is another one. */
 static enum stack_result take_columns(const struct stack_part *p, const struct st_tensor *t,
                                       const char *file, struct weight *out)
 {
@@ -110,6 +116,7 @@ static enum stack_result take_columns(const struct stack_part *p, const struct s
         return refuse_stack(p, file, t);
     float *row = malloc(width * sizeof(*row)), *turned = malloc(in * outs * sizeof(*turned));
     if (row && turned) {
+        /* Row by row, so that only one row is float besides the result. */
         for (size_t i = 0; i < in; i++) {
             st_to_float(t->data, t->dtype, (p->expert * in + i) * width, width, row);
             for (size_t o = 0; o < outs; o++)
@@ -125,7 +132,7 @@ static enum stack_result take_columns(const struct stack_part *p, const struct s
     return STACK_WRONG;
 }
 
-/* Element e of a released block. */
+/* Element e of a released block.  The lower half of a byte comes first. */
 static unsigned mx_element(const uint8_t *block, size_t e)
 {
     return e % 2 ? block[e / 2] >> 4 : block[e / 2] & 15u;
@@ -139,10 +146,12 @@ static enum stack_result take_blocks(const struct stack_part *p, const struct st
     const char *scales_file;
     const struct st_tensor *scales = find_tensor(p, "_scales", &scales_file);
     size_t per_row = p->cols / MX_WEIGHTS, all = p->per * p->rows;
+    /* OpenAI's files keep scales in a tensor of their own. */
     if (!scales || p->cols % MX_WEIGHTS ||
         !has_shape(t, (size_t[]){ p->expert + 1, all, per_row, MX_HALF, 0 }) ||
         !has_shape(scales, (size_t[]){ p->expert + 1, all, per_row, 0 }))
         return refuse_stack(p, file, t);
+    /* U8 is no number type that the engine reads, so these tensors are not `usable`. */
     if (strcmp(t->dtype_name, "U8") != 0 || strcmp(scales->dtype_name, "U8") != 0)
         return refuse_dtype(p, file, t);
     uint8_t *blocks = malloc(p->rows * per_row * MX_BLOCK), *to = blocks;
@@ -151,6 +160,7 @@ static enum stack_result take_blocks(const struct stack_part *p, const struct st
         return STACK_WRONG;
     }
     for (size_t row = 0; row < p->rows; row++) {
+        /* Rows of gate and up in turn, so every per-th row. */
         size_t first = (p->expert * all + row * p->per + p->at) * per_row;
         for (size_t b = first; b < first + per_row; b++, to += MX_BLOCK) {
             const uint8_t *from = (const uint8_t *)t->data + b * MX_HALF;
@@ -173,9 +183,11 @@ enum stack_result expert_stack_weight(const struct weight_files *files, const st
     const char *const experts[] = { arch->names->experts, arch->names->other_experts };
     const char *file;
     for (size_t i = 0; i < 2 && experts[i]; i++) {
+        /* Experts under either name; STACK_NONE lets the caller report the matrix as missing. */
         if (!parse_name(&p, name, experts[i]))
             return STACK_NONE;
         bool columns = arch->stack == STACK_COLUMNS;
+        /* Biases are not quantized in any release. */
         const struct st_tensor *blocks = p.bias ? NULL : find_tensor(&p, "_blocks", &file);
         if (blocks && columns)
             return take_blocks(&p, blocks, file, out);

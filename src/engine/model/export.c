@@ -21,6 +21,7 @@
 #include "engine/layers/linear.h"
 #include "json/json.h"
 
+/* Companions are read as a whole; a tokenizer.json of 256 MiB does not exist. */
 enum { SMALL_FILE_MAX = 256 << 20 };
 
 struct exporting {
@@ -41,7 +42,8 @@ struct exporting {
     size_t capacity; /* elements in values and bytes */
 };
 
-/* What the adapter has for one weight of the model. */
+/* What the adapter has for one weight of the model.  A weight of several linears (Phi's qkv) has
+ * one per linear. */
 struct change {
     struct lora_pair pair;    /* a NULL: none */
     size_t first, rows;       /* of the tensor; rows 0: all of them */
@@ -62,7 +64,8 @@ static tinker_status add_change(struct exporting *x, const char *name, struct ch
     return TINKER_OK;
 }
 
-/* Visits all tensors of the model and notes what the adapter has for each. */
+/* Visits all tensors of the model and notes what the adapter has for each.  Rank 0 has a full
+ * replacement, LoRA a pair. */
 static tinker_status note_change(void *state, const struct tensor_place *at, tinker_error *err)
 {
     struct exporting *x = state;
@@ -72,6 +75,7 @@ static tinker_status note_change(void *state, const struct tensor_place *at, tin
         change.first = at->first;
         change.rows = at->rows;
     }
+    /* Rank 0 keeps the module as one parameter. */
     if (!a->desc.rank && at->first)
         return TINKER_OK; /* came with the first rows of its module */
     if (!a->desc.rank)
@@ -91,8 +95,10 @@ static bool merge_weight(const struct exporting *x, const char *name, float *val
     const tinker_adapter *a = x->a;
     const struct change *change = map_get(&x->changes, name, strlen(name));
     bool changed = false;
+    /* Changes of one tensor concern different rows, so their order does not matter. */
     for (; change; change = change->next) {
         if (change->full)
+            /* Not added but replaced: the adapter has the whole weight. */
             memcpy(values, a->w + change->full->offset, rows * cols * sizeof(float));
         else if (change->pair.a)
             /* values += scale * B A */
@@ -110,7 +116,8 @@ static bool ends_with(const char *s, const char *suffix)
     return n > k && strcmp(s + n - k, suffix) == 0;
 }
 
-/* Whether the tensor is a stack of all experts of a layer: "...<experts>.<module>". */
+/* Whether the tensor is a stack of all experts of a layer: "...<experts>.<module>".  The module's
+ * name must be at the end: gate_up_proj_bias is another tensor. */
 static bool is_expert_stack(const struct exporting *x, const struct st_tensor *t,
                             const char *module)
 {
@@ -129,6 +136,7 @@ static bool is_expert_stack(const struct exporting *x, const struct st_tensor *t
 static void move_expert(const struct exporting *x, float *stack, const size_t shape[3], bool pairs,
                         size_t e, size_t second, float *one, bool back)
 {
+    /* (experts, in, out) for GPT-OSS, (experts, out, in) for all others. */
     bool columns = x->a->engine->arch->stack == STACK_COLUMNS;
     size_t outs = shape[columns ? 2 : 1], in = shape[columns ? 1 : 2], per = pairs ? 2 : 1;
     float *from = stack + e * outs * in;
@@ -145,7 +153,8 @@ static void move_expert(const struct exporting *x, float *stack, const size_t sh
 }
 
 /* Merges every expert of a stack: gates and ups with pairs, else downs.  False: nothing changed, or
- * no memory, which *err says. */
+ * no memory, which *err says.  A stack is converted as a whole, merged expert by expert, and
+ * converted back. */
 static bool merge_stack(struct exporting *x, const char *name, float *values, const size_t shape[3],
                         bool pairs, tinker_error *err)
 {
@@ -153,6 +162,7 @@ static bool merge_stack(struct exporting *x, const char *name, float *values, co
     size_t outs = shape[columns ? 2 : 1] / (pairs ? 2 : 1), in = shape[columns ? 1 : 2];
     enum linear_id first = pairs ? LINEAR_GATE : LINEAR_DOWN;
     enum linear_id end = pairs ? LINEAR_DOWN : LINEAR_DOWN + 1;
+    /* The part of the name before the experts; the expert's own name is put together behind it. */
     const char *layer = strstr(name, x->modules->experts);
     if (!layer && x->modules->other_experts)
         layer = strstr(name, x->modules->other_experts);
@@ -207,6 +217,7 @@ static const void *fetch_merged(void *state, size_t entry, tinker_error *err)
     else if (t->ndim == 1 || t->ndim == 2)
         changed =
             merge_weight(x, name, x->values, t->ndim == 2 ? t->shape[0] : 1, t->shape[t->ndim - 1]);
+    /* Byte for byte: a weight that nobody trained must not be rounded again. */
     if (!changed)
         return t->data;
     st_from_float(x->values, t->dtype, t->count, x->bytes);
@@ -239,7 +250,8 @@ static bool add_entry(struct exporting *x, struct st_entry *e, size_t i, const s
     return buf_ok(&x->index);
 }
 
-/* One file of the base as a file of the export, with the same tensors in it but for the head. */
+/* One file of the base as a file of the export, with the same tensors in it but for the head.
+ * Files and shards as in the base, so that a diff of the two directories shows what changed. */
 static tinker_status export_file(struct exporting *x, size_t file, tinker_error *err)
 {
     const struct weight_files *files = x->a->engine->files;
@@ -266,7 +278,8 @@ static tinker_status export_file(struct exporting *x, size_t file, tinker_error 
     return safetensors_write(path, entries, n, fetch_merged, x, err);
 }
 
-/* config.json as it was, but for the tie. */
+/* config.json as it was, but for the tie.  Only the member itself is rewritten, so a setting that
+ * we do not know survives. */
 static tinker_status untie_config(struct exporting *x, const char *text, size_t len,
                                   struct buf *out, tinker_error *err)
 {
@@ -294,7 +307,8 @@ static tinker_status untie_config(struct exporting *x, const char *text, size_t 
     return buf_ok(out) ? TINKER_OK : err_nomem(err, "config.json");
 }
 
-/* Unchanged but for config.json of a model whose head is no longer tied. */
+/* Unchanged but for config.json of a model whose head is no longer tied.  GGUF and safetensors are
+ * not copied: their extension is not in copy_companions()'s list. */
 static tinker_status copy_file(struct exporting *x, const char *name, tinker_error *err)
 {
     char *from = arena_printf(&x->arena, "%s/%s", x->a->engine->dir, name), *text;
@@ -341,7 +355,7 @@ static tinker_status copy_companions(struct exporting *x, tinker_error *err)
     return status;
 }
 
-/* The index of a sharded export. */
+/* The index of a sharded export.  Written last, when the total size is known. */
 static tinker_status write_export_index(struct exporting *x, tinker_error *err)
 {
     struct buf text;
@@ -359,7 +373,8 @@ static tinker_status write_export_index(struct exporting *x, tinker_error *err)
     return status;
 }
 
-/* The tensor of a module as the files call it. */
+/* The tensor of a module as the files call it.  Our names may differ from those in the files, of
+ * which e->names is one spelling. */
 static const char *file_name_in(struct exporting *x, const char *module)
 {
     char ours[ENGINE_NAME], stored[ENGINE_NAME];
@@ -372,12 +387,17 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     struct exporting x = { .a = a, .dir = dir };
     const tinker_engine *e = a->engine;
     struct stat to, from;
+    /* A GGUF base has no config.json and no shards to imitate. */
     if (e->gguf)
         return err_set(err, TINKER_EINVAL, "%s is a GGUF file: write the merged model as GGUF, too",
                        e->dir);
+    /* Compared by device and inode: a symbolic link or ".." would hide it from a comparison of
+     * names. */
     if (stat(dir, &to) == 0 && stat(e->dir, &from) == 0 && to.st_dev == from.st_dev &&
         to.st_ino == from.st_ino)
         return err_set(err, TINKER_EINVAL, "%s is the base model itself", dir);
+    /* Their scales have a precision of powers of two, and the merged weights would be rounded to
+     * them. */
     if (e->mxfp4)
         return err_set(err, TINKER_EINVAL,
                        "the MXFP4 experts of %s cannot be merged: export the adapter itself",
@@ -388,6 +408,7 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
     arena_init(&x.arena, SIZE_MAX);
     buf_init(&x.index, 64 << 20);
     map_init(&x.changes);
+    /* A trained head of a tied model; see the top of the file. */
     x.untie =
         e->model->config.tied && a->desc.rank && lora_head(&a->lora, e->model->config.layers)->a;
     x.modules = e->names;
@@ -400,6 +421,8 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
         struct change head = { .pair = *lora_head(&a->lora, c->layers) };
         status = add_change(&x, x.head_name, head, err);
     }
+    /* Weights first and the companions last: a directory without config.json is seen to be
+     * incomplete. */
     for (size_t i = 0; status == TINKER_OK && i < e->files->n; i++)
         status = export_file(&x, i, err);
     /* a single model.safetensors needs no index */
@@ -409,6 +432,7 @@ tinker_status tinker_adapter_export(const tinker_adapter *a, const char *dir, ti
         status = write_export_index(&x, err);
     if (status == TINKER_OK)
         status = copy_companions(&x, err);
+    /* The names of the new files must reach the disk, too. */
     if (status == TINKER_OK)
         status = os_sync_dir(dir, err);
     free(x.values);

@@ -22,7 +22,7 @@ enum { PATH_LIMIT = 4096 };
 
 void init_model_defaults(struct init_model *o)
 {
-    /* small enough for tests of every gradient */
+    /* small enough for tests of every gradient. */
     *o = (struct init_model){ .embed_std = 0.02, .dtype = SOURCE_F32, .shards = 1 };
     o->config = (struct model_config){
         .vocab = 300,
@@ -45,6 +45,7 @@ static void set_layer_flags(struct model_config *c)
 {
     const struct arch *arch = c->arch;
     for (size_t i = 0; i < MODEL_MAX_LAYERS; i++) {
+        /* Odd and even layers differ, so that a model of two layers has both kinds. */
         bool odd = i % 2, slides = c->window && (arch->slide == SLIDE_ALL || !odd);
         c->flags[i] = (unsigned char)((slides ? LAYER_SLIDES : 0) |
                                       (arch->rope_skips && odd ? LAYER_NO_ROPE : 0) |
@@ -60,25 +61,30 @@ bool init_model_arch(struct init_model *o, const char *name)
         return false;
     c->arch = arch;
     config_apply_arch(c);
+    /* Biases that depend on a setting are off here and can be turned on by the caller. */
     c->qkv_bias = arch->qkv_bias == ARCH_BIAS_ALWAYS || arch->qkv_bias == ARCH_BIAS_CONFIG_OR_TRUE;
     c->o_bias = arch->o_bias == ARCH_BIAS_CONFIG_OR_TRUE;
     c->activation = arch->activation;
     c->swiglu_limit = 7;
     c->swiglu_alpha = 1.702f;
-    /* numbers that show when one of them is forgotten */
+    /* numbers that show when one of them is forgotten.  A factor of 1 or a cap that is never
+     * reached would let an error pass the tests. */
     c->embed_scale = arch->multipliers ? 1.5f : 1;
     c->residual_scale = arch->multipliers ? 0.75f : 1;
     c->logit_divisor = arch->multipliers ? 1.25f : 1;
     c->attention_scale = arch->multipliers || arch->query_scalar ? 0.2f : 0;
     c->attn_cap = arch->attn_cap ? 2 : 0;
     c->logit_cap = arch->logit_cap ? 3 : 0;
+    /* Shorter than the texts of the tests, so that something falls out of the window. */
     c->window = arch->slide != SLIDE_NONE && !arch->slide_option ? 5 : 0;
     c->temperature = arch->temperature ? 0.5 : 0;
     c->rotary = arch->rotary != 0 ? 8 : 0;
+    /* A context of 8 and a factor of 4: positions of a test reach the stretched part. */
     if (arch->temperature)
         c->rope = (struct rope_config){
             .type = ROPE_YARN, .theta = 10000, .factor = 4, .original_context = 8
         };
+    /* Other sizes for keys and values, so that a mix-up is an error of shape. */
     if (arch->delta) {
         c->delta_k_heads = 2;
         c->delta_v_heads = 4;
@@ -198,12 +204,14 @@ static void put_real_member(struct json_writer *w, const char *key, double value
 static void put_layers(struct json_writer *w, const struct model_config *c)
 {
     const struct arch *arch = c->arch;
+    /* Granite's name for the same thing. */
     const char *full = arch->shared_inner ? "attention" : "full_attention";
     json_put_key(w, "sliding_window");
     if (c->window)
         json_put_uint64(w, c->window);
     else
         json_put_null(w);
+    /* Other classes do not read layer_types. */
     if (arch->slide != SLIDE_NONE || arch->delta || arch->shared_inner) {
         json_put_key(w, "layer_types");
         json_put_begin_array(w);
@@ -242,6 +250,7 @@ static void put_multipliers(struct json_writer *w, const struct model_config *c)
         put_real_member(w, "attention_multiplier", (double)c->attention_scale);
         put_real_member(w, "logits_scaling", (double)c->logit_divisor);
     }
+    /* The reader computes 1 / sqrt() of it. */
     if (arch->query_scalar)
         put_real_member(w, "query_pre_attn_scalar",
                         1 / ((double)c->attention_scale * (double)c->attention_scale));
@@ -279,13 +288,14 @@ static void put_config(struct json_writer *w, const struct init_model *o)
     json_put_key(w, "rope_theta");
     json_put_double(w, c->rope.theta);
     put_rope(w, c);
+    /* Left out where it is 1, as in files of older versions. */
     if (c->rotary && c->rotary != c->head_dim)
         put_real_member(w, "partial_rotary_factor", (double)c->rotary / (double)c->head_dim);
     if (c->activation == ACTIVATION_GELU)
         put_config_text(w, "hidden_activation", "gelu_pytorch_tanh");
     else
         put_config_text(w, "hidden_act", "silu");
-    /* Qwen2 has biases whatever this says */
+    /* Qwen2 has biases whatever this says.  (Its class has no such setting.) */
     put_config_flag(w, "attention_bias", c->o_bias);
     put_layers(w, c);
     put_multipliers(w, c);
@@ -359,6 +369,7 @@ struct writing {
 /* A visitor of model_tensors(): the shards need all names before the first is written. */
 static tinker_status collect_tensor(void *state, const struct tensor_place *at, tinker_error *err)
 {
+    /* Names are collected first because the index says which shard has which tensor. */
     struct writing *w = state;
     if (at->first)
         return TINKER_OK; /* further rows of a module that is written as one */
@@ -375,6 +386,7 @@ static tinker_status collect_tensor(void *state, const struct tensor_place *at, 
     /* the place without its name, which goes away with the visit */
     t->at = *at;
     t->at.name = NULL;
+    /* The whole module, of which this is the first linear. */
     if (at->stored && at->rows)
         t->at.rows = at->stored;
     else if (at->stored)
@@ -382,7 +394,8 @@ static tinker_status collect_tensor(void *state, const struct tensor_place *at, 
     return TINKER_OK;
 }
 
-/* Bytes of tensor w->first + entry, made when they are written; see st_fetch. */
+/* Bytes of tensor w->first + entry, made when they are written; see st_fetch.  st_fetch asks for
+ * one tensor after the other, so one at a time is in memory. */
 static const void *random_values(void *state, size_t entry, tinker_error *err)
 {
     struct writing *w = state;
@@ -404,10 +417,12 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         std = o->embed_std;
     else if (t->at.rows)
         std = 1 / sqrt((double)t->at.cols * (residual ? 2.0 * (double)o->config.layers : 1));
+    /* Freed here and not after writing: the caller uses them until the next call. */
     free(w->values);
     free(w->bytes);
     w->values = malloc(count * sizeof(float));
     w->bytes = malloc(count * sizeof(float));
+    /* bytes has room for the widest type, float32. */
     if (!w->values || !w->bytes) {
         err_nomem(err, t->name);
         return NULL;
@@ -416,6 +431,7 @@ static const void *random_values(void *state, size_t entry, tinker_error *err)
         /* Box-Muller on one Philox block: element i depends on (seed, name, i) only */
         uint32_t r[4];
         philox4x32(o->seed, i, name, r);
+        /* Both in (0, 1): the logarithm of 0 would be infinite. */
         double u = ((double)r[0] + 0.5) * 0x1p-32, v = ((double)r[1] + 0.5) * 0x1p-32;
         double normal = sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
         w->values[i] = (float)(mean + (std != 0 ? std * normal : 0));
@@ -450,6 +466,7 @@ static tinker_status write_shard(struct writing *w, const char *dir, size_t shar
         size_t channels = model_delta_channels(&w->o->config);
         if (t->at.rows)
             entries[i].shape[entries[i].ndim++] = t->at.rows;
+        /* A convolution is (channels, 1, kernel) in files of transformers. */
         if (t->at.kind == TENSOR_CONV) {
             entries[i].shape[entries[i].ndim++] = channels;
             entries[i].shape[entries[i].ndim++] = 1;
@@ -473,7 +490,7 @@ static tinker_status write_shard_index(const struct writing *w, const char *dir,
     buf_init(&text, 64 << 20);
     json_writer_init(&j, &text);
     json_put_begin_object(&j);
-    /* total_size is in bytes of all files */
+    /* total_size is in bytes of all files. */
     json_put_key(&j, "metadata");
     json_put_begin_object(&j);
     put_number_member(&j, "total_size",
@@ -482,6 +499,7 @@ static tinker_status write_shard_index(const struct writing *w, const char *dir,
     json_put_key(&j, "weight_map");
     json_put_begin_object(&j);
     for (size_t i = 0; i < w->n; i++) {
+        /* The same division as in init_model_write(). */
         shard_name(w->o, i / per_shard, file);
         put_config_text(&j, w->tensors[i].name, file);
     }
@@ -504,6 +522,7 @@ tinker_status init_model_write(const struct init_model *o, const char *dir, tink
     /* cut by count, not by size: these models are small */
     size_t shards = o->shards ? o->shards : 1;
     size_t per_shard = (w.n + shards - 1) / shards;
+    /* A shard may stay empty when there are more shards than tensors. */
     for (size_t s = 0; status == TINKER_OK && s < shards && per_shard; s++) {
         w.first = s * per_shard;
         size_t left = w.n > w.first ? w.n - w.first : 0;

@@ -15,7 +15,7 @@
 
 enum { ALIGN = 64 };
 
-/* Pieces of the two allocations begin at cache lines. */
+/* Pieces of the two allocations begin at cache lines.  64 bytes, also what AVX-512 loads need. */
 static size_t round_up(size_t n)
 {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
@@ -31,6 +31,7 @@ struct sizes {
 static enum packed_dtype choose_format(const struct weight_source *source,
                                        const struct tensor_place *at)
 {
+    /* Without a format all is float32: an adapter of rank 0, which is packed for one step. */
     return source->format ? source->format(source->state, at) : PACKED_F32;
 }
 
@@ -60,7 +61,8 @@ uint64_t model_bytes(const struct model_config *c, const struct weight_source *s
     return (uint64_t)s.packed + s.vectors;
 }
 
-/* Frequencies of the ropes, which lie in one allocation. */
+/* Frequencies of the ropes, which lie in one allocation.  inv_freq of all of them, so that one
+ * free() is enough. */
 static void init_ropes(struct model *m)
 {
     const struct model_config *c = &m->config;
@@ -68,9 +70,11 @@ static void init_ropes(struct model *m)
     struct rope *all = &m->ropes[0], *local = &m->ropes[1];
     all->scale = rope_init(&c->rope, c->rotary, c->short_factor, all->inv_freq);
     if (c->rope.type == ROPE_LONGROPE) {
+        /* longrope has two sets; which one counts is decided per text, by its length. */
         all->long_inv_freq = all->inv_freq + half;
         rope_init(&c->rope, c->rotary, c->long_factor, all->long_inv_freq);
     }
+    /* Gemma 3 and OLMo 3 have a second rope for their sliding layers. */
     if (rope_count(c) == 1)
         return;
     local->inv_freq = all->inv_freq + 2 * half;
@@ -81,6 +85,7 @@ struct model *model_new(const struct model_config *c, const struct weight_source
                         tinker_error *err)
 {
     struct sizes s = model_sizes(c, source);
+    /* per_layer: matrices of the experts of one sparse layer. */
     size_t per_layer = c->experts * EXPERT_LINEARS, sparse = model_sparse_layers(c);
     struct model *m = calloc(1, sizeof(*m));
     if (m) {
@@ -97,6 +102,7 @@ struct model *model_new(const struct model_config *c, const struct weight_source
     if (!m || !m->layers || !m->ropes[0].inv_freq || !m->experts || !m->packed_memory ||
         !m->vector_memory) {
         model_free(m);
+        /* The size is what a user can act on: another type, or a smaller model. */
         err_set(err, TINKER_ENOMEM, "no memory for %zu bytes of weights", s.packed + s.vectors);
         return NULL;
     }
@@ -132,7 +138,8 @@ void weight_to_float(const struct weight *w, size_t rows, size_t cols, float *ou
         st_to_float(w->data, w->dtype, packed_source_row(w->pairs, i) * cols, cols, out + i * cols);
 }
 
-/* The walk of model_fill(), which packs what it visits. */
+/* The walk of model_fill(), which packs what it visits.  packed and vectors advance in the same
+ * order in which model_sizes() has counted them. */
 struct filling {
     struct model *m;
     struct threads *threads;
@@ -155,6 +162,7 @@ static void pack_slice(void *arg, size_t begin, size_t end)
 /* Where the model keeps a matrix; the embedding comes here only as a tied head. */
 static struct linear *place_linear(struct model *m, const struct tensor_place *at)
 {
+    /* Not dereferenced for tensors outside of layers, whose at->layer is 0. */
     struct layer *layer = &m->layers[at->layer];
     switch (at->kind) {
     case TENSOR_WEIGHT:
@@ -206,6 +214,7 @@ static const float **place_vector(struct model *m, const struct tensor_place *at
     }
 }
 
+/* (Gemma computes x * (1 + w); the delta rule's norm does not.) */
 bool model_is_offset_norm(enum tensor_kind kind)
 {
     switch (kind) {
@@ -230,6 +239,7 @@ static bool get_weight(const struct weight_source *source, const struct tensor_p
     size_t cols = !at->rows && at->stored ? at->stored : at->cols;
     if (!source->get(source->state, at->name, rows, cols, out, err))
         return false;
+    /* Rows of a matrix, elements of a vector. */
     size_t skip = at->first * (at->rows ? at->cols : 1);
     out->data = (const char *)out->data + source_bytes(out->dtype, skip);
     return true;
@@ -243,8 +253,10 @@ static tinker_status pack_matrix(struct filling *f, const struct tensor_place *a
     enum packed_dtype format = choose_format(f->source, at);
     struct pack_job job = { .packed = packed_begin(f->packed, format, at->rows, at->cols),
                             .source = { source->data, source->dtype, source->pairs } };
+    /* The type of the first q stands for the whole model in descriptions. */
     if (at->kind == TENSOR_WEIGHT && at->layer == 0 && at->id == LINEAR_Q)
         f->m->dtype = format;
+    /* PACKED_Q8_0 and above are blocks, from which no weight can be trained. */
     f->m->quantized |= format >= PACKED_Q8_0;
     linear->w = job.packed;
     linear->out = at->rows;
@@ -261,6 +273,7 @@ static tinker_status pack_matrix(struct filling *f, const struct tensor_place *a
         memcpy(aligned, source->data, bytes);
         job.source.data = aligned;
     }
+    /* A grain of whole tiles: two threads never write one. */
     threads_run(f->threads, at->rows, gemm_grain(), pack_slice, &job);
     free(aligned);
     return TINKER_OK;
@@ -272,6 +285,7 @@ static void fill_vector(struct filling *f, const struct tensor_place *at,
 {
     float *values = (float *)(void *)f->vectors;
     weight_to_float(source, at->cols, 1, values);
+    /* 1 is added once here and not in every kernel. */
     for (size_t i = 0; f->m->config.plus_one && model_is_offset_norm(at->kind) && i < at->cols; i++)
         values[i] += 1;
     *place_vector(f->m, at) = values;
@@ -295,6 +309,7 @@ static tinker_status fill_tensor(void *state, const struct tensor_place *at, tin
         fill_vector(f, at, &source);
     else if (at->kind != TENSOR_EMBED || f->m->config.tied)
         status = pack_matrix(f, at, &source, err);
+    /* Tells the source that its pages are not needed any more, unless it gave a copy. */
     if (f->source->done && !source.owned)
         f->source->done(source.data,
                         source_bytes(source.dtype, (at->rows ? at->rows : 1) * at->cols));
@@ -311,7 +326,8 @@ tinker_status model_fill(struct model *m, struct threads *t, const struct weight
                          .packed = m->packed_memory,
                          .vectors = m->vector_memory };
     tinker_status status = model_tensors(&m->config, fill_tensor, &f, err);
-    /* a rank-0 adapter fills its model again after each step, in the same memory */
+    /* a rank-0 adapter fills its model again after each step, in the same memory.
+     * huge_pages_start() works in the background; see there. */
     if (status == TINKER_OK && !m->pages)
         m->pages = huge_pages_start(m->packed_memory, model_sizes(&m->config, source).packed);
     return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/err.h"
 
+/* In floats: a cache line, so that every parameter begins aligned for AVX-512. */
 enum { ALIGN_FLOATS = 16 };
 
 /* Appends a parameter to the list, which has room for it, at the next aligned offset.  Returns
@@ -22,6 +23,7 @@ static int add_param(struct params *p, const char *name, size_t stack, size_t ro
     };
     /* offsets are multiples of 16 floats; the padding stays zero in every buffer */
     size_t count = param_count(q);
+    /* The padding takes part in reductions over the whole buffer, where zeros change nothing. */
     p->total += (count + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
     p->count += count;
     return q->name ? (int)p->n++ : PARAM_NONE;
@@ -34,7 +36,8 @@ struct pair_shape {
     size_t a_stack, b_stack;
 };
 
-/* A, then B.  Returns the index of A. */
+/* A, then B.  Returns the index of A.  B directly behind A: everything that has the index of A
+ * finds B at the next one. */
 static int add_pair(struct params *p, const char *module, size_t rank, const struct pair_shape *s)
 {
     char name[PARAM_NAME];
@@ -48,6 +51,7 @@ static int add_pair(struct params *p, const char *module, size_t rank, const str
 /* Pairs that an adapter on everything has, or more: most layers have few of all linears. */
 static size_t count_pairs(const struct model_config *c)
 {
+    /* One for the head, whether it is trained or not. */
     size_t n = 1; /* the head */
     for (size_t layer = 0; layer < c->layers; layer++) {
         n += model_sparse(c, layer) ? EXPERT_LINEARS : 0;
@@ -61,6 +65,7 @@ static size_t count_pairs(const struct model_config *c)
 static bool list_lora_pairs(struct params *p, const struct model_config *c, const tinker_lora *lora)
 {
     const struct arch_names *names = c->arch->names;
+    /* An index per linear of every layer, so that finding a pair needs no search. */
     size_t n = c->layers * LINEARS + 1, rank = (size_t)lora->rank;
     p->list = arena_array(&p->arena, 2 * count_pairs(c), sizeof(*p->list));
     p->pairs = arena_array(&p->arena, n, sizeof(*p->pairs));
@@ -75,6 +80,8 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
             char module[128];
             struct pair_shape s = { 0 };
             size_t first = 0;
+            /* What the caller's three switches mean: attention (the delta rule included), the MLP
+             * with experts, the head. */
             if (!(linear_is_attention(id) ? lora->train_attn : lora->train_mlp))
                 continue;
             if (model_has_linear(c, layer, id)) {
@@ -91,7 +98,8 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
             } else {
                 continue;
             }
-            /* the linears of a module follow each other */
+            /* the linears of a module follow each other.  Linears of one module (Phi's q, k and v)
+             * share a pair whose B has all of their rows. */
             *pair = first ? pair[-1] : add_pair(p, module, rank, &s);
             if (*pair == PARAM_NONE)
                 return false;
@@ -110,6 +118,8 @@ static bool list_lora_pairs(struct params *p, const struct model_config *c, cons
 static int *index_slot(struct params *p, const struct tensor_place *at)
 {
     struct layer_params *layer = &p->layers[at->layer];
+    /* An expert's others are found by counting from it: gate, up, down of expert 0, then of expert
+     * 1. */
     bool leads = at->expert == 0 && at->id == LINEAR_GATE;
     switch (at->kind) {
     case TENSOR_EMBED:
@@ -161,8 +171,10 @@ static tinker_status add_weight_param(void *state, const struct tensor_place *at
 {
     struct params *p = state;
     int *out = index_slot(p, at), index = PARAM_NONE;
+    /* A tensor of several linears is one parameter of the whole module's shape. */
     size_t stored = at->stored ? at->stored : at->rows ? at->rows : at->cols;
     if (at->first) /* further rows of a module, which was added with its first linear */
+        /* From the end: the first linear of the module came only shortly before. */
         for (size_t i = p->n; i > 0 && index == PARAM_NONE; i--)
             index = strcmp(p->list[i - 1].name, at->name) == 0 ? (int)i - 1 : PARAM_NONE;
     else
@@ -174,7 +186,8 @@ static tinker_status add_weight_param(void *state, const struct tensor_place *at
     return TINKER_OK;
 }
 
-/* A visitor of model_tensors(), so that the list is allocated once. */
+/* A visitor of model_tensors(), so that the list is allocated once.  The walk is cheap, and
+ * pointers into the list must not move. */
 static tinker_status count_tensors(void *state, const struct tensor_place *at, tinker_error *err)
 {
     (void)at;
@@ -192,6 +205,7 @@ static bool list_all_weights(struct params *p, const struct model_config *c)
     p->layers = arena_array(&p->arena, c->layers, sizeof(*p->layers));
     if (!p->list || !p->layers)
         return false;
+    /* PARAM_NONE is not 0, so the zeros of the arena will not do. */
     p->embed = p->norm = p->head = PARAM_NONE;
     /* not every layer has every tensor */
     for (size_t i = 0; i < c->layers; i++) {
@@ -230,6 +244,8 @@ void params_peft_name(const struct model_config *c, const char *name, char out[P
 {
     static const char prefix[] = "base_model.model.", text[] = "model.";
     const struct arch_names *names = c->arch->names;
+    /* Our names are those of Tinker's checkpoints; PEFT wants those of the model in
+     * transformers. */
     size_t n = strlen(prefix), k = strlen(names->adapter_head), t = strlen(text);
     bool ours = strncmp(name, prefix, n) == 0;
     if (ours && strncmp(name + n, names->adapter_head, k) == 0 && name[n + k] == '.')
@@ -244,6 +260,7 @@ void params_peft_name(const struct model_config *c, const char *name, char out[P
 void params_peft_expert_name(const struct arch_names *names, const char *name, size_t expert,
                              char out[PARAM_NAME])
 {
+    /* Empty when the name is none of a stack. */
     out[0] = '\0';
     for (size_t i = 0; i < EXPERT_LINEARS; i++) {
         char stack[64];

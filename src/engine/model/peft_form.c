@@ -16,7 +16,8 @@
 enum part_kind { PART_COPY, PART_STACK_A, PART_STACK_B };
 
 /* One tensor to write: a copy of source[0], or the factors of all experts of a layer, of
- * source[0] (gate or down) and source[1] (up; NULL for down). */
+ * source[0] (gate or down) and source[1] (up; NULL for down).  What a part is made from is decided
+ * while the names are listed; the data is made when the file is written. */
 struct peft_part {
     enum part_kind kind;
     const struct peft_source *source[2];
@@ -38,6 +39,7 @@ struct peft_writing {
     bool fused; /* there is a pair of twice the rank */
 };
 
+/* Prefix of every tensor of a PEFT checkpoint. */
 static const char prefix[] = "base_model.model.";
 
 /* The name of a layer's experts in memory of transformers. */
@@ -74,6 +76,7 @@ static const struct peft_source *find_stack(const struct peft_writing *w, const 
     snprintf(wanted, sizeof(wanted), "%.*s%s.%s.%s.weight", (int)before, name, names->experts,
              names->adapter_expert[linear], factor);
     for (size_t i = 0; i < w->n_sources; i++)
+        /* A linear search: an adapter has a few hundred tensors, and stacks are few of them. */
         if (strcmp(w->sources[i].name, wanted) == 0)
             return &w->sources[i];
     return NULL;
@@ -102,6 +105,7 @@ static bool note_target(struct peft_writing *w, const char *name)
     char *module = end ? arena_strndup(&w->arena, name, (size_t)(end - name)) : NULL;
     if (!module)
         return false;
+    /* The number is followed by a dot, behind which the module's name in the layer begins. */
     if (in_layer) /* behind the layer's number */
         in_layer = strchr(in_layer + strlen(".layers."), '.');
     if (w->s->config && w->s->config->experts && in_layer && !strstr(in_layer, "attn.")) {
@@ -130,11 +134,14 @@ static tinker_status add_copy(struct peft_writing *w, const struct peft_source *
     struct st_entry *e = &w->entries[w->n];
     e->name = arena_strdup(&w->arena, name);
     e->dtype = w->s->bf16 ? SOURCE_BF16 : source->dtype;
+    /* Stacks keep a shape of their own; see add_stack(). */
     e->ndim = source->ndim;
     memcpy(e->shape, source->shape, sizeof(source->shape));
     w->parts[w->n++] = (struct peft_part){ .kind = PART_COPY, .source = { source } };
+    /* After the part is noted: the error names it, and the caller writes nothing. */
     if (!strstr(name, ".lora_A.") && !strstr(name, ".lora_B."))
         return err_set(err, TINKER_EINVAL, "tensor %.120s is no factor of an adapter", name);
+    /* PEFT refuses to wrap single experts of a stacked model. */
     if (strstr(name, ".experts."))
         return err_set(err, TINKER_ESTATE,
                        "its experts have factors of their own (%.120s), which PEFT applies only as "
@@ -161,6 +168,8 @@ static tinker_status add_stack(struct peft_writing *w, const char *name, size_t 
     const struct peft_source *a[2] = { 0 }, *b[2] = { 0 };
     char text[PARAM_NAME], peft[PARAM_NAME];
     model_expert_shape(c, linear == 0 ? LINEAR_GATE : LINEAR_DOWN, &out, &in);
+    /* gate and up share the stack that transformers has for both, so they share a pair of twice the
+     * rank. */
     for (size_t i = 0; i < pairs; i++) {
         a[i] = find_stack(w, name, before, linear + i, "lora_A");
         b[i] = find_stack(w, name, before, linear + i, "lora_B");
@@ -181,6 +190,7 @@ static tinker_status add_stack(struct peft_writing *w, const char *name, size_t 
         e->name = arena_printf(&w->arena, "%s.lora_%c.weight", peft, first ? 'A' : 'B');
         e->dtype = w->s->bf16 ? SOURCE_BF16 : a[0]->dtype;
         e->ndim = 2;
+        /* PEFT flattens the experts into the rank: A has pairs * rank rows per expert. */
         e->shape[0] = first ? pairs * rank * c->experts : pairs * out;
         e->shape[1] = first ? in : pairs * rank * c->experts;
         w->parts[w->n++] =
@@ -192,6 +202,7 @@ static tinker_status add_stack(struct peft_writing *w, const char *name, size_t 
         if (!e->name)
             return err_nomem(err, "adapter files");
     }
+    /* A rank of its own goes into rank_pattern, a file of the default rank has none. */
     w->fused |= linear == 0;
     const char *stacked =
         linear == 0 ? c->arch->names->stacked_gate_up : c->arch->names->stacked_down;
@@ -211,6 +222,7 @@ static tinker_status list_parts(struct peft_writing *w, tinker_error *err)
         size_t before = 0, linear = EXPERT_LINEARS;
         if (w->s->config)
             linear = split_stack_name(w->s->config->arch->names, s->name, &before, &rest);
+        /* Only stacks have three dimensions. */
         if (s->ndim != 3)
             status = add_copy(w, s, err);
         else if (!w->s->config)
@@ -235,7 +247,8 @@ static const char *stack_element(const struct peft_source *s, size_t expert, siz
            ((e * s->shape[1] + row) * s->shape[2] + col) * st_dtype_size(s->dtype);
 }
 
-/* Row (expert, pair, k) is row k of the pair's A for that expert. */
+/* Row (expert, pair, k) is row k of the pair's A for that expert.  (PEFT reads A as (experts, rank,
+ * in).) */
 static void build_stack_a(const struct peft_part *p, char *out)
 {
     size_t pairs = p->source[1] ? 2 : 1;
@@ -246,13 +259,15 @@ static void build_stack_a(const struct peft_part *p, char *out)
                 memcpy(out, stack_element(p->source[i], e, k, 0), bytes);
 }
 
-/* Where row o of pair i is among the rows of a parameter. */
+/* Where row o of pair i is among the rows of a parameter.  GPT-OSS keeps gate and up in turn, all
+ * others one below the other. */
 static size_t peft_row(bool in_turn, size_t pairs, size_t rows, size_t i, size_t o)
 {
     return in_turn ? o * pairs + i : i * rows + o;
 }
 
-/* Column (pair, k, expert) of row o of a pair; the other pair's columns stay 0. */
+/* Column (pair, k, expert) of row o of a pair; the other pair's columns stay 0.  (PEFT reads B as
+ * (out, rank, experts), hence the expert in the last place.) */
 static void build_stack_b(const struct peft_part *p, char *out)
 {
     size_t pairs = p->source[1] ? 2 : 1, rows = p->source[0]->shape[1];
@@ -278,13 +293,17 @@ static const void *fetch_part(void *state, size_t entry, tinker_error *err)
     size_t count = 1;
     for (size_t i = 0; i < e->ndim; i++)
         count *= e->shape[i];
+    /* The tensor before this one was written already. */
     free(w->built);
     w->built = NULL;
+    /* No copy and no conversion: straight from the source. */
     if (p->kind == PART_COPY && e->dtype == dtype)
         return p->source[0]->data;
     void *values = NULL;
     const void *from = p->source[0]->data;
     if (p->kind != PART_COPY) {
+        /* calloc(): of B, the part of the other pair stays 0, which keeps gate and up
+         * independent. */
         from = values = calloc(count, st_dtype_size(dtype));
         if (values && p->kind == PART_STACK_A)
             build_stack_a(p, values);
@@ -292,6 +311,7 @@ static const void *fetch_part(void *state, size_t entry, tinker_error *err)
             build_stack_b(p, values);
     }
     w->built = values;
+    /* Through float32, which every type converts to and from. */
     if (from && e->dtype != dtype) {
         float *floats = malloc(count * sizeof(*floats));
         w->built = malloc(count * st_dtype_size(e->dtype));
@@ -355,6 +375,7 @@ static tinker_status write_peft_config(struct peft_writing *p, const char *path,
         const char *key, *text;
     } texts[] = { { "peft_type", "LORA" }, { "task_type", "CAUSAL_LM" }, { "bias", "none" } };
     buf_init(&text, 4 << 20);
+    /* 4 MiB: names of every module of a large model. */
     json_writer_init(&w, &text);
     json_put_begin_object(&w);
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -395,7 +416,8 @@ tinker_status peft_form_write(const char *dir, const struct peft_settings *s,
 {
     struct peft_writing w = { .s = s, .sources = sources, .n_sources = n };
     arena_init(&w.arena, SIZE_MAX);
-    /* no source becomes more than one tensor, or has more than one target */
+    /* no source becomes more than one tensor, or has more than one target.  A stack of gate or down
+     * becomes two tensors, of the four or two sources that it has. */
     w.entries = arena_array(&w.arena, n, sizeof(*w.entries));
     w.parts = arena_array(&w.arena, n, sizeof(*w.parts));
     w.modules = arena_array(&w.arena, n, sizeof(*w.modules));
@@ -431,6 +453,7 @@ bool peft_stack_name(const struct model_config *c, const struct param *p, char o
     return true;
 }
 
+/* The inverse of build_stack_a() and build_stack_b(), for one factor of one linear. */
 tinker_status peft_stack_read(const struct model_config *c, const struct param *p,
                               const struct safetensors *file, const struct st_tensor *t, float *out,
                               tinker_error *err)
@@ -441,18 +464,23 @@ tinker_status peft_stack_read(const struct model_config *c, const struct param *
     size_t pairs = linear == 2 ? 1 : 2, pair = linear == 1, rank = first ? p->rows : p->cols;
     size_t width = pairs * rank * c->experts, rows = first ? width : pairs * p->rows;
     size_t cols = first ? p->cols : width;
+    /* Another base model, or another rank than adapter_config.json says. */
     if (!t->usable || t->ndim != 2 || t->shape[0] != rows || t->shape[1] != cols)
         return err_set(err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as this model needs",
                        file->path, t->name, rows, cols);
     float *all = malloc(t->count * sizeof(*all));
     if (!all)
         return err_nomem(err, "adapter");
+    /* As floats at once: every element is looked at, and several times. */
     st_to_float(t->data, t->dtype, 0, t->count, all);
     tinker_status status = TINKER_OK;
     for (size_t i = 0; status == TINKER_OK && i < t->count; i++)
+        /* NaN in one factor would spread to the whole adapter with the first step. */
         if (!isfinite(all[i]))
             status = err_set(err, TINKER_EINVAL, "%s: tensor %s: element %zu is not finite",
                              file->path, t->name, i);
+    /* Every element of the factor for every expert, even where they share it, to find out that they
+     * do. */
     for (size_t e = 0; status == TINKER_OK && e < c->experts; e++)
         for (size_t r = 0; r < p->rows; r++)
             for (size_t k = 0; k < p->cols; k++) {
@@ -463,6 +491,8 @@ tinker_status peft_stack_read(const struct model_config *c, const struct param *
                 /* the other pair's factor must have no say in this row */
                 size_t other = first ? col : ((1 - pair) * rank + k) * c->experts + e;
                 float *to = &out[((p->stack > 1 ? e : 0) * p->rows + r) * p->cols + k];
+                /* PEFT could have trained the pair as one, with factors that both use: then there
+                 * are no two pairs. */
                 if (pairs == 2 && !first && all[row * cols + other] != 0)
                     status = err_set(err, TINKER_EINVAL,
                                      "%s: tensor %s: gate and up share factors, which is not "
