@@ -100,12 +100,13 @@ struct node *number_node(struct builder *b, bool integer, double min, double max
                       digits_node(b, 1, 2));
         return node_seq3(b, signed_, node_optional(b, fraction), node_optional(b, exponent));
     }
+    /* Before they become integers: a double beyond those has no value there. */
+    if ((!isnan(min) && min > (double)LIMIT) || (!isnan(max) && max < (double)-LIMIT))
+        return node_fail(b, "numbers of more than 15 digits are not supported");
     /* Bounds beyond the limit do not restrict what can be generated; integers above a fractional
      * minimum begin at its ceiling. */
     int64_t lo = isnan(min) || min < (double)-LIMIT ? -LIMIT : (int64_t)ceil(min);
     int64_t hi = isnan(max) || max > (double)LIMIT ? LIMIT : (int64_t)floor(max);
-    if ((!isnan(min) && min > (double)LIMIT) || (!isnan(max) && max < (double)-LIMIT))
-        return node_fail(b, "numbers of more than 15 digits are not supported");
     /* 1.5 <= x would need the digits of the bound; see decimal_range(). */
     if (!integer && ((!isnan(min) && min != floor(min)) || (!isnan(max) && max != floor(max))))
         return node_fail(b, "bounds of a number that are not whole are not supported");

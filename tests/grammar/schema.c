@@ -112,6 +112,8 @@ static void the_rest_is_refused_by_name(void)
         { "{\"$ref\":\"http://x\"}", "$ref" },
         { "{\"type\":\"text\"}", "type" },
         { "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", "no value" },
+        { "{\"type\":\"number\",\"minimum\":0,\"maximum\":-4e27}", "15 digits" },
+        { "{\"type\":\"integer\",\"exclusiveMinimum\":1e300}", "15 digits" },
         { "false", "no value" },
         { "{\"$ref\":\"#\"}", "no value" },
         { "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
