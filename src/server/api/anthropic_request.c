@@ -10,7 +10,8 @@
 #include "base/err.h"
 #include "wire/check.h"
 
-/* Texts of a string or of a list of text blocks, one after the other. */
+/* Texts of a string or of a list of text blocks, one after the other.  A list may hold only texts
+ * here: what else a block may be has no meaning in a system prompt or a result. */
 static void read_texts(struct json_reader *r, struct buf *out, const char *between)
 {
     struct json_str key, text, type = { 0 };
@@ -27,6 +28,7 @@ static void read_texts(struct json_reader *r, struct buf *out, const char *betwe
                 json_string(r, &type);
             else if (json_str_is(key, "text") && json_string(r, &text)) {
                 if (i)
+                    /* Between two blocks, not before the first one. */
                     buf_puts(out, between);
                 buf_append(out, text.s, text.n);
             } else if (!r->failed && !json_str_is(key, "text"))
@@ -45,6 +47,7 @@ struct block {
 
 static void read_block(struct json_reader *r, struct block *b)
 {
+    /* Raw ones are read when the type of the block is known. */
     struct json_str key;
     const struct {
         const char *name;
@@ -62,6 +65,7 @@ static void read_block(struct json_reader *r, struct block *b)
         size_t i = 0;
         while (i < ARRAY_LEN(members) && !json_str_is(key, members[i].name))
             i++;
+        /* Unknown members (cache_control) are hints that change nothing. */
         if (i < ARRAY_LEN(members))
             members[i].raw ? json_raw(r, members[i].out) : json_string(r, members[i].out);
         else if (json_str_is(key, "is_error"))
@@ -76,6 +80,7 @@ static void put_text_part(struct json_writer *w, const char *type, struct json_s
     json_put_begin_object(w);
     json_put_key(w, "type");
     json_put_string(w, type);
+    /* The text stands under the name of its type, as in the chat API. */
     json_put_key(w, type);
     json_put_string_n(w, text.s, text.n);
     json_put_end_object(w);
@@ -86,7 +91,9 @@ static void put_tool_result(struct openai *o, struct json_reader *r, struct json
                             const struct block *b)
 {
     struct buf text;
+    /* 64 MiB: a bound for one result; the request's own limit is usually lower. */
     buf_init(&text, (size_t)1 << 26);
+    /* The chat API has no flag for it, and the model has to know. */
     if (b->is_error)
         buf_puts(&text, "Error: ");
     if (b->content.s) {
@@ -107,7 +114,8 @@ static void put_tool_result(struct openai *o, struct json_reader *r, struct json
     buf_clear(&text);
 }
 
-/* A list of blocks as one message, after those of tool results. */
+/* A list of blocks as one message, after those of tool results.  Anthropic mixes texts, calls and
+ * results in one list, the chat API has a member or a message for each. */
 static void put_blocks(struct openai *o, struct json_reader *r, struct json_writer *w,
                        struct json_str role, struct json_str raw)
 {
@@ -141,6 +149,7 @@ static void put_blocks(struct openai *o, struct json_reader *r, struct json_writ
             json_put_begin_object(&tools);
             json_put_key(&tools, "id");
             json_put_string_n(&tools, b.id.s ? b.id.s : "", b.id.n);
+            /* The model's own id, so that the result of the tool can name it. */
             json_put_key(&tools, "type");
             json_put_string(&tools, "function");
             json_put_key(&tools, "function");
@@ -148,10 +157,13 @@ static void put_blocks(struct openai *o, struct json_reader *r, struct json_writ
             json_put_key(&tools, "name");
             json_put_string_n(&tools, b.name.s, b.name.n);
             json_put_key(&tools, "arguments");
+            /* OpenAI passes arguments as a text, Anthropic as an object. */
             json_put_string_n(&tools, b.input.s ? b.input.s : "{}", b.input.s ? b.input.n : 2);
             json_put_end_object(&tools);
             json_put_end_object(&tools);
         } else if (!json_str_is(b.type, "redacted_thinking")) {
+            /* redacted_thinking is encrypted for Anthropic's own models and can only be left
+             * out. */
             json_fail(r, "messages: blocks of type \"%.*s\" are not supported", (int)b.type.n,
                       b.type.s ? b.type.s : "");
             break;
@@ -161,6 +173,7 @@ static void put_blocks(struct openai *o, struct json_reader *r, struct json_writ
     json_put_end_array(&tools);
     if (list.failed)
         json_fail(r, "messages: %s", json_error(&list));
+    /* A message of results alone leaves no message of its own. */
     if (!r->failed && (n_parts || n_calls)) {
         json_put_begin_object(w);
         json_put_key(w, "role");
@@ -190,6 +203,7 @@ static void put_message(struct openai *o, struct json_reader *r, struct json_wri
     }
     struct json_reader part;
     json_reader_init(&part, content.s, content.n, &o->arena);
+    /* The renderer begins the assistant's message with it, and sampling goes on behind it. */
     if (last && json_str_is(role, "assistant")) {
         struct buf text;
         buf_init(&text, (size_t)1 << 26);
@@ -199,6 +213,7 @@ static void put_message(struct openai *o, struct json_reader *r, struct json_wri
             json_fail(r, "messages: the last one, of the assistant, must be text");
         buf_clear(&text);
     } else if (json_peek(&part) == JSON_STRING) {
+        /* The raw text already is a JSON string. */
         json_put_begin_object(w);
         json_put_key(w, "role");
         json_put_string_n(w, role.s, role.n);
@@ -222,6 +237,7 @@ static void rewrite_messages(struct openai *o, struct json_reader *r, struct jso
     buf_init(&out, (size_t)1 << 29);
     json_writer_init(&w, &out);
     json_put_begin_array(&w);
+    /* Not in `messages` as with OpenAI: it is a member beside them. */
     if (system.s) {
         struct buf text;
         struct json_reader part;
@@ -264,6 +280,7 @@ static void rewrite_messages(struct openai *o, struct json_reader *r, struct jso
     else
         put_message(o, r, &w, role, content, true);
     json_put_end_array(&w);
+    /* Copied into the arena of the request: the prompt is made when the model is known. */
     o->messages.s = buf_ok(&out) ? arena_memdup(&o->arena, out.data, out.len) : NULL;
     o->messages.n = out.len;
     buf_clear(&out);
@@ -296,6 +313,7 @@ static void rewrite_tools(struct openai *o, struct json_reader *r, struct json_s
                 json_raw(&list, &schema);
             else
                 json_skip(&list);
+        /* Tools that Anthropic's servers run (web search, bash) cannot be run here. */
         if (!list.failed && type.s && !json_str_is(type, "custom"))
             json_fail(&list, "a tool of type \"%.*s\" is not supported", (int)type.n, type.s);
         else if (!list.failed && !name.s)
@@ -313,6 +331,7 @@ static void rewrite_tools(struct openai *o, struct json_reader *r, struct json_s
             json_put_key(&w, "description");
             json_put_string_n(&w, description.s, description.n);
         }
+        /* Without a schema any object may come. */
         json_put_key(&w, "parameters");
         if (schema.s)
             json_put_raw(&w, schema.s, schema.n);
@@ -324,6 +343,7 @@ static void rewrite_tools(struct openai *o, struct json_reader *r, struct json_s
     json_put_end_array(&w);
     if (list.failed)
         json_fail(r, "tools: %s", json_error(&list));
+    /* An empty list means no tools, as with OpenAI. */
     if (n && buf_ok(&out)) {
         o->tools.s = arena_memdup(&o->arena, out.data, out.len);
         o->tools.n = out.len;
@@ -331,7 +351,7 @@ static void rewrite_tools(struct openai *o, struct json_reader *r, struct json_s
     buf_clear(&out);
 }
 
-/* {"type": "auto"|"any"|"none"|"tool", "name"} */
+/* {"type": "auto"|"any"|"none"|"tool", "name"}.  "auto" leaves it to the model. */
 static void read_choice(struct openai *o, struct json_reader *r)
 {
     struct json_str key, type = { 0 };
@@ -344,6 +364,7 @@ static void read_choice(struct openai *o, struct json_reader *r)
         else
             json_skip(r);
     o->no_tools = json_str_is(type, "none");
+    /* "tool" names one, which forced_tool has. */
     o->must_call = json_str_is(type, "any") || json_str_is(type, "tool");
     if (!r->failed && !o->no_tools && !o->must_call && !json_str_is(type, "auto"))
         json_fail(r, "tool_choice: type must be \"auto\", \"any\", \"none\" or \"tool\"");
@@ -355,6 +376,7 @@ static void read_output_config(struct openai *o, struct json_reader *r)
     struct json_str key;
     json_begin_object(r);
     while (json_next_key(r, &key)) {
+        /* Other members of output_config are about the effort of the model. */
         if (!json_str_is(key, "format") || json_peek(r) == JSON_NULL) {
             json_skip(r);
             continue;
@@ -388,18 +410,22 @@ tinker_status anthropic_read(struct openai *o, const char *body, size_t n, bool 
 {
     struct json_reader r;
     struct json_str key, system = { 0 }, messages = { 0 }, tools = { 0 }, type = { 0 };
+    /* This API always gives one message. */
     o->n = 1;
     o->params = (tinker_sampling_params)TINKER_SAMPLING_PARAMS_INIT;
     o->options = (tinker_sample_options)TINKER_SAMPLE_OPTIONS_INIT;
+    /* Without `thinking` a model must not think, even if its template would let it. */
     o->no_thinking = true;
     json_reader_init(&r, body, n, &o->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* null counts as absent, for every member. */
         if (json_peek(&r) == JSON_NULL)
             json_null(&r);
         else if (json_str_is(key, "model"))
             json_cstring(&r, (char **)&o->model);
         else if (json_str_is(key, "max_tokens"))
+            /* 0 where it is missing, which is refused below: this API requires it. */
             json_int64(&r, &o->params.max_tokens);
         else if (json_str_is(key, "messages"))
             json_raw(&r, &messages);
@@ -440,12 +466,14 @@ tinker_status anthropic_read(struct openai *o, const char *body, size_t n, bool 
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
     if (!o->model || !messages.s)
         return err_set(err, TINKER_EINVAL, "%s: field required", o->model ? "messages" : "model");
+    /* Counting tokens needs no limit. */
     if (!count && o->params.max_tokens < 1)
         return err_set(err, TINKER_EINVAL, "max_tokens: must be at least 1");
     if (o->must_call && !o->tools.s)
         return err_set(err, TINKER_EINVAL, "tool_choice asks for a call, but there are no tools");
     if (!o->messages.s)
         return err_nomem(err, "messages");
+    /* A grammar begins with the first byte of the answer, so no thinking may come before it. */
     o->no_thinking = o->no_thinking || o->must_call || o->schema.s;
     return wire_check_sampling_params(&o->params, err);
 }

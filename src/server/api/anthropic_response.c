@@ -10,6 +10,8 @@
 void anthropic_error(struct response *res, int status, const char *message)
 {
     struct json_writer w;
+    /* The names that Anthropic's SDKs map to their exceptions; a status without one counts as the
+     * client's fault. */
     const char *type = status == 400   ? "invalid_request_error"
                        : status == 401 ? "authentication_error"
                        : status == 402 ? "billing_error"
@@ -35,6 +37,7 @@ void anthropic_error(struct response *res, int status, const char *message)
     json_put_end_object(&w);
     res->status = status;
     res->content_type = "application/json";
+    /* An error ends a hold. */
     res->wait = NULL;
 }
 
@@ -55,10 +58,12 @@ static const char *find_own_stop(const struct openai *o, const int32_t *tokens, 
 {
     tinker_text text = TINKER_TEXT_INIT;
     const char *found = NULL;
+    /* Decoded again from the tokens, because the parsed text ends before the stop. */
     if (o->n_own_stop && tinker_tokenizer_decode(o->from.base->tokenizer, tokens, n, NULL, &text,
                                                  NULL) == TINKER_OK) {
         size_t at = text.s ? openai_stop_at(o, text.s, text.n) : 0;
         for (size_t i = 0; i < o->n_own_stop && !found && text.s; i++)
+            /* The text is cut where any stop begins; which one it was is compared there. */
             if (text.n - at >= strlen(o->stop[i]) &&
                 memcmp(text.s + at, o->stop[i], strlen(o->stop[i])) == 0)
                 found = o->stop[i];
@@ -73,9 +78,11 @@ static bool list_blocks(const struct openai *o, const tinker_sequence *q, const 
 {
     tinker_text text = TINKER_TEXT_INIT;
     bool calls = false;
+    /* After a stop of the request the rest of the format is missing, so it is not parsed. */
     tinker_parsed *p = own_stop ? NULL : openai_parse(o, q->tokens, q->n);
     const tinker_message *m = p ? p->message : NULL;
     for (size_t i = 0; m && m->parts && i < m->n_parts; i++) {
+        /* Parts in the order in which the model gave them. */
         const tinker_part *part = &m->parts[i];
         size_t n = part->n_text ? part->n_text : part->text ? strlen(part->text) : 0;
         if (n && part->kind == TINKER_PART_THINKING)
@@ -83,8 +90,10 @@ static bool list_blocks(const struct openai *o, const tinker_sequence *q, const 
         else if (n && part->kind == TINKER_PART_TEXT)
             sink->put(sink, "text", part->text, n, NULL);
     }
+    /* Formats without thinking have a plain content instead of parts. */
     if (m && !m->parts && m->content && tinker_message_text(m, &text, NULL) == TINKER_OK && text.n)
         sink->put(sink, "text", text.s, text.n, NULL);
+    /* Without declared tools what looks like a call is text. */
     for (size_t i = 0; m && o->tools.s && i < m->n_tool_calls; i++) {
         sink->put(sink, "tool_use", NULL, 0, &m->tool_calls[i]);
         calls = true;
@@ -106,6 +115,7 @@ static void put_block_members(const struct block_sink *sink, struct json_writer 
     json_put_key(w, "type");
     json_put_string(w, type);
     if (call) {
+        /* Unique in the conversation: the message's id and the number of the block. */
         snprintf(id, sizeof(id), "toolu_%.36s_%zu", strchr(sink->o->id, '_') + 1, sink->n);
         json_put_key(w, "id");
         json_put_string(w, call->id ? call->id : id);
@@ -117,6 +127,7 @@ static void put_block_members(const struct block_sink *sink, struct json_writer 
     } else {
         json_put_key(w, type);
         json_put_string_n(w, empty ? "" : text, empty ? 0 : n);
+        /* A signature proves to Anthropic's servers that thinking is theirs; here there is none. */
         if (strcmp(type, "thinking") == 0) {
             json_put_key(w, "signature");
             json_put_string(w, "");
@@ -134,6 +145,7 @@ static void put_whole_block(struct block_sink *sink, const char *type, const cha
 
 static const char *stop_reason(const tinker_sequence *q, const char *own_stop, bool calls)
 {
+    /* The order matters: a call ends a message even if a stop sequence follows it. */
     return calls                                ? "tool_use"
            : own_stop                           ? "stop_sequence"
            : q->stop_reason == TINKER_STOP_STOP ? "end_turn"
@@ -168,6 +180,7 @@ static void put_usage(struct json_writer *w, size_t input, int64_t cached, size_
     json_put_key(w, "usage");
     json_put_begin_object(w);
     json_put_key(w, "input_tokens"); /* without the cached ones */
+    /* Anthropic counts cached tokens apart, OpenAI within. */
     json_put_int64(w, (int64_t)input - cached);
     json_put_key(w, "cache_read_input_tokens");
     json_put_int64(w, cached);
@@ -180,6 +193,7 @@ static void put_usage(struct json_writer *w, size_t input, int64_t cached, size_
 
 void anthropic_put_message(const struct openai *o, struct json_writer *w, const tinker_sample *s)
 {
+    /* One prompt and one sequence: see anthropic_read(). */
     const tinker_sequence *q = &s->sequences[0];
     const char *own_stop = find_own_stop(o, q->tokens, q->n);
     struct block_sink sink = { .put = put_whole_block, .o = o, .w = w };
@@ -202,6 +216,7 @@ static void begin_event(struct buf *out, struct json_writer *w, const char *type
 {
     buf_puts(out, "event: ");
     buf_puts(out, type);
+    /* One line: JSON has no raw newlines. */
     buf_puts(out, "\ndata: ");
     json_writer_init(w, out);
     json_put_begin_object(w);
@@ -273,6 +288,7 @@ static void put_streamed_block(struct block_sink *sink, const char *type, const 
     json_put_key(&w, "content_block");
     put_block_members(sink, &w, type, text, n, call, true);
     end_event(sink->out, &w);
+    /* SDKs put the pieces of `input` together and parse the result, so one piece is enough. */
     if (call) {
         const char *input = call->arguments ? call->arguments : "{}";
         put_delta(sink->out, sink->n, "input_json_delta", "partial_json", input, strlen(input));
@@ -288,6 +304,7 @@ static void put_streamed_block(struct block_sink *sink, const char *type, const 
 void anthropic_put_text(struct buf *out, const char *text, size_t n, bool *opened)
 {
     struct json_writer w;
+    /* The block is opened by its first text, so an answer without text has none. */
     if (!*opened) {
         begin_event(out, &w, "content_block_start");
         put_index(&w, 0);
@@ -307,6 +324,7 @@ void anthropic_put_end(const struct openai *o, struct buf *out, const tinker_seq
     const char *own_stop = find_own_stop(o, q->tokens, q->n);
     struct block_sink sink = { .put = put_streamed_block, .o = o, .out = out };
     bool calls = false;
+    /* Either a text was streamed as block 0, or everything is sent now. */
     if (opened)
         put_block_stop(out, 0);
     else
@@ -318,6 +336,7 @@ void anthropic_put_end(const struct openai *o, struct buf *out, const tinker_seq
     json_put_string(&w, stop_reason(q, own_stop, calls));
     put_stop_sequence(&w, own_stop);
     json_put_end_object(&w);
+    /* input_tokens were in message_start. */
     json_put_key(&w, "usage");
     json_put_begin_object(&w);
     json_put_key(&w, "output_tokens");

@@ -20,6 +20,7 @@ void openai_free(void *context)
     struct openai *o = context;
     if (!o)
         return;
+    /* A client that goes away: its samples have no reader. */
     for (size_t i = 0; o->server && i < o->n_prompts; i++)
         if (o->prompts[i].future)
             route_cancel_sample(o->server, o->user, o->prompts[i].future);
@@ -42,7 +43,8 @@ static void add_stop(struct openai *o, struct json_reader *r)
 }
 
 /* An option that is not implemented must not be ignored silently: true when the field is one of
- * those and its value is not the neutral one. */
+ * those and its value is not the neutral one.  Neutral values are what SDKs send without being
+ * asked. */
 static bool is_unsupported(struct json_reader *r, struct json_str key)
 {
     static const struct {
@@ -76,6 +78,7 @@ static void read_response_format(struct openai *o, struct json_reader *r)
                 else
                     json_skip(r);
         } else if (json_str_is(key, "schema")) /* the Responses API has it here */
+            /* The name and `strict` change nothing: every schema is strict here. */
             json_raw(r, &o->schema);
         else
             json_skip(r);
@@ -117,6 +120,7 @@ static void read_tool_choice(struct openai *o, struct json_reader *r)
         else
             json_skip(r);
     }
+    /* An object always names a function. */
     o->must_call = true;
     if (!o->forced_tool && !r->failed)
         json_fail(r, "tool_choice: function.name is missing");
@@ -229,15 +233,18 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
         return err_set(err, TINKER_EINVAL, "model is missing");
     if (o->chat ? !o->messages.s : !o->prompt.s)
         return err_set(err, TINKER_EINVAL, o->chat ? "messages is missing" : "prompt is missing");
+    /* 128 as in the API; each sample holds memory of its own. */
     if (o->n < 1 || o->n > 128)
         return err_set(err, TINKER_EINVAL, "n must be from 1 to 128");
     if (o->must_call && !o->tools.s)
         return err_set(err, TINKER_EINVAL, "tool_choice asks for a call, but there are no tools");
+    /* best_of > n would need all samples and their probabilities first. */
     if (o->best_of && o->best_of != o->n)
         return err_set(err, TINKER_EINVAL, "best_of is not supported; ask for n samples");
     if (o->no_new && !o->echo)
         return err_set(err, TINKER_EINVAL,
                        "max_tokens must be a positive number; 0 needs \"echo\": true");
+    /* The probabilities of the prompt are known after the sample has begun. */
     if (o->echo && o->stream && o->logprobs)
         return err_set(err, TINKER_EINVAL,
                        "echo with logprobs cannot be streamed; leave one of the three out");
@@ -249,6 +256,7 @@ static tinker_status check_request(const struct openai *o, tinker_error *err)
     size_t bytes = 0;
     for (size_t i = 0; i < o->n_stop; i++)
         bytes += strlen(o->stop[i]);
+    /* Stop strings are compared at every token, so their total length is bounded. */
     if (bytes > STOP_BYTES_MAX || o->n_stop_tokens > STOPS_MAX)
         return err_set(err, TINKER_EINVAL, "%s is longer than %d %s",
                        bytes > STOP_BYTES_MAX ? "stop" : "stop_token_ids",
@@ -277,10 +285,12 @@ tinker_status openai_read(struct openai *o, const char *body, size_t n, tinker_e
     /* The reader remembers its first error, so one check at the end is enough. */
     if (!json_end(&r))
         return err_set(err, TINKER_EINVAL, "%s", json_error(&r));
+    /* Also of a completion, which has no conversation to call tools in. */
     if (o->no_tools || !o->chat)
         o->tools = (struct json_str){ 0 };
     o->no_thinking = o->no_thinking || o->must_call || o->schema.s;
     tinker_status status = check_request(o, err);
+    /* The engine makes at least one token; join_prompt() leaves it out. */
     if (o->no_new)
         o->params.max_tokens = 1;
     return status;

@@ -56,6 +56,7 @@ static void put_chat_token(const struct openai *o, struct json_writer *w, int32_
     size_t n;
     const char *bytes = token_bytes(o, token, &n);
     json_put_key(w, "token");
+    /* Replacement characters where it is cut inside a character. */
     json_put_string_n(w, bytes, n);
     json_put_key(w, "logprob");
     json_put_float(w, logprob);
@@ -84,6 +85,7 @@ static void put_chat_logprobs(const struct openai *o, struct json_writer *w,
         put_chat_token(o, w, q->tokens[i], q->logprobs[i]);
         json_put_key(w, "top_logprobs");
         json_put_begin_array(w);
+        /* Alternatives are sorted, so the first unused place is the end. */
         for (size_t a = 0; has_alternative(q, i, a); a++) {
             json_put_begin_object(w);
             put_chat_token(o, w, q->topk_tokens[i * q->topk + a],
@@ -108,6 +110,7 @@ static size_t write_token_text(const struct openai *o, int32_t token, bool as_by
         memcpy(text, bytes, len);
         return len;
     }
+    /* \x and two digits for each byte. */
     n = (size_t)snprintf(text, TOKEN_TEXT, "bytes:");
     for (size_t i = 0; i < len && n + 5 < TOKEN_TEXT; i++)
         n += (size_t)snprintf(text + n, TOKEN_TEXT - n, "\\x%02x", (unsigned char)bytes[i]);
@@ -127,6 +130,7 @@ static void put_top_logprobs(const struct openai *o, struct json_writer *w,
     } list[OPENAI_TOP_MAX + 1];
     size_t n = 0, own = SIZE_MAX;
     for (size_t a = 0; has_alternative(q, i, a) && n < OPENAI_TOP_MAX; a++) {
+        /* own: the place of the sampled token among them. */
         own = q->topk_tokens[i * q->topk + a] == q->tokens[i] ? n : own;
         list[n].token = q->topk_tokens[i * q->topk + a];
         list[n++].logprob = q->topk_logprobs[i * q->topk + a];
@@ -221,6 +225,7 @@ static void put_tool_call(const struct openai *o, struct json_writer *w, size_t 
                           const tinker_tool_call *call, bool delta)
 {
     char id[96];
+    /* The id of the response has the form "chatcmpl-UUID". */
     snprintf(id, sizeof(id), "call-%.36s-%zu", strchr(o->id, '-') + 1, i);
     json_put_begin_object(w);
     if (delta) { /* in a stream, calls are told apart by their index */
@@ -243,7 +248,8 @@ static void put_tool_call(const struct openai *o, struct json_writer *w, size_t 
 
 tinker_parsed *openai_parse(const struct openai *o, const int32_t *tokens, size_t n)
 {
-    /* Only the chat format knows how a call looks in tokens. */
+    /* Only the chat format knows how a call looks in tokens.  Errors of the template were found
+     * when the prompt was rendered. */
     tinker_renderer *r = openai_renderer(o, NULL);
     if (!r)
         return NULL;
@@ -253,6 +259,7 @@ tinker_parsed *openai_parse(const struct openai *o, const int32_t *tokens, size_
     bool ended = false;
     for (size_t i = 0; stop.tokens && n && i < stop.n; i++)
         ended = ended || stop.tokens[i] == tokens[n - 1];
+    /* Only for must_call: a text that ended by itself has its end token. */
     if (o->must_call && stop.tokens && stop.n && !ended &&
         tinker_tokens_append(&all, tokens, n, NULL) == TINKER_OK &&
         tinker_tokens_append(&all, stop.tokens, 1, NULL) == TINKER_OK) {

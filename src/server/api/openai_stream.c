@@ -26,6 +26,8 @@ struct sequence {
     bool begun;    /* the role was sent */
 };
 
+/* One stream with all its sequences; the observer comes first, so that a pointer to it is one to
+ * this. */
 struct events {
     struct observer observer;
     struct openai *o; /* a copy: model, id, stops */
@@ -67,6 +69,7 @@ static bool reserve_token(struct sequence *q, size_t k)
     bool ok = true;
     if (q->n < q->cap)
         return true;
+    /* All arrays grow together; the old ones stay valid if one of them fails. */
     q->tokens = grow_array(q->tokens, cap * sizeof(*q->tokens), &ok);
     q->logprobs = grow_array(q->logprobs, cap * sizeof(*q->logprobs), &ok);
     if (k) {
@@ -88,6 +91,7 @@ static size_t count_alternatives(const struct events *e)
 static void write_events(struct events *e, struct buf *b)
 {
     if (!buf_ok(b) || !stream_write(e->stream, b->data, b->len))
+        /* Goes on until the engine asks: see on_openai_token(). */
         e->broken = true;
     buf_clear(b);
 }
@@ -107,6 +111,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
     struct sequence *q = &e->sequences[i];
     buf_init(&b, 1 << 24);
     if (e->o->anthropic) {
+        /* The Messages API has events of its own. */
         anthropic_put_text(&b, text, n, &e->opened);
         write_events(e, &b);
         return;
@@ -169,6 +174,7 @@ static void send_piece(struct events *e, size_t i, const char *text, size_t n, c
 static void flush_text(struct events *e, size_t i, bool end)
 {
     struct sequence *q = &e->sequences[i];
+    /* Where a stop begins, or the length of the text. */
     size_t stop = openai_stop_at(e->o, q->text.s ? q->text.s : "", q->text.n);
     size_t n = stop;
     /* A match: send what is before it, nothing after.  No match: the last longest - 1 bytes may
@@ -194,6 +200,8 @@ static void on_openai_alternatives(struct observer *observer, size_t sample, con
 {
     struct events *e = (struct events *)observer;
     struct sequence *q = &e->sequences[sample];
+    /* The engine counts alternatives as the request does; another number would be a mistake of
+     * ours. */
     if (k != count_alternatives(e) || !reserve_token(q, k))
         return;
     memcpy(q->top_tokens + q->n * k, tokens, k * sizeof(*tokens));
@@ -212,6 +220,7 @@ static int on_openai_token(struct observer *observer, size_t sample, int32_t tok
     if (!e->whole && !q->stopped && !e->o->no_new &&
         tinker_decoder_put(q->decoder, &token, 1, &q->text, NULL) == TINKER_OK)
         flush_text(e, sample, false);
+    /* Not 0 ends the sequence: nobody reads it any more. */
     return e->broken;
 }
 
@@ -249,6 +258,7 @@ static void on_openai_finished(struct observer *observer, const tinker_sample *r
     for (size_t i = 0; r && i < r->n_sequences && i < e->n; i++) {
         struct sequence *q = &e->sequences[i];
         if (!e->whole && !q->stopped && tinker_decoder_end(q->decoder, &q->text, NULL) == TINKER_OK)
+            /* What was held back for a stop that did not come. */
             flush_text(e, i, true);
         if (e->o->anthropic)
             anthropic_put_end(e->o, &last, &r->sequences[i], e->opened);
@@ -260,6 +270,7 @@ static void on_openai_finished(struct observer *observer, const tinker_sample *r
         if (error)
             anthropic_put_failure(&last, error);
         write_events(e, &last);
+        /* Anthropic has no [DONE]; message_stop was the last event. */
         stream_end(e->stream);
         return;
     }
@@ -280,6 +291,7 @@ static void on_openai_finished(struct observer *observer, const tinker_sample *r
         send_event(e, &b);
     } else if (e->o->stream_usage)
         send_usage(e);
+    /* The line that OpenAI's clients wait for, after an error as well. */
     stream_write(e->stream, "data: [DONE]\n\n", 14);
     stream_end(e->stream);
 }
@@ -287,6 +299,7 @@ static void on_openai_finished(struct observer *observer, const tinker_sample *r
 static void openai_events_free(struct observer *observer)
 {
     struct events *e = (struct events *)observer;
+    /* A second end has no effect; without it the listener would wait for a writer that is gone. */
     stream_end(e->stream);
     stream_unref(e->stream);
     for (size_t i = 0; e->sequences && i < e->n; i++) {
@@ -302,6 +315,7 @@ static void openai_events_free(struct observer *observer)
     free(e);
 }
 
+/* The engine asks before each step, so an abandoned sample ends within one token. */
 static bool is_openai_reader_gone(const struct observer *observer)
 {
     return stream_is_abandoned(((const struct events *)observer)->stream);
@@ -341,6 +355,7 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
     }
     e->stream = stream_new(s->listener);
     e->sequences = calloc(e->n, sizeof(*e->sequences));
+    /* A stop can be held back up to one byte less than its length. */
     for (size_t i = 0; i < o->n_stop; i++)
         e->longest = strlen(o->stop[i]) > e->longest ? strlen(o->stop[i]) : e->longest;
     /* Special tokens are decoded only where a stop string may contain them. */
@@ -370,7 +385,8 @@ struct observer *openai_observer(struct server *s, const struct openai *o, struc
         *stream = e->stream;
         return &e->observer;
     }
-    /* Not complete: drop the reader's reference, then free what there is. */
+    /* Not complete: drop the reader's reference, then free what there is.  The stream has two
+     * references: that of the listener, which never got it, and ours. */
     stream_unref(e->stream);
     if (e->stream && e->o) {
         openai_events_free(&e->observer);

@@ -33,6 +33,7 @@ struct selection {
 static bool is_selected(const char *list, const char *name)
 {
     size_t n = strlen(name);
+    /* Names that are parts of others ("loss" in "loss:sum") must not match. */
     for (const char *p = list; p; p = strchr(p, ','), p = p ? p + 1 : NULL)
         if (strncmp(p, name, n) == 0 && (p[n] == ',' || !p[n]))
             return true;
@@ -43,12 +44,14 @@ static bool read_selection(struct request *req, struct response *res, struct sel
 {
     const char *format = req->query(req, "format");
     *q = (struct selection){ .names = req->query(req, "names") };
+    /* An empty list is a form that was not filled in. */
     if (q->names && !*q->names)
         q->names = NULL;
     if (format && strcmp(format, "csv") != 0 && strcmp(format, "json") != 0) {
         response_error(res, 422, "query parameter format must be json or csv, not '%.40s'", format);
         return false;
     }
+    /* A browser that asks for text/csv needs no parameter. */
     q->csv = format ? strcmp(format, "csv") == 0 : req->accept && strstr(req->accept, "text/csv");
     return route_query_int(req, res, "from", 0, INT64_MAX, &q->from) &&
            route_query_int(req, res, "to", INT64_MAX, INT64_MAX, &q->to) &&
@@ -64,6 +67,7 @@ static tinker_status read_column(struct server *s, struct arena *arena, const st
     if (status != TINKER_OK)
         return status;
     for (size_t i = 0; i < c->n; i++)
+        /* Both ends belong to the range. */
         if (c->p[i].step >= q->from && c->p[i].step <= q->to)
             c->p[kept++] = c->p[i];
     c->n = kept;
@@ -85,6 +89,7 @@ static void put_number(struct json_writer *w, double v)
 static void put_values(struct json_writer *w, const char *key, const struct column *c,
                        size_t offset)
 {
+    /* One function for mean, min and max, which are doubles of the same struct. */
     json_put_key(w, key);
     json_put_begin_array(w);
     for (size_t i = 0; i < c->n; i++)
@@ -138,7 +143,8 @@ static void reply_json(struct response *res, const char *run, const struct colum
 }
 
 /* RFC 4180: quoted where it must be.  A name that a spreadsheet would take for a formula gets a
- * quote in front: it may have come from anybody. */
+ * quote in front: it may have come from anybody.  Quoted always, so that no name needs a look for
+ * commas. */
 static void put_csv_name(struct buf *b, const char *name)
 {
     buf_putc(b, '"');
@@ -165,6 +171,7 @@ static void reply_csv(struct response *res, struct column *c, size_t n)
     }
     buf_puts(b, "\r\n");
     for (;;) {
+        /* The merge of sorted columns: the next row is the lowest step that any of them has. */
         int64_t step = INT64_MAX;
         bool more = false;
         for (size_t i = 0; i < n; i++)
@@ -178,6 +185,7 @@ static void reply_csv(struct response *res, struct column *c, size_t n)
         for (size_t i = 0; i < n; i++) {
             buf_putc(b, ',');
             if (c[i].at < c[i].n && c[i].p[c[i].at].step == step)
+                /* 17 digits read back as the same double. */
                 buf_printf(b, "%.17g", c[i].p[c[i].at++].mean);
         }
         buf_puts(b, "\r\n");
@@ -197,6 +205,7 @@ void route_read_metrics(struct server *s, struct request *req, struct response *
     history_flush(s->history, NULL); /* a full disk does not keep people from what there is */
     tinker_status status =
         store_list_series(s->store, req->param[0], &req->arena, &series, &n, &err);
+    /* One more: a run without metrics has an array, too. */
     struct column *columns = arena_array(&req->arena, n + 1, sizeof(*columns));
     if (status == TINKER_OK && !columns)
         status = err_nomem(&err, "metrics");
@@ -229,6 +238,7 @@ static void put_text(struct json_writer *w, const char *key, const char *value)
 /* GET texts: what the program generated while it trained, newest first. */
 void route_read_texts(struct server *s, struct request *req, struct response *res)
 {
+    /* At most 200: a text can be long, and the page shows a few. */
     struct store_text *texts;
     struct json_writer w;
     size_t n;
@@ -265,6 +275,8 @@ void route_read_texts(struct server *s, struct request *req, struct response *re
 
 /* ---- the list of runs ----------------------------------------------------------------------- */
 
+/* 32 steps are enough for a rate and few enough to follow a change; a run is "training" for 30 s
+ * after its last step. */
 enum { RATE_POINTS = 32, ACTIVE_S = 30 };
 
 /* Where a run is, from the ends of three of its series. */
@@ -281,6 +293,7 @@ static tinker_status read_end(struct server *s, struct arena *arena, const char 
 {
     int64_t id = 0;
     *n = 0;
+    /* id 0: the run has no such metric. */
     tinker_status status = store_find_series(s->store, run, name, &id, err);
     return status == TINKER_OK && id ? store_read_series(s->store, id, true, arena, p, n, err)
                                      : status;
@@ -289,6 +302,7 @@ static tinker_status read_end(struct server *s, struct arena *arena, const char 
 static tinker_status read_progress(struct server *s, struct arena *arena, const char *run,
                                    struct progress *out, tinker_error *err)
 {
+    /* The last chunk is enough, and does not grow with the run. */
     struct history_point *loss, *time, *tokens;
     size_t n_loss, n_time, n_tokens;
     *out = (struct progress){ .step = -1, .loss = NAN, .last_time = NAN };
@@ -299,6 +313,7 @@ static tinker_status read_progress(struct server *s, struct arena *arena, const 
         status = read_end(s, arena, run, "num_tokens:sum", &tokens, &n_tokens, err);
     if (status != TINKER_OK)
         return status;
+    /* The step is that of the loss, which every training step has. */
     if (n_loss) {
         out->loss = loss[n_loss - 1].mean;
         out->step = loss[n_loss - 1].step;
@@ -306,7 +321,8 @@ static tinker_status read_progress(struct server *s, struct arena *arena, const 
     if (!n_time)
         return TINKER_OK;
     out->last_time = time[n_time - 1].mean;
-    /* Speed over the last steps: the time between k + 1 points took the tokens of the last k. */
+    /* Speed over the last steps: the time between k + 1 points took the tokens of the last k.  k:
+     * the tokens of the first point were used before the time that it records. */
     size_t k = n_time - 1 < n_tokens ? n_time - 1 : n_tokens;
     k = k < RATE_POINTS ? k : RATE_POINTS;
     double seconds = k ? time[n_time - 1].mean - time[n_time - 1 - k].mean : 0, sum = 0;
@@ -323,10 +339,12 @@ static tinker_status read_progress(struct server *s, struct arena *arena, const 
 static const char *find_state(struct server *s, const struct store_model *m,
                               const struct progress *p)
 {
+    /* Outside the lock: the clock may be a test's, with a lock of its own. */
     double now = (double)live_wall_us(s) / 1e6;
     pthread_mutex_lock(&s->lock);
     const struct model *live = live_find_model_locked(s, m->id);
     bool active = live && live->state == MODEL_ACTIVE;
+    /* A request that waits keeps a run busy even if no step has ended yet. */
     bool busy = active && (live->busy || live->pending);
     pthread_mutex_unlock(&s->lock);
     if (m->status == STORE_MODEL_LOST)
@@ -375,6 +393,7 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
         return status;
     const char *state = find_state(s, m, &p);
     bool training = strcmp(state, "training") == 0;
+    /* Only while it trains: a run that was stopped has no end to wait for. */
     double left = training && note.planned_steps > p.step && p.seconds_per_step > 0
                       ? (double)(note.planned_steps - p.step) * p.seconds_per_step
                       : NAN;
@@ -392,6 +411,7 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
                     { "train_attn", m->lora.train_attn },
                     { "train_mlp", m->lora.train_mlp },
                     { "train_unembed", m->lora.train_unembed },
+                    /* -1 stands for "none yet" inside and would look like a mistake outside. */
                     { "step", p.step < 0 ? 0 : p.step },
                     { "planned_steps", note.planned_steps },
                     { "tokens", m->train_tokens },
@@ -428,6 +448,7 @@ void route_run_summaries(struct server *s, struct request *req, struct response 
         !route_query_int(req, res, "offset", 0, INT64_MAX, &offset))
         return;
     const char *id = req->query(req, "id");
+    /* route_own_run() reads the run from the path's parameter. */
     req->param[0] = id ? arena_strdup(&req->arena, id) : NULL;
     models = id && req->param[0] ? route_own_run(s, req, res) : NULL;
     if (id && !models) {
@@ -435,6 +456,7 @@ void route_run_summaries(struct server *s, struct request *req, struct response 
             response_no_memory(res);
         return;
     }
+    /* Without it the last seconds of a run would be missing. */
     history_flush(s->history, NULL);
     if (!id)
         status = store_list_models(s->store, req->user, NULL, -1, limit, offset, &req->arena,
@@ -448,9 +470,11 @@ void route_run_summaries(struct server *s, struct request *req, struct response 
     json_put_end_array(&w);
     json_put_key(&w, "total");
     json_put_int64(&w, total);
+    /* The page compares times with the server's clock, not with that of the browser. */
     json_put_key(&w, "now");
     json_put_double(&w, (double)live_wall_us(s) / 1e6);
     json_put_end_object(&w);
+    /* What was begun in the body is replaced by the error. */
     if (status != TINKER_OK) {
         route_store_error(s, res, &err);
         return;

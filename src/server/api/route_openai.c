@@ -24,6 +24,7 @@ void route_openai_models(struct server *s, struct request *req, struct response 
     struct store_checkpoint *list;
     size_t n = 0;
     tinker_error err = { 0 };
+    /* 1000: a client chooses from a list, and none reads further. */
     if (store_list_checkpoints(s->store, req->user, NULL, 1000, 0, &req->arena, &list, &n, NULL,
                                &err) != TINKER_OK) {
         openai_error(res, 500, err.message);
@@ -47,6 +48,7 @@ void route_openai_models(struct server *s, struct request *req, struct response 
         json_put_key(&w, "object");
         json_put_string(&w, "model");
         json_put_key(&w, "created");
+        /* Base models have no date of their own; a client may show it, so it is at least a time. */
         json_put_int64(&w, c ? c->created_us / 1000000 : clock_wall_ns(s->clock) / 1000000000);
         json_put_key(&w, "owned_by");
         json_put_string(&w, c ? c->owner : "tinker");
@@ -70,9 +72,11 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
     wire_init(&wire_sample_request, r);
     tinker_chunk *chunk = arena_alloc(&w->arena, sizeof(*chunk));
     const char **stop = arena_array(&w->arena, o->n_stop + 1, sizeof(*stop));
+    /* A prompt is borrowed from o, whose arena ends with the request, while the job may run on. */
     size_t n = o->prompts[prompt].n;
     const int32_t *tokens = arena_memdup(&w->arena, o->prompts[prompt].tokens, n * sizeof(*tokens));
     int32_t *stop_tokens = arena_array(&w->arena, o->n_stop_tokens + 1, sizeof(*stop_tokens));
+    /* arena_memdup() of nothing needs an address all the same. */
     const tinker_logit_bias *bias =
         arena_memdup(&w->arena, o->params.n_logit_bias ? (const void *)o->params.logit_bias : "",
                      o->params.n_logit_bias * sizeof(*bias));
@@ -86,6 +90,7 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
     r->prompt = (tinker_model_input){ chunk, 1 };
     tinker_sample_options options = o->options;
     options.num_samples = (size_t)o->n;
+    /* OpenAI counts alternatives beside a flag, the engine takes their number. */
     options.topk_sample_logprobs = o->logprobs ? (size_t)o->top_logprobs : 0;
     options.prompt_logprobs = o->echo && o->logprobs;
     options.topk_prompt_logprobs = o->echo ? options.topk_sample_logprobs : 0;
@@ -97,6 +102,8 @@ static struct job *make_sample_job(const struct openai *o, size_t prompt)
         stop[i] = arena_strdup(&w->arena, o->stop[i]);
     if (o->n_stop_tokens)
         memcpy(stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(*stop_tokens));
+    /* Stop strings were preferred when both came from the chat format; a client may give one kind
+     * only. */
     if (o->n_stop) {
         p->stop_strings = stop;
         p->n_stop = o->n_stop;
@@ -116,16 +123,19 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
     int status = session ? SUBMIT_OK : SUBMIT_FAILED;
     size_t n = 0;
     tinker_error err = { 0 };
+    /* One job per prompt: they may be computed in one batch, but each has its own future. */
     while (status == SUBMIT_OK && n < o->n_prompts) {
         struct job *w = make_sample_job(o, n);
         if (w && openai_grammar(o, &w->grammar, &err) != TINKER_OK) {
             job_free(w);
             break;
         }
+        /* An id of ours: nobody polls it, so it only has to be unique. */
         o->prompts[n].future = arena_printf(&o->arena, "%s-%zu", o->id, n);
         if (w && o->stream)
             w->observer = openai_observer(s, o, &res->stream);
         if (w && o->prompts[n].future && (!o->stream || w->observer)) {
+            /* Takes the job over, whatever it returns. */
             status = submit_sample(s, req->user, session, o->from.base, w, o->prompts[n].future);
         } else {
             job_free(w);
@@ -139,6 +149,8 @@ static bool submit_all(struct server *s, struct request *req, struct response *r
      * observer and the producer's side of the stream. */
     while (n > 0)
         route_cancel_sample(s, req->user, o->prompts[--n].future);
+    /* The stream was made by openai_observer() and handed to the response; nobody will write to
+     * it. */
     stream_unref(res->stream);
     res->stream = NULL;
     if (err.status)
@@ -173,6 +185,7 @@ static bool prepare_completion(struct server *s, struct request *req, struct res
         path = NULL;
         /* Not a base model: perhaps a run of the user, for its newest checkpoint. */
         const struct store_checkpoint *newest = NULL;
+        /* The newer of a training and a sampler checkpoint; both can be sampled from. */
         for (int kind = STORE_TRAINING; kind <= STORE_SAMPLER && !live_find_base(s, o->model);
              kind++) {
             struct store_checkpoint *c = NULL;
@@ -195,6 +208,7 @@ static bool prepare_completion(struct server *s, struct request *req, struct res
                           : "cmpl-",
              uuid);
     o->created_s = clock_wall_ns(s->clock) / 1000000000;
+    /* Models without a chat template or tokenizer are refused here, before anything is queued. */
     tinker_status status = openai_prompts(o, !s->opts.no_implicit_eos, &err);
     /* Parts of the body, which goes when this call returns; of tools and schema only whether there
      * are any matters once all samples are queued. */
@@ -219,6 +233,7 @@ static bool prepare_completion(struct server *s, struct request *req, struct res
 static bool begin_completion(struct server *s, struct request *req, struct response *res,
                              struct openai *o)
 {
+    /* false: nothing was queued, or all of it was canceled. */
     bool ok = prepare_completion(s, req, res, o, false) && submit_all(s, req, res, o);
     o->schema = (struct json_str){ 0 };
     if (o->tools.s)
@@ -232,7 +247,9 @@ static bool begin_completion(struct server *s, struct request *req, struct respo
 static bool join_prompt(const struct openai *o, struct arena *arena, size_t prompt,
                         const tinker_sample *s, const tinker_sequence *q, tinker_sequence *out)
 {
+    /* no_new: max_tokens 0, which echoes the prompt and adds nothing. */
     size_t p = o->prompts[prompt].n, made = o->no_new ? 0 : q->n, n = p + made, k = q->topk;
+    /* n + 1 and n * k + 1: an empty array must not look like no memory. */
     int32_t *tokens = arena_array(arena, n + 1, sizeof(*tokens));
     float *logprobs = arena_array(arena, n + 1, sizeof(*logprobs));
     int32_t *top_tokens = arena_array(arena, n * k + 1, sizeof(*top_tokens));
@@ -266,6 +283,7 @@ static bool join_prompt(const struct openai *o, struct arena *arena, size_t prom
 static void put_completion_text(const struct openai *o, struct json_writer *w, size_t prompt,
                                 const tinker_sequence *q)
 {
+    /* Decoded apart from the sample: joined, the two could merge into other characters. */
     tinker_text text = TINKER_TEXT_INIT;
     if (o->from.base->tokenizer && o->echo)
         tinker_tokenizer_decode(o->from.base->tokenizer, o->prompts[prompt].tokens,
@@ -273,6 +291,7 @@ static void put_completion_text(const struct openai *o, struct json_writer *w, s
     if (o->from.base->tokenizer && !o->no_new) {
         tinker_text more = TINKER_TEXT_INIT;
         openai_text(o, q->tokens, q->n, &more, NULL);
+        /* No text rather than half of one. */
         if (more.n && tinker_text_append(&text, more.s, more.n, NULL) != TINKER_OK)
             text.n = 0;
         tinker_text_clear(&more);
@@ -291,8 +310,10 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t pro
     const char *reason = q->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
     size_t offset = 0;
     tinker_sequence all = *q;
+    /* The text is still right without memory for the probabilities. */
     if (o->echo && !join_prompt(o, arena, prompt, s, q, &all))
         all.logprobs = NULL;
+    /* Offsets count from the beginning of prompt and text together. */
     if (!o->chat && !o->echo)
         offset = openai_count_chars(o, o->prompts[prompt].tokens, o->prompts[prompt].n);
     json_put_begin_object(w);
@@ -301,6 +322,7 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t pro
     if (o->chat) {
         json_put_key(w, "message");
         json_put_begin_object(w);
+        /* put_message() parses the text, so it alone knows whether it calls tools. */
         if (openai_put_message(o, w, q->tokens, q->n, false))
             reason = "tool_calls";
         json_put_end_object(w);
@@ -316,7 +338,8 @@ static void put_choice(const struct openai *o, struct json_writer *w, size_t pro
     json_put_end_object(w);
 }
 
-/* All samples are there: one choice per sequence, numbered across the prompts. */
+/* All samples are there: one choice per sequence, numbered across the prompts.  OpenAI numbers
+ * choices through all prompts, so a client divides by n. */
 static void reply_completion(struct response *res, const struct openai *o,
                              const tinker_sample *samples, struct arena *arena)
 {
@@ -389,6 +412,7 @@ static void set_failure(struct failure *f, int status, const char *text)
 static void reply_when_done(struct server *s, struct request *req, struct response *res,
                             struct openai *o)
 {
+    /* Under the lock only for looking: what is sent is written after it. */
     struct failure failure = { 0 };
     struct future *pending = NULL;
     tinker_error err = { 0 };
@@ -398,6 +422,7 @@ static void reply_when_done(struct server *s, struct request *req, struct respon
         return;
     }
     pthread_mutex_lock(&s->lock);
+    /* The first that failed or is not done decides. */
     for (size_t i = 0; i < o->n_prompts && !failure.status && !pending; i++) {
         struct future *f = live_find_future_locked(s, o->prompts[i].future);
         if (!f)
@@ -429,6 +454,7 @@ static void reply_when_done(struct server *s, struct request *req, struct respon
 static void handle_completion(struct server *s, struct request *req, struct response *res,
                               bool chat, bool anthropic)
 {
+    /* A context is there from the second call on. */
     struct openai *o = req->context;
     if (!o) {
         o = calloc(1, sizeof(*o));
@@ -436,12 +462,14 @@ static void handle_completion(struct server *s, struct request *req, struct resp
             response_no_memory(res);
             return;
         }
+        /* 1 GiB: prompts, their tokens and the parsed tools of one request. */
         arena_init(&o->arena, (size_t)1 << 30);
         o->chat = chat;
         o->anthropic = anthropic;
         o->server = s;
         o->user = req->user; /* lives as long as the request */
         req->context = o;    /* kept across holds, freed with the request */
+        /* openai_free() also cancels what is still queued when the client goes away. */
         req->context_free = openai_free;
         if (!begin_completion(s, req, res, o))
             return;
@@ -470,7 +498,8 @@ void route_messages(struct server *s, struct request *req, struct response *res)
     handle_completion(s, req, res, true, true);
 }
 
-/* How many tokens the prompt of a message would have. */
+/* How many tokens the prompt of a message would have.  prepare_completion() without submitting: the
+ * same code decides what a prompt is. */
 void route_count_tokens(struct server *s, struct request *req, struct response *res)
 {
     struct openai *o = calloc(1, sizeof(*o));

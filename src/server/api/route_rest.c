@@ -18,6 +18,7 @@
 /* Python's dates end with the year 9999: later times are sent as the last one. */
 static int64_t convert_time(int64_t us)
 {
+    /* Of tinker_wire's dates: seconds since 1970 until the end of that year. */
     const int64_t last = INT64_C(253402300799) * 1000000; /* of the year 9999 */
     return us == 0 ? TINKER_NO_TIME : us < last ? us : last;
 }
@@ -25,6 +26,7 @@ static int64_t convert_time(int64_t us)
 void route_metadata(const char *json, struct arena *arena, const tinker_named_string **out,
                     size_t *n)
 {
+    /* What the store has was checked when it came in; anything else counts as no metadata. */
     struct wire_named_strings pairs = { 0 };
     if (wire_metadata_decode((struct json_str){ json, json ? strlen(json) : 0 }, arena, &pairs,
                              NULL) != TINKER_OK)
@@ -39,6 +41,7 @@ static void convert_checkpoint(const struct server *s, struct arena *arena,
                                const struct store_checkpoint *c, tinker_checkpoint *out)
 {
     const char *kind = store_kind_name(c->kind);
+    /* The bare form is for a client that puts the kind in front by itself. */
     const char *id =
         s->opts.bare_checkpoint_ids ? c->name : arena_printf(arena, "%s/%s", kind, c->name);
     *out = (tinker_checkpoint){
@@ -61,6 +64,7 @@ static tinker_status find_last_checkpoint(struct server *s, struct arena *arena,
     struct store_checkpoint *c = NULL;
     *out = NULL;
     tinker_status status = store_last_checkpoint(s->store, run, sampler, arena, &c, err);
+    /* Without memory the run is listed without its checkpoint, which is not wrong. */
     tinker_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
     if (status != TINKER_OK || !v)
         return status;
@@ -93,6 +97,7 @@ static tinker_status convert_run(struct server *s, struct arena *arena, const st
 bool route_knows_kind(const struct request *req, int kind)
 {
     int major = 0, minor = 0;
+    /* Other programs have no version and get everything. */
     if (kind != STORE_EXTERNAL || !req->sdk_version ||
         sscanf(req->sdk_version, "%d.%d", &major, &minor) != 2)
         return true;
@@ -111,9 +116,11 @@ void route_list_runs(struct server *s, struct request *req, struct response *res
     if (!route_query_int(req, res, "limit", 20, 1000, &r.cursor.limit) ||
         !route_query_int(req, res, "offset", 0, INT64_MAX, &r.cursor.offset))
         return;
+    /* -1: in whatever state. */
     tinker_status status =
         store_list_models(s->store, req->user, NULL, -1, r.cursor.limit, r.cursor.offset,
                           &req->arena, &models, &n, &r.cursor.total_count, &err);
+    /* One more, since an array of no elements may be NULL. */
     tinker_training_run *runs = arena_array(&req->arena, n + 1, sizeof(*runs));
     for (size_t i = 0; status == TINKER_OK && runs && i < n; i++)
         status = convert_run(s, &req->arena, &models[i], &runs[i], &err);
@@ -169,6 +176,7 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
     }
     size_t shown = 0;
     for (size_t i = 0; i < n; i++)
+        /* An older SDK fails on a kind that it does not know, for the whole list. */
         if (route_knows_kind(req, list[i].kind))
             convert_checkpoint(s, &req->arena, &list[i], &out[shown++]);
     tinker_checkpoints r = { shown, out, cursor };
@@ -183,6 +191,7 @@ void route_run_checkpoints(struct server *s, struct request *req, struct respons
     tinker_error err = { 0 };
     if (!route_own_run(s, req, res))
         return;
+    /* A bound that no run reaches, instead of a cursor. */
     if (store_list_checkpoints(s->store, req->user, req->param[0], 100000, 0, &req->arena, &list,
                                &n, NULL, &err) == TINKER_OK)
         reply_checkpoints(s, req, res, list, n, NULL);
@@ -213,6 +222,8 @@ void route_list_checkpoints(struct server *s, struct request *req, struct respon
 static struct store_checkpoint *find_own_checkpoint(struct server *s, struct request *req,
                                                     struct response *res)
 {
+    /* The segments of the path are a kind and a name; the kinds have the same names as in tinker://
+     * paths. */
     for (int kind = STORE_TRAINING; kind <= STORE_EXTERNAL; kind++)
         if (strcmp(req->param[1], store_kind_name(kind)) == 0)
             return route_checkpoint(s, req, res, req->param[0], kind, req->param[2], false);
@@ -229,6 +240,7 @@ static bool add_kind(struct server *s, struct request *req, struct response *res
     const char *found = NULL, *name = req->param[1];
     size_t n = 0;
     tinker_error err = { 0 };
+    /* Without the option the loop does not run, and the response is 400. */
     for (int kind = STORE_TRAINING; s->opts.bare_checkpoint_ids && kind <= STORE_EXTERNAL; kind++) {
         struct store_checkpoint *c = NULL;
         if (store_get_checkpoint(s->store, req->param[0], kind, name, &req->arena, &c, &err) !=
@@ -241,6 +253,7 @@ static bool add_kind(struct server *s, struct request *req, struct response *res
             n++;
         }
     }
+    /* Two kinds of one name: which of them is meant cannot be guessed. */
     if (n == 1) {
         req->param[2] = name;
         req->param[1] = found;
@@ -272,10 +285,13 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
+    /* The record first: files that nobody lists take room, but a record without files would fail
+     * every load. */
     tinker_status status = store_delete_checkpoint(s->store, c->run, c->kind, c->name, &err);
     if (status == TINKER_OK)
         status = sampler_table_end(s, c, NULL, &err);
     if (status == TINKER_OK)
+        /* Removes the directory unless another record names it. */
         checkpoint_release(s, c->dir);
     reply_changed(s, res, status, &err);
 }
@@ -317,6 +333,7 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (!c)
         return;
+    /* Half of what fits, so that adding the present time cannot overflow. */
     if (in.ttl_seconds.has &&
         (in.ttl_seconds.value <= 0 || in.ttl_seconds.value > INT64_MAX / 2000000)) {
         response_error(res, 400, "ttl_seconds must be a positive number of seconds");
@@ -337,6 +354,7 @@ static void redirect_to_archive(struct server *s, struct request *req, struct re
     char date[64];
     int64_t expires;
     struct tm tm;
+    /* The URL works for a while and for whoever has it, as one of a cloud's storage would. */
     const char *url = signed_url_make(s, req, "download", dir, &expires);
     time_t when = (time_t)expires;
     gmtime_r(&when, &tm);
@@ -346,6 +364,7 @@ static void redirect_to_archive(struct server *s, struct request *req, struct re
         response_no_memory(res);
         return;
     }
+    /* {} for clients that do not follow redirects and read the body. */
     response_json(res, "{}");
     res->status = 302;
     response_header(res, "Location", url);
@@ -364,6 +383,7 @@ void route_archive(struct server *s, struct request *req, struct response *res)
 void route_bare_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c = NULL;
+    /* Under that option a bare id may be of any kind. */
     if (!s->opts.bare_checkpoint_ids)
         c = route_checkpoint(s, req, res, req->param[0], STORE_SAMPLER, req->param[1], false);
     else if (add_kind(s, req, res))
@@ -375,6 +395,7 @@ void route_bare_archive(struct server *s, struct request *req, struct response *
 /* Changes of a checkpoint that is named without its kind: the handler of the form with one goes on. */
 void route_bare_checkpoint(struct server *s, struct request *req, struct response *res)
 {
+    /* The last part of the pattern, not of the path: the path ends in what the client chose. */
     const char *path = req->route->path, *last = strrchr(path, '/');
     if (!add_kind(s, req, res))
         return;
@@ -404,6 +425,7 @@ void route_download(struct server *s, struct request *req, struct response *res)
         response_error(res, 404, "Checkpoint not found");
         return;
     }
+    /* A file that is open and already removed: nothing is left behind when the client goes away. */
     if (checkpoint_tar(s, dir, &res->fd, &res->fd_size, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;
@@ -435,6 +457,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     size_t m = 0; /* files with a URL */
     for (size_t i = 0; names && urls && i < n; i++) {
         const char *what = arena_printf(&req->arena, "%s/%s", c->dir, names[i]);
+        /* A URL that could not be made leaves NULL, which encoding then refuses. */
         if (strcmp(names[i], "checkpoint_complete") != 0)
             urls[m++] = (tinker_named_string){
                 names[i], what ? signed_url_make(s, req, "file", what, &expires) : NULL
@@ -455,7 +478,8 @@ void route_file(struct server *s, struct request *req, struct response *res)
     const char *what = arena_printf(&req->arena, "%s/%s", dir, name);
     bool used = false;
     tinker_error err = { 0 };
-    /* The signature covers the name, so only names from route_external_urls() get here. */
+    /* The signature covers the name, so only names from route_external_urls() get here.  what: the
+     * same text that was signed. */
     if (!what)
         response_no_memory(res);
     if (!what || !signed_url_check(s, req, res, "file", what))

@@ -33,6 +33,7 @@ void route_capabilities(struct server *s, struct request *req, struct response *
         list[i] = (tinker_supported_model){
             .name = s->bases[i].name,
             .max_context_length = tinker_engine_describe(s->bases[i].engine)->context,
+            /* A read-only server still samples. */
             .trainable = !s->opts.read_only,
             .sampleable = 1,
         };
@@ -45,11 +46,13 @@ void route_client_config(struct server *s, struct request *req, struct response 
 {
     (void)s, (void)req;
     struct wire_client_config_response r = wire_client_config_defaults;
-    /* A CPU may be slow without being stuck; the plain transport is the safe one here. */
+    /* A CPU may be slow without being stuck; the plain transport is the safe one here.  The SDK
+     * gives up on a sample after a time that suits a data center. */
     r.sample_enable_stuck_detection = false;
     r.use_pyqwest_transport = false;
     r.create_model_via_load_weights = true;
     r.pjwt_auth_enabled = true; /* whoami() of the SDK reads the token, it asks nothing */
+    /* Newer SDKs ask before they use these endpoints. */
     r.stream_sample = (struct wire_opt_bool){ 1, true };
     r.sample_join_sampling_session = (struct wire_opt_bool){ 1, true };
     r.sample_use_retrieve_futures = (struct wire_opt_bool){ 1, true };
@@ -68,6 +71,7 @@ void route_dynamic_config(struct server *s, struct request *req, struct response
 void route_auth_token(struct server *s, struct request *req, struct response *res)
 {
     struct buf b;
+    /* A token is a few hundred bytes. */
     buf_init(&b, 8192);
     if (user_token_make(s, req, &b)) {
         struct wire_auth_token_response r = { b.data };
@@ -97,6 +101,7 @@ void route_own_key(struct server *s, struct request *req, struct response *res)
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
     json_put_key(&w, "key_id");
+    /* The name is "key-" and hexadecimal digits of a hash. */
     json_put_int64(&w, strncmp(req->user, "key-", 4) == 0 ? strtoll(req->user + 4, NULL, 16) : 0);
     json_put_key(&w, "name");
     json_put_string(&w, req->user);
@@ -140,6 +145,7 @@ void route_create_session(struct server *s, struct request *req, struct response
     tinker_error err = { 0 };
     if (!route_body(req, res, &wire_create_session_request, &in))
         return;
+    /* Random: an id is also what other requests name the session by. */
     rand_uuid(id);
     int64_t now = live_wall_us(s);
     struct store_session record = {
@@ -159,6 +165,7 @@ void route_create_session(struct server *s, struct request *req, struct response
         route_store_error(s, res, &err);
         return;
     }
+    /* Only after the record: a heartbeat finds either both or none. */
     pthread_mutex_lock(&s->lock);
     bool ok = live_add_session_locked(s, id, req->user) != NULL;
     pthread_mutex_unlock(&s->lock);
@@ -180,7 +187,8 @@ void route_heartbeat(struct server *s, struct request *req, struct response *res
     struct session *v = live_find_session_locked(s, in.session_id);
     bool alive = v && !v->expired && !v->direct && strcmp(v->owner, req->user) == 0;
     int64_t now_ns = clock_now_ns(s->clock);
-    /* Back after a silence: see SESSION_SILENCE_MS. */
+    /* Back after a silence: see SESSION_SILENCE_MS.  A retry of a request that was sent before the
+     * silence may still come. */
     if (alive && now_ns - v->seen_ns > SESSION_SILENCE_MS * (int64_t)1000000)
         v->returned_ns = now_ns;
     if (alive)
@@ -202,6 +210,7 @@ void route_list_sessions(struct server *s, struct request *req, struct response 
     if (!route_query_int(req, res, "limit", 20, 1000, &limit) ||
         !route_query_int(req, res, "offset", 0, INT64_MAX, &offset))
         return;
+    /* false: those that were made for requests without a session are left out. */
     if (store_list_sessions(s->store, req->user, false, limit, offset, &req->arena, &list, &n,
                             &err) != TINKER_OK) {
         route_store_error(s, res, &err);
@@ -274,6 +283,7 @@ void route_set_project(struct server *s, struct request *req, struct response *r
     struct store_session *v = find_own_session(s, req, res);
     if (!v)
         return;
+    /* An empty id would take the session out of every project without saying so. */
     if (!in.project_id || !*in.project_id)
         response_error(res, 400, "project_id is missing");
     else if (store_set_session_project(s->store, v->id, in.project_id, &err) != TINKER_OK)
@@ -288,6 +298,7 @@ void route_finish_session(struct server *s, struct request *req, struct response
 {
     struct wire_finish_session_request in = { 0 };
     tinker_error err = { 0 };
+    /* The body is optional: older SDKs send none. */
     if (req->n_body && !route_body(req, res, &wire_finish_session_request, &in))
         return;
     if (!find_own_session(s, req, res))
@@ -325,6 +336,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
 {
     json_put_begin_object(w);
     json_put_key(w, "name");
+    /* X: an event with a beginning and a duration. */
     json_put_string(w, job_kind_name((enum job_kind)v->kind));
     json_put_key(w, "ph");
     json_put_string(w, "X");
@@ -334,6 +346,7 @@ static void put_span(struct json_writer *w, const struct store_span *v, int64_t 
     json_put_int64(w, (v->done_us ? v->done_us : now_us) - v->created_us); /* waiting included */
     json_put_key(w, "pid");
     json_put_int64(w, 1);
+    /* A row of the viewer per model: requests of one model never run at the same time. */
     json_put_key(w, "tid");
     json_put_string(w, v->model_id);
     json_put_key(w, "args");

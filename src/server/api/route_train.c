@@ -22,6 +22,7 @@ static void submit_request(struct server *s, struct request *req, struct respons
                            enum job_kind kind)
 {
     const char *type = req->content_type;
+    /* Types may have parameters after a semicolon, so only their beginnings are compared. */
     bool proto = type && (strncasecmp(type, "application/x-protobuf", 22) == 0 ||
                           strncasecmp(type, "application/protobuf", 20) == 0);
     tinker_error err = { 0 };
@@ -32,7 +33,9 @@ static void submit_request(struct server *s, struct request *req, struct respons
     }
     const char *model_id, *id = NULL;
     struct wire_opt_int seq;
+    /* Protobuf and JSON fill the same struct. */
     if (job_decode(w, proto, req->body, req->n_body, &err) == TINKER_OK) {
+        /* Copied: the job and its arena may be gone when the response is written. */
         model_id = arena_strdup(&req->arena, job_model_id(w));
         seq = job_seq(w);
         req->tokens = job_tokens(w);
@@ -51,6 +54,7 @@ static void submit_request(struct server *s, struct request *req, struct respons
         response_no_memory(res);
         return;
     }
+    /* For the access log. */
     req->model = model_id;
     int status = submit_train(s, req->user, model_id, seq, w, proto, req->body, req->n_body,
                               &req->arena, &id, &err);
@@ -66,6 +70,7 @@ void route_submit(struct server *s, struct request *req, struct response *res)
     };
     const char *name = strrchr(req->route->path, '/') + 1;
     size_t i = 0;
+    /* Searched by name, so that the table of routes needs no column for the kind. */
     while (strcmp(job_kind_name(kinds[i]), name) != 0)
         i++; /* the table in routes.c has only these names */
     submit_request(s, req, res, kinds[i]);
@@ -82,6 +87,8 @@ static void submit_model(struct server *s, struct request *req, struct response 
     const char *id = NULL;
     int64_t now = live_wall_us(s);
     struct store_model record = {
+        /* The id says where the model comes from: a retry with the same model_seq_id has the same
+         * one. */
         .id = arena_printf(&req->arena, "%s:train:%lld", session->id, (long long)model_seq),
         .session_id = session->id,
         .owner = req->user,
@@ -90,6 +97,7 @@ static void submit_model(struct server *s, struct request *req, struct response 
         .user_metadata = metadata.s ? arena_strndup(&req->arena, metadata.s, metadata.n) : NULL,
         .created_us = now,
         .last_request_us = now,
+        /* -1: nothing was saved yet. */
         .saved_seq = -1
     };
     int status = SUBMIT_FAILED;
@@ -105,6 +113,8 @@ static void submit_model(struct server *s, struct request *req, struct response 
  * requests before they look at the first result. */
 static void check_optimizer(struct job *w, const struct wire_optimizer_config *config)
 {
+    /* Other optimizers may come; a client that asks for one must not train with another
+     * silently. */
     if (config && strcmp(config->type, "adamw") != 0)
         snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
                  config->type);
@@ -126,6 +136,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
     /* Without a session or a number there is no model whose creation could fail: refuse at once. */
     struct session *session = route_session(s, req, in->session_id);
     struct base *base = live_find_base(s, in->base_model);
+    /* A model without LoRA would need the memory of a whole base model per run. */
     if (!session || !in->lora_config || in->model_seq_id < 0) {
         if (!session)
             response_error(res, 404, "Session not found");
@@ -142,6 +153,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
         uint64_t seed = 0;
         rand_os(&seed, sizeof(seed));
         lora.has_seed = 1;
+        /* Shifted: positive in every client's integers. */
         lora.seed =
             s->opts.has_default_lora_seed ? s->opts.default_lora_seed : (int64_t)(seed >> 33);
     }
@@ -183,12 +195,14 @@ static void submit_model_by_load(struct server *s, struct request *req, struct r
         base = &s->bases[0];
     }
     check_optimizer(w, in->optimizer_config);
+    /* The kind tells the engine thread to make the model before it loads. */
     w->kind = JOB_CREATE_BY_LOAD; /* the same body, decoded in the same way */
     submit_model(s, req, res, w, session, in->model_seq_id.value, base, &c->lora,
                  in->user_metadata);
 }
 
-/* load_weights: into an existing model (model_id), or creating one (session_id, model_seq_id). */
+/* load_weights: into an existing model (model_id), or creating one (session_id, model_seq_id).  Two
+ * uses of one endpoint, told apart by which members are given. */
 void route_load_weights(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
@@ -250,6 +264,7 @@ void route_load_weights(struct server *s, struct request *req, struct response *
 /* The Python SDK cuts a tokenizer id at a colon, so a path with one cannot be announced. */
 static const char *tokenizer_id(const struct server *s, const struct base *base)
 {
+    /* Only a directory of this machine can be announced, and only if the user allowed it. */
     bool usable =
         s->opts.advertise_tokenizer && base && base->has_tokenizer && !strchr(base->dir, ':');
     return usable ? base->dir : NULL;
@@ -262,7 +277,8 @@ const char *route_sdk_base_model(const struct server *s, const struct request *r
 {
     const struct base *base = live_find_base((struct server *)(uintptr_t)s, base_model);
     const char *dir = tokenizer_id(s, base);
-    /* Directories of the Hub's cache are found by name. */
+    /* Directories of the Hub's cache are found by name.  A cached model has the Hub's name, which
+     * the SDK resolves by itself. */
     bool local = dir && !strstr(dir, "/snapshots/");
     return local && req->sdk_version ? dir : base_model;
 }

@@ -26,7 +26,8 @@
 
 enum { WORKER_BODY_BYTES = 64 << 10 }; /* larger bodies take a while to decode */
 
-/* Searched from the top, so the frequent ones come first. */
+/* Searched from the top, so the frequent ones come first.  `changes` is what a read-only server
+ * refuses, `open` what needs no key, `large` what may have a body beyond ROUTE_BODY_MAX. */
 static const struct route table[] = {
     /* the life of a training run and its samples */
     { .method = "POST", .path = API "retrieve_future", .handle = route_retrieve_future },
@@ -70,7 +71,8 @@ static const struct route table[] = {
       .handle = route_join_sampling_session },
     { .method = "POST", .path = API "telemetry", .handle = route_telemetry, .large = true },
     { .method = "POST", .path = API "weights_info", .handle = route_weights_info },
-    /* configuration and identity */
+    /* configuration and identity.  The SDK asks for these before anything else; what they say
+     * decides which endpoints it uses. */
     { .method = "POST", .path = API "client/config", .handle = route_client_config },
     { .method = "POST", .path = API "client/dynamic_config", .handle = route_dynamic_config },
     { .method = "POST", .path = API "auth/token", .handle = route_auth_token },
@@ -116,6 +118,7 @@ static const struct route table[] = {
       .handle = route_unpublish,
       .changes = true },
     { .method = "PUT", .path = CHECKPOINT "/ttl", .handle = route_set_ttl, .changes = true },
+    /* The same with ids that have no kind, which --bare-checkpoint-ids gives out. */
     { .method = "DELETE",
       .path = BARE_CHECKPOINT,
       .handle = route_bare_checkpoint,
@@ -172,7 +175,8 @@ static const struct route table[] = {
       .path = "/anthropic/api/v1/messages/count_tokens",
       .handle = route_count_tokens,
       .large = true },
-    /* the model's tokenizer, as lm-evaluation-harness asks for it */
+    /* the model's tokenizer, as lm-evaluation-harness asks for it.  Not under a prefix of an API,
+     * as that program has its own. */
     { .method = "GET", .path = "/tokenizer_info", .handle = route_tokenizer_info },
     { .method = "POST", .path = "/tokenize", .handle = route_tokenize, .large = true },
     { .method = "POST", .path = "/detokenize", .handle = route_detokenize, .large = true },
@@ -199,11 +203,15 @@ static bool normalize_path(struct request *req)
     size_t n = strlen(req->path);
     char *part = arena_alloc(&req->arena, n + 1);
     struct buf b;
+    /* The buffer's maximum is exact, so a mistake in this count would be an error and not a longer
+     * path. */
     buf_init(&b, 3 * n + 1); /* each byte may become %XX */
     bool ok = part != NULL;
     for (const char *p = req->path; ok && *p;) {
         size_t len = strcspn(p, "/");
         if (len) {
+            /* wire_check_segment() refuses what a store or a file system could take for something
+             * else. */
             ok = wire_read_segment(p, len, part) &&
                  wire_check_segment("a part of the path", part, strlen(part), NULL) == TINKER_OK;
             wire_put_segment(&b, ok ? part : "", ok ? strlen(part) : 0);
@@ -215,6 +223,7 @@ static bool normalize_path(struct request *req)
     }
     const char *path = ok && buf_ok(&b) ? arena_strndup(&req->arena, b.data, b.len) : NULL;
     buf_clear(&b);
+    /* Kept in the request: find_route() and the access log read the same spelling. */
     if (path)
         req->path = path;
     return path != NULL;
@@ -231,7 +240,8 @@ static bool match_path(const char *pattern, const char *path, struct request *re
             continue;
         }
         size_t len = strcspn(path, "/");
-        /* A segment must not be empty. */
+        /* A segment must not be empty.  Matching fills req->param even where it fails later; the
+         * last match overwrites all of it. */
         if (!len || n == REQUEST_PARAMS)
             return false;
         char *name = arena_alloc(&req->arena, len + 1);
@@ -260,6 +270,7 @@ static const char *strip_prefix(const struct server *s, const char *path)
 /* NULL: no route.  *allowed then lists the methods that the path has, NULL: none. */
 static const struct route *find_route(struct server *s, struct request *req, const char **allowed)
 {
+    /* A path outside of the prefix is as unknown as one that no route has. */
     const char *path = strip_prefix(s, req->path);
     *allowed = NULL;
     for (size_t i = 0; path && i < ARRAY_LEN(table); i++) {
@@ -269,6 +280,7 @@ static const struct route *find_route(struct server *s, struct request *req, con
             /* The library leaves out the body of a HEAD response. */
             (strcmp(req->method, "HEAD") == 0 && strcmp(table[i].method, "GET") == 0))
             return &table[i];
+        /* Goes on after a match with another method: 405 must list all that the path has. */
         *allowed = *allowed ? arena_printf(&req->arena, "%s, %s", *allowed, table[i].method)
                             : table[i].method;
     }
@@ -286,6 +298,7 @@ static bool has_key(const char *const *keys, size_t n_keys, const char *key)
     for (size_t i = 0; i < n_keys; i++) {
         size_t n_want = strlen(keys[i]);
         unsigned char diff = n != n_want;
+        /* The length of the caller's key decides how long this takes, never that of ours. */
         for (size_t k = 0; k < n; k++)
             diff |= (unsigned char)(key[k] ^ keys[i][n_want ? k % n_want : 0]);
         found = found || diff == 0;
@@ -297,6 +310,8 @@ static bool has_key(const char *const *keys, size_t n_keys, const char *key)
 static bool authenticate_token(struct server *s, struct request *req, struct response *res,
                                const char *token)
 {
+    /* Signed by this server: its user is believed, but a key that was taken from the list must stop
+     * working at once. */
     const char *problem, *user = user_token_read(s, token, &req->arena, &problem);
     for (size_t i = 0; user && i < s->opts.n_api_keys; i++) {
         const char *name = user_name_of_key(&req->arena, s->opts.api_keys[i]);
@@ -304,6 +319,7 @@ static bool authenticate_token(struct server *s, struct request *req, struct res
             response_no_memory(res);
             return false;
         }
+        /* The user's name is derived from the key, so the key need not be in the token. */
         if (strcmp(name, user) != 0)
             continue;
         req->user = user;
@@ -323,12 +339,14 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
     if (!s->opts.n_api_keys)
         return true;
     const char *key = req->api_key;
+    /* SDKs send X-API-Key, programs for the other APIs a bearer token. */
     if (!key && req->authorization && strncasecmp(req->authorization, "Bearer ", 7) == 0)
         key = req->authorization + 7;
     if (!key) {
         response_error(res, 401, "Missing API key");
         return false;
     }
+    /* A key may by chance look like a token; the list of keys decides first. */
     if (user_token_is_one(key) && !has_key(s->opts.api_keys, s->opts.n_api_keys, key))
         return authenticate_token(s, req, res, key);
     bool found = has_key(s->opts.api_keys, s->opts.n_api_keys, key);
@@ -350,6 +368,7 @@ static bool authenticate_user(struct server *s, struct request *req, struct resp
 /* The largest body of a request, compressed or not. */
 static size_t decoded_limit(const struct server *s, const struct request *req)
 {
+    /* A route's own limit never raises that of the server. */
     return req->max_body && req->max_body < s->opts.max_decoded_body ? req->max_body
                                                                      : s->opts.max_decoded_body;
 }
@@ -359,9 +378,12 @@ static size_t decoded_limit(const struct server *s, const struct request *req)
 static bool decompress_body(struct server *s, struct request *req, struct response *res)
 {
     tinker_error err = { 0 };
+    /* A request that is called again after a hold was decompressed the first time. */
     if (req->again || !req->content_encoding || !*req->content_encoding ||
         strcasecmp(req->content_encoding, "identity") == 0)
         return true;
+    /* Only zstd: it is what the SDKs send, and each further format is code that reads hostile
+     * bytes. */
     if (strcasecmp(req->content_encoding, "zstd") != 0) {
         response_error(res, 415, "Content-Encoding %s is not supported; use zstd",
                        req->content_encoding);
@@ -370,12 +392,14 @@ static bool decompress_body(struct server *s, struct request *req, struct respon
     size_t n = 0, max = decoded_limit(s, req);
     struct buf b;
     buf_init(&b, max);
+    /* The frame states the size of its content, so that memory is asked for before it is used. */
     tinker_status status = wire_zstd_content_size(req->body, req->n_body, max, &n, &err);
     if (status == TINKER_OK && !req->charge(req, n)) {
         response_error(res, 429, "too many request bodies are being read at once; retry later");
         response_header(res, "Retry-After", "1");
         return false;
     }
+    /* The two kinds of no memory: a limit of ours is the client's fault, the machine's is not. */
     bool too_large = status == TINKER_ENOMEM && n > max;
     if (status == TINKER_OK)
         status = wire_zstd_decompress(req->body, req->n_body, max, &b, &err);
@@ -403,12 +427,14 @@ static const struct route *admit_request(struct server *s, struct request *req,
     const char *allowed;
     if (req->route) /* admitted before */
         return req->route;
+    /* Before the routes are searched: no handler ever sees ".." or a NUL. */
     if (!normalize_path(req)) {
         response_error(res, 404, "Not Found: the path has an invalid segment");
         return NULL;
     }
     const struct route *r = find_route(s, req, &allowed);
-    /* CSRF: a page of another site must not drive this server from a browser. */
+    /* CSRF: a page of another site must not drive this server from a browser.  Browsers send Origin
+     * with every request that changes something. */
     const char *origin = req->origin ? strstr(req->origin, "://") : NULL;
     bool same_site =
         !req->origin || (origin && req->host && strcasecmp(origin + 3, req->host) == 0);
@@ -429,8 +455,11 @@ static const struct route *admit_request(struct server *s, struct request *req,
                        "to the name %.100s; see --api-key",
                        req->host);
     } else if (r->open || authenticate_user(s, req, res)) {
+        /* The key comes last: a request without a route costs no comparison. */
         if (!r->changes || !s->opts.read_only) {
+            /* 0: the limit of the server alone. */
             req->max_body = r->large ? 0 : ROUTE_BODY_MAX;
+            /* Kept for the second call, after the body. */
             return req->route = r;
         }
         response_error(res, 403, "this server is read-only");
@@ -452,6 +481,7 @@ static void convert_openai_error(struct server *s, struct request *req, struct r
     if (res->status < 400 || !path ||
         (strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/oai/", 5) != 0 && !anthropic))
         return;
+    /* The body was written by code that both kinds of routes share, so it is read back here. */
     json_reader_init(&r, res->body.data ? res->body.data : "", res->body.len, &req->arena);
     json_begin_object(&r);
     while (json_next_key(&r, &key))
@@ -480,11 +510,13 @@ void routes_handle(void *state, struct request *req, struct response *res)
     struct server *s = state;
     const struct route *r = admit_request(s, req, res);
     if (r && decompress_body(s, req, res)) {
-        /* Pointers to sessions and models stay valid while the handler runs. */
+        /* Pointers to sessions and models stay valid while the handler runs.  Held for reading by
+         * every handler, for writing by the one that frees sessions and models. */
         pthread_rwlock_rdlock(&s->evict_lock);
         r->handle(s, req, res);
         pthread_rwlock_unlock(&s->evict_lock);
     }
+    /* Also where there was no route: under /v1/ everything must have that form. */
     convert_openai_error(state, req, res);
 }
 
@@ -497,6 +529,7 @@ bool routes_check(void *state, struct request *req, struct response *res)
     return ok;
 }
 
+/* Load balancers ask often: it is left out of the access log. */
 bool routes_is_check(void *state, const struct request *req)
 {
     const char *path = strip_prefix(state, req->path);
@@ -541,6 +574,7 @@ void route_invalid(struct response *res, const char *message)
     json_put_key(&w, "type");
     json_put_string(&w, "value_error");
     json_put_key(&w, "loc");
+    /* The SDK prints `loc`; the message says the member itself. */
     json_put_begin_array(&w);
     json_put_string(&w, "body");
     json_put_end_array(&w);
@@ -553,6 +587,7 @@ void route_invalid(struct response *res, const char *message)
     res->content_type = "application/json";
 }
 
+/* No memory is not the fault of the body, and a client may try again. */
 void route_bad_body(struct response *res, const tinker_error *err)
 {
     if (err->status == TINKER_ENOMEM)
@@ -565,6 +600,7 @@ void route_bad_body(struct response *res, const tinker_error *err)
 bool route_body(struct request *req, struct response *res, const struct wire_type *type, void *out)
 {
     tinker_error err = { 0 };
+    /* Strings point into the request's arena and live as long as the request. */
     if (wire_decode_json(type, req->body, req->n_body, WIRE_LENIENT, &req->arena, out, &err) ==
         TINKER_OK)
         return true;
@@ -576,6 +612,7 @@ void route_reply(struct response *res, const struct wire_type *type, const void 
 {
     tinker_error err = { 0 };
     buf_reset(&res->body); /* a handler may have begun another response */
+    /* Encoding fails only for no memory and for a time that has no date; both are ours. */
     if (wire_encode_json(type, value, &res->body, &err) != TINKER_OK) {
         if (err.status == TINKER_ENOMEM)
             response_no_memory(res);
@@ -600,11 +637,13 @@ void route_store_error(struct server *s, struct response *res, const tinker_erro
 bool route_query_int(struct request *req, struct response *res, const char *name, int64_t dflt,
                      int64_t max, int64_t *out)
 {
+    /* An empty value is what forms of web pages send. */
     const char *text = req->query(req, name);
     char *end;
     *out = dflt;
     if (!text || !*text) /* absent, or "limit=" */
         return true;
+    /* strtoll() takes "-1" and " 1"; the rest of the text must be empty. */
     long long v = strtoll(text, &end, 10);
     if (*end || v < 0) {
         response_error(res, 422, "query parameter %s must be a non-negative integer", name);
@@ -617,7 +656,8 @@ bool route_query_int(struct request *req, struct response *res, const char *name
 void route_submitted(struct server *s, struct response *res, int status, const char *id,
                      const char *model_id, const tinker_error *err)
 {
-    /* The same envelope for a new request and for a retry. */
+    /* The same envelope for a new request and for a retry.  Both name the same future, so a client
+     * that lost the first response loses nothing. */
     struct wire_untyped_api_future future = { id, model_id };
     switch ((enum submit_status)status) {
     case SUBMIT_OK:
@@ -659,6 +699,7 @@ void route_submitted(struct server *s, struct response *res, int status, const c
 /* The form in which tokens and search results name users. */
 const char *route_user_urn(struct request *req)
 {
+    /* The prefix tells a user from other things that tokens can stand for. */
     return arena_printf(&req->arena, "urn:tinker:user:%s", req->user);
 }
 
@@ -667,6 +708,8 @@ struct session *route_session(struct server *s, struct request *req, const char 
 {
     pthread_mutex_lock(&s->lock);
     struct session *v = live_find_session_locked(s, id);
+    /* "direct": the session that requests without one share; it has no id that a client could
+     * name. */
     if (v && (v->expired || v->direct || strcmp(v->owner, req->user) != 0))
         v = NULL;
     pthread_mutex_unlock(&s->lock);
@@ -683,7 +726,8 @@ struct store_checkpoint *route_checkpoint(struct server *s, struct request *req,
         route_store_error(s, res, &err);
         return NULL;
     }
-    /* The same 404 for a missing and a foreign checkpoint. */
+    /* The same 404 for a missing and a foreign checkpoint.  A different one would tell strangers
+     * which names exist. */
     if (c && !c->hidden && (strcmp(c->owner, req->user) == 0 || (public_too && c->is_public)))
         return c;
     response_error(res, 404, "Checkpoint not found: %s/%s/%s", run, store_kind_name(kind), name);
