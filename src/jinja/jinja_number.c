@@ -102,6 +102,20 @@ struct jv jinja_parse_number(struct jx *x, struct jv_str s, bool real)
     return v.kind == JV_NONE ? parse_float(text) : v;
 }
 
+/* To a power of ten, ties to the even multiple: in integers, as a double has no 19 digits. */
+static struct jv round_int(struct jx *x, int64_t v, int64_t digits)
+{
+    int64_t unit = 1, out;
+    for (int64_t i = digits; i < 0; i++)
+        unit *= 10;
+    int64_t steps = v / unit, rest = v % unit < 0 ? -(v % unit) : v % unit;
+    if (rest > unit - rest || (rest == unit - rest && steps % 2))
+        steps += v < 0 ? -1 : 1;
+    if (__builtin_mul_overflow(steps, unit, &out))
+        jx_fail(x, "integer overflow");
+    return jv_int(out);
+}
+
 /* Rounding of decimal digits must look at the exact binary value: round(2.675, 2) is 2.67. printf()
  * does; multiplying by a power of ten does not. Ties go to even. */
 struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv method)
@@ -118,7 +132,7 @@ struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv metho
     if (v.kind != JV_FLOAT && digits >= 0)
         return jv_int(v.kind == JV_INT ? v.i : v.b);
     if (v.kind != JV_FLOAT)
-        return jv_int((int64_t)(rint(f * scale) / scale));
+        return round_int(x, v.kind == JV_INT ? v.i : v.b, digits);
     if (digits < 0 || !isfinite(f))
         return jv_float(rint(f * scale) / scale);
     char text[NUMBER_TEXT];

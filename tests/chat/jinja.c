@@ -112,6 +112,9 @@ static const struct {
     { "{{ [1,2,3,4][1:-1] }}{{ 'abc'[::-1] }}{{ (1, 2, 3)[::2] }}{{ [1][9] }}|",
       "[2, 3]cba(1, 3)|" },
     /* filters */
+    { "{{ 4611686018427387905|round(-1) }} {{ -15|round(-1) }} {{ -25|round(-1) }} {{ 7|round(-15) "
+      "}}",
+      "4611686018427387900 -20 -20 0" },
     { "{{ 3|round }} {{ 25|round(-1) }} {{ 0.15|round(1) }} {{ 2.5|round }} {{ 2.1|round(0, "
       "'ceil') }} "
       "{{ -2.1|round(method='floor') }}",
@@ -201,6 +204,7 @@ static const struct {
     { "{{ (-8) ** 0.5 }}", "chat template: line 1: ** has no finite result" },
     { "{{ nope|int }}", "chat template: line 1: 'nope' is undefined" },
     { "{{ nope|dictsort }}", "chat template: line 1: 'nope' is undefined" },
+    { "{{ 9223372036854775807|round(-1) }}", "chat template: line 1: integer overflow" },
     { "{{ 1|round(0, 'up') }}",
       "chat template: line 1: round needs a number and common, ceil or floor" },
     { "{{ 9223372036854775807 + 1 }}", "chat template: line 1: integer overflow" },
