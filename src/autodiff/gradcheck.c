@@ -23,6 +23,7 @@ static tinker_tape *run_loss(const struct check *c, size_t datum, size_t index, 
         return NULL;
     tinker_var **v = arena_array(&t->arena, c->n, sizeof(*v));
     for (size_t i = 0; v && i < c->n; i++) {
+        /* Every evaluation begins from the same logprobs. */
         v[i] = tape_leaf_tensor(t, &c->logprobs[i]);
         if (i == datum && index < v[i]->shape.n && v[i] != &t->broken)
             ((double *)tinker_var_data(v[i]))[index] += delta;
@@ -68,6 +69,7 @@ static tinker_status check_datum(const struct check *c, size_t i, const tinker_v
     for (size_t k = 0; k < leaf->shape.n; k++) {
         double up = 0, down = 0;
         tinker_status s = value_at(c, i, k, eps, &up, err);
+        /* A tape for each value: nodes of one evaluation are of no use to the next. */
         if (s == TINKER_OK)
             s = value_at(c, i, k, -eps, &down, err);
         if (s != TINKER_OK)

@@ -68,6 +68,7 @@ tinker_var *tinker_var_squeeze(tinker_var *a, int axis)
         return tape_error(a->tape, TINKER_EINVAL, "squeeze: axis %d has %zu elements, not 1", axis,
                           s.dim[k]);
     s.ndim--;
+    /* The axes behind it move down by one. */
     memmove(s.dim + k, s.dim + k + 1, (s.ndim - k) * sizeof(*s.dim));
     return var_reshape(a, &s);
 }
@@ -178,6 +179,7 @@ static void scatter_add(double *out, const tinker_var *a, size_t axis, const int
                         size_t n)
 {
     struct span p = shape_span(&a->shape, axis);
+    /* outer x n x inner: the axis lies between those before and those behind it. */
     for (size_t o = 0; o < p.outer; o++)
         for (size_t k = 0; k < p.n; k++)
             for (size_t i = 0; i < p.inner; i++)
@@ -190,6 +192,7 @@ static void back_pick(tinker_var *y, tinker_var *g)
 {
     tinker_var *a = y->parents[0];
     double *sum = grad_sum(a);
+    /* A sum that exists is added to in place, which saves a value as large as a. */
     if (sum)
         scatter_add(sum, g, (size_t)y->axis, y->index, a->shape.dim[y->axis]);
     else
@@ -332,6 +335,7 @@ tinker_var *tinker_var_pad(tinker_var *a, int axis, size_t before, size_t after)
     if (!index)
         return tape_broken(a, a);
     size_t n = a->shape.dim[k];
+    /* Far below what could overflow in the sum that follows. */
     if (before > SIZE_MAX / 1024 || after > SIZE_MAX / 1024)
         return tape_error(a->tape, TINKER_EINVAL, "pad: %zu and %zu are too many", before, after);
     for (size_t i = 0; i < n; i++)

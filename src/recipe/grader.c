@@ -27,6 +27,7 @@ static char *simplify_text(struct judgment *j, const char *s)
 {
     const tinker_grader_options *o = &j->g->opts;
     char *out = arena_alloc(j->arena, strlen(s) + 1), *to = out;
+    /* Leading blanks are not part of an answer, whatever the options say. */
     s += strspn(s, " \t\r\n");
     for (; out && *s; s++) {
         bool blank = strchr(" \t\r\n", *s) != NULL;
@@ -37,6 +38,7 @@ static char *simplify_text(struct judgment *j, const char *s)
     }
     while (out && to > out && strchr(" \t\r\n", to[-1]))
         to--;
+    /* "42." and "42" are the same answer, but 4.2 keeps its point. */
     if (out && o->normalize && to > out && to[-1] == '.')
         to--;
     if (out)
@@ -47,6 +49,7 @@ static char *simplify_text(struct judgment *j, const char *s)
 /* 1 or 0; NaN is reserved for rows that cannot be judged, see tinker_grader_run(). */
 static double grade_exact(struct judgment *j)
 {
+    /* Without memory the answer counts as wrong; the next allocation will say why. */
     char *a = simplify_text(j, j->item->text), *b = simplify_text(j, j->expected);
     return a && b && strcmp(a, b) == 0;
 }
@@ -86,6 +89,7 @@ static double grade_regex(struct judgment *j)
     regex_t own;
     const regex_t *pattern = &j->g->pattern;
     if (!j->g->has_pattern) {
+        /* A row without a pattern cannot be judged: NaN, and a reason. */
         char *text = row_text(j, "pattern");
         if (!text || regcomp(&own, text, REG_EXTENDED) != 0)
             return NAN;
@@ -93,6 +97,7 @@ static double grade_regex(struct judgment *j)
     }
     bool matched = regexec(pattern, j->item->text, 2, m, 0) == 0;
     if (matched && pattern->re_nsub > 0) {
+        /* A group that took no part in the match is empty. */
         size_t n = m[1].rm_so < 0 ? 0 : (size_t)(m[1].rm_eo - m[1].rm_so);
         char *part = arena_strndup(j->arena, j->item->text + (n ? m[1].rm_so : 0), n);
         char *a = part ? simplify_text(j, part) : NULL, *b = simplify_text(j, j->expected);
@@ -108,6 +113,7 @@ static double grade_number(struct judgment *j)
 {
     char *found = grade_find_number(j->arena, j->item->text);
     char *wanted = grade_expected_number(j->arena, j->expected);
+    /* Both as texts: 0.1 and 1e-1 are compared by value, large integers digit by digit. */
     return found && wanted && grade_equal_numbers(found, wanted, j->g->tolerance);
 }
 
@@ -130,6 +136,7 @@ static size_t find_option(struct judgment *j, size_t *count)
         }
         json_begin_array(&r);
         for (n = 0; json_next_item(&r); n++)
+            /* Options that are no texts still count as letters. */
             if (json_peek(&r) != JSON_STRING || !json_string(&r, &item))
                 json_skip(&r);
             else if (json_str_is(item, j->expected))
@@ -184,6 +191,7 @@ static const char *unwrap_fence(const char *s, size_t *n)
 {
     s += strspn(s, " \t\r\n");
     if (strncmp(s, "```", 3) == 0) {
+        /* The language behind the fence goes with its line. */
         s += strcspn(s, "\n");
         s += *s == '\n';
         const char *end = strstr(s, "```");
@@ -199,6 +207,7 @@ static const char *unwrap_fence(const char *s, size_t *n)
 static bool find_member(struct json_reader *r, const char *path, size_t n, struct json_str *out)
 {
     struct json_str key;
+    /* Every member is read to its end, so that a broken object is noticed. */
     bool found = false;
     if (json_peek(r) == JSON_OBJECT) {
         json_begin_object(r);
@@ -209,6 +218,7 @@ static bool find_member(struct json_reader *r, const char *path, size_t n, struc
                 json_skip(r);
         }
     } else if (json_peek(r) == JSON_ARRAY) {
+        /* strtoul() takes a name for 0, hence the test for a digit below. */
         size_t want = (size_t)strtoul(path, NULL, 10), i = 0;
         json_begin_array(r);
         for (; json_next_item(r); i++)
@@ -271,6 +281,7 @@ static bool equal_json(struct arena *a, struct json_str x, struct json_str y, in
     json_reader_init(&r, x.s, x.n, a);
     json_reader_init(&q, y.s, y.n, a);
     enum json_kind kind = json_peek(&r);
+    /* 64 levels are more than any expected answer has. */
     if (depth > 64 || kind != json_peek(&q))
         return false;
     switch (kind) {
@@ -279,11 +290,13 @@ static bool equal_json(struct arena *a, struct json_str x, struct json_str y, in
     case JSON_ARRAY:
         return equal_arrays(a, x, y, depth);
     case JSON_NUMBER:
+        /* 1 and 1.0 are equal here, unlike in their spelling. */
         return json_double(&r, &v) && json_double(&q, &w) && v == w;
     case JSON_STRING:
         return json_string(&r, &s) && json_string(&q, &t) && s.n == t.n &&
                memcmp(s.s, t.s, s.n) == 0;
     default:
+        /* true, false and null. */
         return x.n == y.n && memcmp(x.s, y.s, x.n) == 0;
     }
 }
@@ -296,6 +309,7 @@ static double grade_json(struct judgment *j)
     const char *text = unwrap_fence(j->item->text, &n);
     struct json_str value, wanted = { j->expected, strlen(j->expected) };
     json_reader_init(&r, text, n, j->arena);
+    /* Text behind the JSON makes the answer wrong: a parser would refuse it. */
     if (!json_raw(&r, &value) || !json_end(&r))
         return 0;
     for (const char *path = j->g->argument; path && *path;) {
@@ -366,12 +380,14 @@ static tinker_status split_spec(tinker_grader *g, tinker_error *err)
     char *colon = strchr(g->spec, ':'), *at = strrchr(g->spec, '@');
     g->name = g->spec;
     g->weight = 1;
+    /* "cmd:grep @" is a command with an @. */
     bool command = colon && strncmp(g->spec, "cmd:", 4) == 0;
     if (at && !command) {
         *at = 0;
         if (!number_read(at + 1, &g->weight))
             return err_set(err, TINKER_EINVAL, "'%s' is not a weight of a grader", at + 1);
     }
+    /* A colon behind the @ would belong to the weight, which has none. */
     if (colon && (!at || colon < at || command)) {
         *colon = 0;
         g->argument = colon + 1;
@@ -390,6 +406,7 @@ static tinker_status read_argument(tinker_grader *g, tinker_error *err)
         if (s && !(number_read(s, &g->tolerance) && g->tolerance >= 0))
             return err_set(err, TINKER_EINVAL, "'%s' is not a tolerance", s);
     } else if (strcmp(g->name, "length") == 0) {
+        /* Both ends, so that length:40 is refused rather than guessed. */
         g->low = s ? strtoul(s, &end, 10) : 0;
         g->high = s && *end == '-' ? strtoul(end + 1, &end, 10) : 0;
         if (!s || *end || g->high < g->low)
@@ -417,6 +434,7 @@ tinker_grader *tinker_grader_new(const char *spec, const tinker_grader_options *
     tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
     if (opts && opts_copy(&o, sizeof(o), opts, "tinker_grader_options", err) != TINKER_OK)
         return NULL;
+    /* g->spec is cut in place, so it must be a copy. */
     tinker_grader *g = calloc(1, sizeof(*g));
     if (!g || !(g->spec = strdup(spec))) {
         free(g);
@@ -447,6 +465,7 @@ static double grade_any(struct judgment *j, const struct grader_kind *kind)
     if (!j->item->expected)
         return kind->needs_expected ? NAN : kind->grade(j);
     j->expected = j->item->expected;
+    /* Only an expected answer that looks like a list is tried as one. */
     if (*j->expected != '[' || strcmp(kind->name, "json") == 0)
         return kind->grade(j);
     json_reader_init(&r, j->item->expected, strlen(j->item->expected), j->arena);
@@ -458,6 +477,7 @@ static double grade_any(struct judgment *j, const struct grader_kind *kind)
             break;
         j->expected = arena_strndup(j->arena, value.s, value.n);
         if (j->expected)
+            /* fmax() ignores NaN, so one judgeable alternative is enough. */
             best = fmax(best, kind->grade(j));
     }
     if (json_end(&r))
@@ -478,6 +498,7 @@ tinker_status tinker_grader_run(tinker_grader *g, tinker_grade *items, size_t n,
         struct judgment j = { g, &items[i], &arena, "" };
         items[i].score = grade_any(&j, kind);
         items[i].format = NAN;
+        /* A reason explains a missing score; a wrong answer needs none. */
         items[i].reason[0] = 0;
         if (isnan(items[i].score))
             snprintf(items[i].reason, sizeof(items[i].reason), "%s",

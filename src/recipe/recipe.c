@@ -15,6 +15,8 @@
 #include "base/err.h"
 #include "recipe/score.h"
 
+/* One step that is under way.  Its futures come from the training client and are freed before
+ * it. */
 struct pending {
     struct pending *next;
     struct arena arena;
@@ -29,6 +31,7 @@ struct recipe_box {
     char *model;
     bool own_service, own_tokenizer;
     int64_t timeout_ms;
+    /* last points to the end of the list, so that appending needs no walk. */
     struct pending *first, **last;
     size_t n_pending;
     struct pending *done; /* of the last step, which its metrics refer to */
@@ -84,6 +87,7 @@ static char *find_only_model(tinker_service *s, int64_t timeout_ms, tinker_error
         tinker_future_await(tinker_service_get_capabilities(s, err), timeout_ms, err);
     const tinker_capabilities *c = f ? tinker_future_capabilities(f) : NULL;
     char *model = NULL;
+    /* A service of one model is the usual case of a local server. */
     if (c && c->n == 1 && tinker_supported_model_at(c, 0)->name)
         model = strdup(tinker_supported_model_at(c, 0)->name);
     else if (c)
@@ -97,6 +101,7 @@ static char *find_model_of(tinker_training *t, int64_t timeout_ms, tinker_error 
 {
     tinker_future *f = tinker_future_await(tinker_training_get_info(t, err), timeout_ms, err);
     const tinker_model_info *info = f ? tinker_future_model_info(f) : NULL;
+    /* The name of the base; services that hide it at least name the model. */
     const char *name = info ? info->base_model ? info->base_model : info->model_name : NULL;
     char *model = name ? strdup(name) : NULL;
     if (f && !model)
@@ -140,6 +145,7 @@ static bool open_parts(struct recipe_box *box, const tinker_recipe_options *o, t
         err_nomem(err, "a recipe");
         return false;
     }
+    /* Without a service one is opened from the environment, as every command does. */
     r->service = o->service ? o->service : tinker_service_new(NULL, err);
     box->own_service = !o->service;
     r->training = r->service ? open_training(box, o, err) : NULL;
@@ -152,6 +158,7 @@ static bool open_parts(struct recipe_box *box, const tinker_recipe_options *o, t
                        : tinker_training_create_tokenizer(r->training, NULL, o->timeout_ms, err);
     if (!r->tokenizer)
         return false;
+    /* The renderer depends on the model's family, not on its tokenizer alone. */
     const char *name = o->renderer ? o->renderer : tinker_renderer_for(r->model, r->tokenizer);
     r->renderer = tinker_renderer_new(name, r->tokenizer, NULL, err);
     return r->renderer != NULL;
@@ -167,6 +174,7 @@ tinker_recipe *tinker_recipe_open(const tinker_recipe_options *opts, tinker_erro
         err_nomem(err, "a recipe");
         return NULL;
     }
+    /* Set before anything can fail: tinker_recipe_close() walks the list. */
     box->last = &box->first;
     box->timeout_ms = o.timeout_ms;
     if (open_parts(box, &o, err))
@@ -186,6 +194,7 @@ static bool remember_datum(struct arena *a, const tinker_datum *from, tinker_dat
         return false;
     for (size_t i = 0; i < from->n_inputs; i++) {
         const tinker_named_tensor *t = &from->inputs[i];
+        /* Sizes of the two types that are copied. */
         size_t element = t->tensor.dtype == TINKER_FLOAT32 ? sizeof(float) : sizeof(int64_t);
         bool plain = !t->tensor.crow && t->tensor.ndim < 2 &&
                      (t->tensor.dtype == TINKER_FLOAT32 || t->tensor.dtype == TINKER_INT64);
@@ -218,6 +227,7 @@ static struct pending *new_pending(const tinker_datum *data, size_t n, tinker_er
     p->n = n;
     for (size_t i = 0; i < n; i++) {
         int64_t length = 0;
+        /* Tokens of a picture are counted by the service, and not here. */
         if (!p->data || !remember_datum(&p->arena, &data[i], &p->data[i])) {
             err_nomem(err, "a step");
             free_pending(p);
@@ -236,6 +246,7 @@ static const tinker_datum *strip_mask(struct arena *a, const tinker_datum *data,
     tinker_datum *out = arena_array(a, n + 1, sizeof(*out));
     for (size_t i = 0; out && i < n; i++) {
         tinker_named_tensor *inputs = arena_array(a, data[i].n_inputs + 1, sizeof(*inputs));
+        /* A shallow copy: tensors stay the caller's, only their list is new. */
         out[i] = data[i];
         out[i].inputs = inputs;
         out[i].n_inputs = 0;
@@ -266,12 +277,14 @@ static tinker_status add_pending(tinker_recipe *r, struct pending *p, const tink
     if (p->pass)
         p->step = tinker_training_optim_step(r->training, adam ? adam : &usual, &own);
     if (!p->step) {
+        /* err may be NULL, so the status comes from a struct of our own. */
         if (p->pass && err)
             *err = own;
         tinker_status status = p->pass ? own.status : err ? err->status : TINKER_EINVAL;
         free_pending(p);
         return status ? status : TINKER_EINVAL;
     }
+    /* Only a step with both futures is in the list. */
     *box->last = p;
     box->last = &p->next;
     box->n_pending++;
@@ -331,11 +344,13 @@ static void add_drift(struct drift *d, const tinker_datum *datum, const float *t
 {
     const float *sampled = score_floats(datum, "logprobs"), *mask = score_floats(datum, "mask");
     for (size_t i = 0; sampled && mask && i < n; i++) {
+        /* Tokens of the prompt were not sampled, so they say nothing about drift. */
         if (mask[i] == 0)
             continue;
         d->v1 += tinker_kl_k1(sampled[i], trained[i]);
         d->v2 += tinker_kl_k2(sampled[i], trained[i]);
         d->k3 += tinker_kl_k3(sampled[i], trained[i]);
+        /* The negative logprob of a sampled token is an estimate of the entropy. */
         d->entropy -= sampled[i];
         d->n++;
     }
@@ -357,6 +372,7 @@ static void read_step(const tinker_recipe *r, const struct pending *p, tinker_st
                 score_add(&score, &p->data[i], t->tensor.data, t->tensor.n, r->tokenizer);
             add_drift(&drift, &p->data[i], t->tensor.data, t->tensor.n);
         }
+    /* NAN divides everything to NAN: no sampled token, no number. */
     double n = drift.n ? drift.n : NAN;
     *out = (tinker_step){ .nll = score_nll(&score),
                           .bpb = score_bpb(&score),
@@ -383,6 +399,7 @@ tinker_status tinker_recipe_next(tinker_recipe *r, tinker_step *out, tinker_erro
     if (!p)
         return err_set(err, TINKER_ESTATE, "no step was submitted");
     tinker_status status = tinker_future_wait(p->pass, box->timeout_ms, err);
+    /* Both are waited for, in the order in which they were submitted. */
     if (status == TINKER_OK)
         status = tinker_future_wait(p->step, box->timeout_ms, err);
     if (status == TINKER_ETIMEDOUT)
@@ -391,6 +408,7 @@ tinker_status tinker_recipe_next(tinker_recipe *r, tinker_step *out, tinker_erro
     if (!box->first)
         box->last = &box->first;
     box->n_pending--;
+    /* Metrics of the step before point into it until now. */
     free_pending(box->done);
     box->done = p;
     if (status == TINKER_OK && out)
@@ -403,6 +421,7 @@ tinker_status tinker_recipe_step(tinker_recipe *r, const tinker_datum *data, siz
                                  tinker_error *err)
 {
     tinker_status status = tinker_recipe_submit(r, data, n, loss, adam, err);
+    /* Steps that were submitted before this one come first; the numbers are those of the last. */
     while (status == TINKER_OK && tinker_recipe_pending(r) > 0)
         status = tinker_recipe_next(r, out, err);
     return status;
@@ -418,12 +437,14 @@ const char *tinker_recipe_save(tinker_recipe *r, const char *name, int64_t ttl_s
     tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;
     o.ttl_seconds = ttl_seconds;
     o.overwrite = 1;
+    /* Paths of the save before point into these futures. */
     for (size_t i = 0; i < ARRAY_LEN(box->saved); i++) {
         tinker_future_free(box->saved[i]);
         box->saved[i] = NULL;
     }
     if (state_path && !(box->saved[1] = tinker_training_save_state(r->training, name, &o, err)))
         return NULL;
+    /* A name that exists is an error: a sampler in use would change its weights. */
     o.overwrite = 0;
     box->saved[0] = tinker_training_save_for_sampler(r->training, name, &o, err);
     if (!box->saved[0] ||

@@ -36,6 +36,8 @@ static const char *const keys[ROW_KEYS] = {
 bool row_parts_fail(struct row_parts *p, const char *at, const char *fmt, ...)
 {
     va_list ap;
+    /* A pointer that is not into the line (an empty text, a value of another file) has no
+     * column. */
     bool inside = at && at >= p->line && at <= p->line + p->n_line;
     p->problem->column = inside ? (size_t)(at - p->line) + 1 : 1;
     va_start(ap, fmt);
@@ -75,6 +77,7 @@ bool row_parts_read(struct row_parts *p, const char *line, size_t n, struct aren
         if (!json_raw(&r, &value) || null)
             continue;
         for (size_t i = 0; i < ROW_KEYS; i++)
+            /* Keys are few; the last of equal ones counts, as in Python. */
             if (json_str_is(key, keys[i]))
                 p->at[i] = value;
     }
@@ -112,6 +115,7 @@ tinker_row_form row_parts_form(const struct row_parts *p)
 /* As a part of the whole line, so that positions in error messages are columns of the line. */
 static void read_part(struct json_reader *r, const struct row_parts *p, struct json_str raw)
 {
+    /* The reader of a part keeps the whole line for its messages. */
     struct json_reader whole;
     json_reader_init(&whole, p->line, p->n_line, p->arena);
     json_reader_part(r, &whole, raw);
@@ -122,6 +126,7 @@ static bool read_string(struct row_parts *p, struct json_str raw, const char *wh
 {
     struct json_reader r;
     read_part(&r, p, raw);
+    /* A number or a list here is nearly always a mistake of the exporter. */
     return (json_peek(&r) == JSON_STRING && json_string(&r, out)) ||
            row_parts_fail(p, raw.s, "%s is not a text", what);
 }
@@ -134,6 +139,7 @@ bool row_parts_string(struct row_parts *p, enum row_key key, struct json_str *ou
 bool row_parts_weight(struct row_parts *p, double *out)
 {
     struct json_reader r;
+    /* Rows count 1 unless they say otherwise; 0 leaves a row out. */
     *out = 1;
     if (!p->at[ROW_WEIGHT].s)
         return true;
@@ -149,6 +155,7 @@ bool row_parts_tokens(struct row_parts *p, int32_t **tokens, float **weights, si
     size_t n_weights = 0;
     *weights = NULL;
     read_part(&r, p, p->at[ROW_TOKENS]);
+    /* Lengths of 0 are allowed here and refused where a datum is made. */
     if (!json_array_int32(&r, tokens, n))
         return row_parts_fail(p, p->at[ROW_TOKENS].s, "tokens is not a list of token ids");
     if (!p->at[ROW_WEIGHTS].s)
@@ -172,6 +179,7 @@ bool row_parts_expected(struct row_parts *p, const char **out)
         if (!raw.s)
             continue;
         read_part(&r, p, raw);
+        /* A copy of JSON text: graders tell a list from a text that begins with a bracket. */
         if (json_peek(&r) != JSON_STRING)
             text = raw;
         else if (!json_string(&r, &text))
@@ -198,6 +206,7 @@ static bool check_role(struct row_parts *p, struct json_str raw, struct json_str
 /* NONE, ALL or SOME of the messages so far have the mark. */
 static void count_trainable(struct row_parts *p, bool has)
 {
+    /* The first message decides between none and all. */
     if (p->n_messages++ == 0)
         p->trainable = has ? ROW_TRAINABLE_ALL : ROW_TRAINABLE_NONE;
     else if ((p->trainable == ROW_TRAINABLE_ALL) != has)
@@ -218,6 +227,7 @@ static bool put_message(struct row_parts *p, struct json_writer *w, struct json_
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
         enum json_kind kind = json_peek(&r);
+        /* Positions of a failure are found by the reader, whose error the caller reports. */
         if (!json_raw(&r, &value) || kind == JSON_NULL)
             continue;
         if (json_str_is(key, "train") || json_str_is(key, "trainable")) {
@@ -226,6 +236,7 @@ static bool put_message(struct row_parts *p, struct json_writer *w, struct json_
             json_put_raw(w, value.s, value.n);
             continue;
         }
+        /* A message without content (a call of a tool) has the member left out or null. */
         if (json_str_is(key, "content") && kind != JSON_STRING && kind != JSON_ARRAY)
             return row_parts_fail(p, value.s, "content is neither text nor a list of parts");
         if (json_str_is(key, "role") &&
@@ -254,6 +265,8 @@ static bool put_messages(struct row_parts *p, struct json_writer *w, struct json
         return row_parts_fail(p, raw.s, "%s is not a list of messages", what);
     json_begin_array(&r);
     while (json_next_item(&r))
+        /* A broken item leaves the reader failed, which ends the loop; the text is checked as a
+         * whole elsewhere. */
         if (!json_raw(&r, &item) || !put_message(p, w, item))
             return false;
     return p->n_messages > before || row_parts_fail(p, raw.s, "no messages");
@@ -268,6 +281,7 @@ static void put_text_message(struct row_parts *p, struct json_writer *w, const c
     json_put_key(w, "content");
     json_put_string_n(w, text.s, text.n);
     json_put_end_object(w);
+    /* A text that comes from another member never has a mark of its own. */
     count_trainable(p, false);
 }
 
@@ -322,6 +336,7 @@ static bool put_turn(struct row_parts *p, struct json_writer *w, struct json_str
         return row_parts_fail(p, raw.s, "message %zu is not an object", p->n_messages + 1);
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* Members that we do not know (a score of the turn) are skipped. */
         if (!json_raw(&r, &value))
             break;
         if (json_str_is(key, "from") && !read_string(p, value, "from", &from))
@@ -362,6 +377,7 @@ static bool put_sharegpt(struct row_parts *p, struct json_writer *w)
     if (!put_system(p, w))
         return false;
     if (json_peek(&r) != JSON_ARRAY)
+        /* The position is that of the value, where the reader stands. */
         return row_parts_fail(p, r.p, "conversations is not a list");
     json_begin_array(&r);
     while (json_next_item(&r))
@@ -383,6 +399,7 @@ static bool put_history(struct row_parts *p, struct json_writer *w)
         json_begin_array(&r);
         for (size_t i = 0; json_next_item(&r); i++)
             if (json_string(&r, &text))
+                /* The roles alternate, and the first is the user. */
                 put_text_message(p, w, i % 2 ? "assistant" : "user", text);
     }
     return !r.failed ||
@@ -400,6 +417,7 @@ static bool put_alpaca(struct row_parts *p, struct json_writer *w)
         !row_parts_string(p, ROW_OUTPUT, &output))
         return false;
     struct json_str user = instruction;
+    /* Two newlines: the headings of the template would teach a prompt that nobody writes later. */
     if (input.n) {
         user.s = arena_printf(p->arena, "%.*s\n\n%.*s", (int)instruction.n, instruction.s,
                               (int)input.n, input.s);
@@ -429,6 +447,7 @@ static bool put_comparison(struct row_parts *p, struct json_writer *w, int side)
     struct json_str key, value, label, talk = { NULL, 0 }, ab[2] = { { NULL, 0 }, { NULL, 0 } };
     if (!row_parts_string(p, ROW_LABEL, &label))
         return false;
+    /* The sides are those of the label, not of the file: chosen is always side 0. */
     bool b = json_str_is(label, "B");
     p->tie = json_str_is(label, "Tie");
     if (!b && !p->tie && !json_str_is(label, "A"))
@@ -454,6 +473,7 @@ static bool put_comparison(struct row_parts *p, struct json_writer *w, int side)
 
 static bool put_prompt_completion(struct row_parts *p, struct json_writer *w)
 {
+    /* Two names for the same thing; completion wins where a row has both. */
     enum row_key key = p->at[ROW_COMPLETION].s ? ROW_COMPLETION : ROW_RESPONSE;
     return put_system(p, w) && put_any(p, w, "user", p->at[ROW_PROMPT], "prompt") &&
            put_any(p, w, "assistant", p->at[key], keys[key]);
@@ -487,6 +507,7 @@ static bool put_form(struct row_parts *p, tinker_row_form form, int side, struct
         return put_prompt_completion(p, w);
     case TINKER_FORM_QUESTION_ANSWER:
         return put_question_answer(p, w);
+    /* A prompt alone has no answer: rollouts and evaluations. */
     default:
         return put_system(p, w) && put_any(p, w, "user", p->at[ROW_PROMPT], "prompt");
     }
@@ -498,6 +519,7 @@ bool row_parts_talk(struct row_parts *p, tinker_row_form form, int side, struct 
 {
     struct json_writer w;
     json_writer_init(&w, out);
+    /* A row may be read for both of its sides, each with its own count. */
     p->n_messages = 0;
     json_put_begin_object(&w);
     json_put_key(&w, "messages");
@@ -505,6 +527,7 @@ bool row_parts_talk(struct row_parts *p, tinker_row_form form, int side, struct 
     if (!put_form(p, form, side, &w))
         return false;
     json_put_end_array(&w);
+    /* Tools are kept as JSON until a chat template wants them. */
     if (p->at[ROW_TOOLS].s) {
         json_put_key(&w, "tools");
         json_put_raw(&w, p->at[ROW_TOOLS].s, p->at[ROW_TOOLS].n);

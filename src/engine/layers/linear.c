@@ -44,6 +44,7 @@ static void product_forward_slice(void *arg, size_t begin, size_t end)
     for (size_t i = 0; i < job->set->n; i++) {
         const struct linear *l = job->set->linear[i];
         float *y = job->set->y[i] + job->row * l->out;
+        /* Where two products meet inside a slice, each gets its part. */
         if (!columns_of(job->start[i], l->out, begin, end, &first, &last))
             continue;
         if (job->left)
@@ -116,6 +117,7 @@ static bool has_one_layout(const struct linear_set *set)
 
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows)
 {
+    /* Few rows need no layout, so their matrices may have any formats. */
     if (rows > SHARED_ROWS && !has_one_layout(set)) {
         for (size_t i = 0; i < set->n; i++) {
             struct linear_set one = { 1, { set->linear[i] }, { set->y[i] } };
@@ -125,6 +127,7 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
     }
     struct product_job job = { .set = set, .x = x, .rows = rows };
     size_t grain = gemm_grain(), columns = 0;
+    /* A product begins at a whole grain: no kernel ever sees a part of a tile of two products. */
     for (size_t i = 0; i < set->n; i++) {
         columns += (set->linear[i]->out + grain - 1) / grain * grain;
         job.start[i + 1] = columns;
@@ -135,6 +138,7 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
         threads_run(t, columns, grain, product_forward_slice, &job);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
         const struct linear *l = set->linear[0];
+        /* Parts of rows bound the pool's memory; their results do not depend on each other. */
         job.rows = min_size(rows - job.row, SHARED_MAX);
         size_t length = left_length(l->w, job.rows);
         for (size_t from = 0; from < l->in; from += length) {
@@ -146,6 +150,7 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
 
 static void product_backward_slice(void *arg, size_t begin, size_t end)
 {
+    /* The first matrix sets dx, all others add to it: i > 0. */
     const struct product_job *job = arg;
     for (size_t i = 0; i < job->set->n; i++)
         gemm_backward(job->dx, job->set->y[i], job->set->linear[i]->w, job->rows, i > 0, begin,
@@ -156,6 +161,7 @@ static void backward_left_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *j = arg;
     const struct linear *l = j->set->linear[j->i];
+    /* The same, and later parts of a summed index also add. */
     gemm_backward_left(j->dx + j->row * l->in, j->left, l->w, j->rows, j->i > 0 || j->from > 0,
                        j->from, j->to, begin, end);
 }
@@ -164,6 +170,7 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
 {
     struct product_job job = { .set = set, .dx = dx, .rows = rows };
     bool shared = rows > SHARED_ROWS;
+    /* A format may have no such layout, for which all matrices go the plain way. */
     for (size_t i = 0; i < set->n; i++)
         shared &= gemm_left_turns(set->linear[i]->w);
     if (!shared)
@@ -182,6 +189,8 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
     }
 }
 
+/* A model in bfloat16 is trained with factors rounded likewise: gradients then match what the
+ * forward computed. */
 enum factors linear_factors(const struct linear *l)
 {
     return gemm_rounds(l->w) ? FACTORS_ROUNDED : FACTORS_EXACT;
@@ -268,6 +277,8 @@ void linear_nt_set(struct threads *t, const struct dense_product *products, size
     };
     size_t grain = column_grain(N * C);
     assert(n <= LINEAR_SET);
+    /* Many rows: one run per product.  Few rows: all products in one run, which costs one wake-up
+     * instead of n. */
     for (size_t i = 0; i < n; i++) {
         const struct dense_product *p = &products[i];
         struct dense_job job = make_dense_job(dense_nt, p->y, p->x, p->w, N, p->O, C);

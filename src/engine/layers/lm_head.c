@@ -9,7 +9,8 @@
 #include "engine/kernels/vec.h"
 #include "engine/layers/linear.h"
 
-/* Logits of a chunk take at most CHUNK_BYTES unless the vocabulary is enormous. */
+/* Logits of a chunk take at most CHUNK_BYTES unless the vocabulary is enormous.  CHUNK_MAX: beyond
+ * it the products do not get faster, only their memory grows. */
 enum { CHUNK_BYTES = 128 << 20, CHUNK_MIN = 16, CHUNK_MAX = 192, ALIGN_FLOATS = 16, BLOCK = 1024 };
 
 static size_t pad_head_floats(size_t n)
@@ -28,6 +29,7 @@ size_t lm_head_chunk(const struct model_config *c)
 size_t lm_head_floats(const struct model_config *c, size_t rank)
 {
     size_t n = lm_head_chunk(c);
+    /* 3 ranks: xa, dxa and the compacted xac. */
     return pad_head_floats(n * c->vocab) + 3 * pad_head_floats(n * rank) +
            2 * pad_head_floats(n * c->hidden) + pad_head_floats(n) +
            pad_head_floats(n * sizeof(struct logits_norm) / sizeof(float));
@@ -62,11 +64,13 @@ static void logits_gradient(const struct lm_head *head, const struct lm_head_row
     const struct model_config *c = &head->model->config;
     const struct loss_datum *d = row->datum;
     size_t first = row->position * d->k;
+    /* BLOCK elements at a time, so that the copy fits the cache and the stack. */
     float capped[BLOCK];
     memcpy(capped, z + at, n * sizeof(*z));
     vec_ops()->softmax(z + at, n, norm->max, norm->inv_temperature, norm->log_sum, -total);
     for (size_t k = first; k < first + d->k; k++) {
         size_t target = (size_t)d->targets[k];
+        /* A target outside of this block is handled when its block comes. */
         if (target < at || target >= at + n)
             continue;
         if (d->k == 1)
@@ -120,6 +124,7 @@ static void score_slice(void *arg, size_t begin, size_t end)
         size_t first = row->position * d->k;
         for (size_t i = first; i < first + d->k; i++) {
             row->logprobs[i] = logits_logprob(&head->norms[r], z[d->targets[i]]);
+            /* A loss of a whole datum needs all logprobs of it first; see gradient_slice(). */
             if (!head->loss->type->whole_datum)
                 loss_element(head->loss, d, i, row->logprobs[i], &row->losses[i], &row->grads[i]);
         }
@@ -153,6 +158,7 @@ static size_t compact_rows(struct lm_head *head, const float *h, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (!head->live[i])
             continue;
+        /* Rows only move to the front, so none is overwritten before it was moved. */
         if (live != i)
             memcpy(head->logits + live * c->vocab, head->logits + i * c->vocab,
                    c->vocab * sizeof(float));
@@ -208,6 +214,7 @@ void lm_head_score(struct lm_head *head, const float *h, const struct lm_head_ro
     if (head->lora)
         lora_forward(head->threads, head->lora, lora_head(head->lora, c->layers), head->logits,
                      head->xa, h, n, c->vocab, c->hidden);
+    /* Divisor and cap, which the gradient goes back through. */
     forward_finish_logits(head->model, head->threads, head->logits, n);
     struct rows_job job = { head, rows };
     threads_run(head->threads, n, 1, score_slice, &job);

@@ -8,6 +8,7 @@
 #include "engine/layers/block_linear.h"
 
 enum { ROW_GRAIN = 8, ELEMENT_GRAIN = 4096 };
+/* Two products of one x: computed in one run. */
 static const enum linear_id gate_up_ids[] = { LINEAR_GATE, LINEAR_UP };
 static const enum linear_id down_id[] = { LINEAR_DOWN };
 static const enum linear_id shared_gate_up_ids[] = { LINEAR_SHARED_GATE, LINEAR_SHARED_UP };
@@ -50,6 +51,8 @@ void mlp_backward(const struct block *b, size_t layer, const float *x, const str
     struct activation_job job = {
         .c = c, .gate = a->gate, .up = a->up, .dgate = s->dgate, .dup = s->dup
     };
+    /* The order is that of the chain: down first, then the activation, then gate and up
+     * together. */
     block_linears_backward(b, layer, 1, down_id, &dy, a, a->act, s->dup, g, s);
     threads_run(b->threads, b->batch->n * c->intermediate, ELEMENT_GRAIN, activation_backward_slice,
                 &job);
@@ -145,6 +148,7 @@ void mlp_shared_backward(const struct block *b, size_t layer, const float *x, co
                                   .dgate = s->shared_dgate,
                                   .dup = s->shared_dup };
     threads_run(b->threads, rows, ROW_GRAIN, split_shared_slice, &shared);
+    /* Three parts of dx come from x: router, gate and up; each is added where it was computed. */
     if (c->shared == SHARED_GATED) {
         block_linears_backward(b, layer, 1, shared_router_id, &s->shared_dmix, a, x, s->shared_dx,
                                g, s);

@@ -36,6 +36,7 @@ static size_t lay_out_moe_acts(struct moe_acts *m, const struct model_config *c,
     m->entry = take_moe_ints(&mem, &used, entries);
     m->row = take_moe_ints(&mem, &used, entries);
     m->start = take_moe_ints(&mem, &used, c->experts + 1);
+    /* The parts are at most one per expert plus those that are full. */
     m->part = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
     m->owner = take_moe_ints(&mem, &used, c->experts + entries / MOE_PART);
     m->x = take_moe_floats(&mem, &used, entries * c->hidden);
@@ -90,7 +91,8 @@ struct moe_job {
 };
 
 /* The softmax of one row in place of its logits, in double: a close decision between two
- * experts should not hang on the order of a sum. */
+ * experts should not hang on the order of a sum.  The largest logit is taken out first, as exp() of
+ * it could be infinite. */
 static void softmax_row(float *p, size_t n)
 {
     double max = (double)p[0], sum = 0;
@@ -102,7 +104,8 @@ static void softmax_row(float *p, size_t n)
         p[i] = (float)(exp((double)p[i] - max) / sum);
 }
 
-/* The experts_used largest of p (experts), most probable first, ties to the lower index. */
+/* The experts_used largest of p (experts), most probable first, ties to the lower index.  k passes
+ * over a few dozen experts: no heap is worth it at these sizes. */
 static void choose_experts(const struct model_config *c, const float *p, uint32_t *expert,
                            float *weight)
 {
@@ -120,6 +123,7 @@ static void choose_experts(const struct model_config *c, const float *p, uint32_
         weight[k] = p[best];
         sum += p[best];
     }
+    /* Qwen3 MoE and Mixtral divide by the sum of the chosen, so that their weights add up to 1. */
     for (size_t k = 0; c->renormalize && k < c->experts_used; k++)
         weight[k] /= sum;
 }
@@ -218,6 +222,7 @@ static void experts_slice(void *arg, size_t begin, size_t end)
     for (size_t at = begin; at < end; at++) {
         struct moe_part p = moe_part(m, at);
         size_t first = p.first * c->expert_size;
+        /* Gathered, so that an expert's product reads rows that lie together. */
         for (size_t i = p.first; i < p.first + p.n; i++)
             memcpy(m->x + i * c->hidden, j->x + m->row[i] * c->hidden, c->hidden * sizeof(float));
         part_linear(j, &p, LINEAR_GATE, a->gate, m->x);
@@ -236,6 +241,8 @@ static void combine_slice(void *arg, size_t begin, size_t end)
     for (size_t row = begin; row < end; row++) {
         float *y = j->y + row * c->hidden;
         memset(y, 0, c->hidden * sizeof(float));
+        /* The order of choice, not of experts: the sum of a row is the same whatever else is in the
+         * batch. */
         for (size_t k = row * c->experts_used; k < (row + 1) * c->experts_used; k++) {
             const float *part = m->y + m->entry[k] * c->hidden;
             for (size_t i = 0; i < c->hidden; i++)
@@ -244,6 +251,8 @@ static void combine_slice(void *arg, size_t begin, size_t end)
     }
 }
 
+/* Rows are grouped by expert in between, so that each weight is read once per batch and not once
+ * per row. */
 void moe_forward(const struct block *b, size_t layer, const float *x, struct acts *a, float *y)
 {
     const struct model_config *c = &b->model->config;

@@ -23,6 +23,7 @@ static double llama3_scaled(const struct rope_config *r, double inv)
 {
     double wavelength = 2 * pi / inv;
     double low = r->original_context / r->low_freq_factor;
+    /* A wavelength is compared with the original context divided by the two factors. */
     double high = r->original_context / r->high_freq_factor;
     if (wavelength < high)
         return inv;
@@ -46,6 +47,7 @@ static double yarn_scaled(const struct rope_config *r, double inv, size_t j, siz
 {
     double low = yarn_dimension(r, r->beta_fast, rotary);
     double high = yarn_dimension(r, r->beta_slow, rotary);
+    /* transformers rounds the edges of the ramp outward unless `truncate` is false. */
     if (!r->keep_fraction) {
         low = floor(low);
         high = ceil(high);
@@ -69,6 +71,7 @@ static float attention_factor(const struct rope_config *r)
 {
     if (r->type != ROPE_YARN && r->type != ROPE_LONGROPE)
         return 1;
+    /* A factor that the file states counts before any formula. */
     if (r->attention_factor > 0)
         return (float)r->attention_factor;
     if (r->type == ROPE_LONGROPE)
@@ -100,6 +103,8 @@ float rope_init(const struct rope_config *r, size_t rotary, const float *divisor
             inv = yarn_scaled(r, inv, j, rotary);
             break;
         case ROPE_LONGROPE:
+            /* From theta once more: inv is already rounded, and transformers divides before it
+             * rounds. */
             inv = 1.0 / ((double)divisors[j] * pow(r->theta, exponent));
             break;
         }

@@ -26,6 +26,7 @@ static struct heads_job make_heads_job(const struct block *b, size_t layer, size
                                        const struct acts *a)
 {
     const struct model_config *c = &b->model->config;
+    /* Layers with and without a window may have tables of their own. */
     size_t rope = rope_of_layer(c, layer) * b->batch->n * c->rotary;
     return (struct heads_job){
         .b = b,
@@ -54,6 +55,7 @@ static struct attention make_attention(const struct heads_job *j, size_t layer)
 /* Where the position of a row lies in its sequence. */
 static size_t row_position(const struct block *b, size_t row)
 {
+    /* A segment is a run of rows of one sequence, which begins at position pos. */
     const struct segment *seg = &b->batch->segments[b->segment_of[row]];
     return seg->pos + row - seg->row;
 }
@@ -63,6 +65,7 @@ static void turn_head(const struct heads_job *j, float *y, float *rstd, const fl
                       const float *norm, const float *cs)
 {
     const struct model_config *c = &j->b->model->config;
+    /* The norm comes before the rotation, as in Qwen3. */
     if (c->qk_norm == QK_NORM_HEAD)
         *rstd = norm_row(y, raw, norm, c->head_dim, c->norm_eps);
     else if (y != raw)
@@ -91,6 +94,7 @@ static void place_rows(const void *arg, size_t kv, size_t row, size_t end)
     const struct model_config *c = &j->b->model->config;
     const struct acts *a = j->a;
     size_t hd = c->head_dim, group = c->heads / c->kv_heads, head = kv * KV_BLOCK * hd;
+    /* Where one norm spans all heads, k holds its result already. */
     const float *keys = c->qk_norm == QK_NORM_WHOLE ? a->k : a->k_raw;
     for (; row < end; row++) {
         const struct segment *seg = &j->b->batch->segments[j->b->segment_of[row]];
@@ -103,6 +107,7 @@ static void place_rows(const void *arg, size_t kv, size_t row, size_t end)
             float *q = a->q + i * hd;
             turn_head(j, q, &a->q_rstd[i], has_raw_q(c) ? a->q_raw + i * raw_stride(c) : q,
                       j->layer->q_norm, cs);
+            /* Ministral's temperature scales the query alone, and so the score. */
             if (heat != 1)
                 lanes_scale(q, heat, hd);
         }
@@ -162,6 +167,7 @@ static void ungate_slice(void *arg, size_t begin, size_t end)
         const float *gate = j->a->q_raw + i * 2 * hd + hd, *att = j->a->att + i * hd;
         float *d = j->s->datt + i * hd, *dgate = j->s->dq_wide + i * 2 * hd + hd;
         for (size_t k = 0; k < hd; k++) {
+            /* Recomputed, since a sigmoid costs less than the memory that keeps it. */
             float sigma = 1 / (1 + expf(-gate[k]));
             dgate[k] = d[k] * att[k] * sigma * (1 - sigma);
             d[k] *= sigma;
@@ -196,6 +202,7 @@ static void head_norms_slice(void *arg, size_t begin, size_t end)
     size_t hd = c->head_dim;
     for (size_t i = begin * c->heads; i < end * c->heads; i++) {
         float *d = j->s->dq + i * hd;
+        /* In place: norm_row_backward() reads an element before it writes it. */
         norm_row_backward(d, d, a->q_raw + i * raw_stride(c), j->layer->q_norm, a->q_rstd[i], hd,
                           0);
     }
@@ -241,6 +248,7 @@ static void add_sink_grads(const struct heads_job *j, float *dsinks)
         for (size_t h = 0; h < c->heads; h++) {
             size_t at = row * c->heads + h;
             float delta = lanes_dot(j->s->datt + at * hd, j->a->att + at * hd, hd);
+            /* exp(sink - lse) is the probability that the softmax gave to the sink. */
             dsinks[h] -= expf(j->layer->sinks[h] - j->a->lse[at]) * delta;
         }
     }
@@ -272,6 +280,7 @@ void self_attention_backward(const struct block *b, size_t layer, size_t kv_offs
     if (c->sinks && !g->lora)
         add_sink_grads(&heads, grads_param(g, g->params->layers[layer].sinks));
     threads_run(b->threads, rows, ROW_GRAIN, unrotate_slice, &heads);
+    /* With LoRA the norms are not trained. */
     if (c->qk_norm && !g->lora)
         add_norm_grads(&heads, &g->params->layers[layer], g);
     if (c->qk_norm)

@@ -12,6 +12,8 @@
 #include "base/err.h"
 #include "json/json.h"
 
+/* INDEX_MAX is far above the index of the largest models; FILES_MAX bounds what a hostile one can
+ * make us open. */
 enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 
 /* NULL: out of memory. */
@@ -41,6 +43,7 @@ struct names {
 /* Adds a file name once: an index names each file for every tensor in it. */
 static tinker_status add_name(struct names *names, const char *s, size_t n, tinker_error *err)
 {
+    /* By its text as it stands: the copy in the arena comes only for a new one. */
     if (map_get(&names->seen, s, n))
         return TINKER_OK;
     if (names->n == FILES_MAX)
@@ -135,6 +138,7 @@ static int compare_names(const void *a, const void *b)
 static tinker_status open_files(struct weight_files *c, struct names *names, const char *dir,
                                 tinker_error *err)
 {
+    /* The list is shared with the fingerprint of the model. */
     qsort(names->list, names->n, sizeof(*names->list), compare_names);
     c->files = calloc(names->n, sizeof(*c->files));
     if (!c->files)
@@ -151,6 +155,7 @@ static tinker_status open_files(struct weight_files *c, struct names *names, con
     /* no tensor may be in two files: which one is meant would be a guess */
     for (size_t f = 1; f < c->n; f++)
         for (size_t i = 0; i < c->files[f].n; i++)
+            /* Quadratic in the number of files, which is small; each look-up is one in a map. */
             for (size_t g = 0; g < f; g++)
                 if (safetensors_find(&c->files[g], c->files[f].tensors[i].name))
                     return err_set(err, TINKER_EINVAL, "%s: tensor %.120s is also in %s",

@@ -529,7 +529,7 @@ bool routes_check(void *state, struct request *req, struct response *res)
     return ok;
 }
 
-/* Load balancers ask often: it is left out of the access log. */
+/* A health check is answered even when all connections are in use: see listener.c. */
 bool routes_is_check(void *state, const struct request *req)
 {
     const char *path = strip_prefix(state, req->path);

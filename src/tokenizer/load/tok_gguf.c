@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
+/* The numbers of llama.cpp's token types. */
 enum token_type { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
 /* The lists of a file, checked against each other. */
@@ -29,6 +30,7 @@ struct gguf_vocab {
 
 static enum token_type token_type(const struct gguf_vocab *v, size_t i)
 {
+    /* Files of byte-level BPE may leave the list out: all tokens are ordinary ones. */
     return v->types ? (enum token_type)(int)gguf_number(v->types, i) : TYPE_NORMAL;
 }
 
@@ -62,6 +64,7 @@ static tinker_status choose_kind(struct gguf_vocab *v, tinker_error *err)
     size_t n;
     if (!gguf_get_string(v->g, "tokenizer.ggml.model", &s, &n))
         return refuse_vocab(v, "no tokenizer.ggml.model in it", err);
+    /* "llama" also stands for models of other families whose tokenizer is SentencePiece's. */
     v->spm = n == 5 && memcmp(s, "llama", 5) == 0;
     if (v->spm)
         return TINKER_OK;
@@ -103,6 +106,8 @@ static tinker_status read_lists(struct gguf_vocab *v, struct arena *arena, tinke
         return err_nomem(err, v->g->path);
     for (size_t i = 0, at = 0; i < v->n; i++) {
         gguf_next_string(tokens, &at, &v->tokens[i].s, &v->tokens[i].n);
+        /* A name in JSON must be text; byte-level tokens are written in letters, so none is refused
+         * wrongly. */
         if (!is_utf8(v->tokens[i].s, v->tokens[i].n))
             return err_set(err, TINKER_EINVAL, "%s: token %zu is not UTF-8", v->g->path, i);
     }
@@ -155,6 +160,7 @@ static tinker_status put_listed_merges(struct json_writer *w, const struct gguf_
     for (uint64_t i = 0, at = 0; i < v->merges->n; i++) {
         const char *s;
         size_t n, place = (size_t)at;
+        /* gguf_next_string() counts bytes in a size_t; `at` goes on with the value that it left. */
         gguf_next_string(v->merges, &place, &s, &n);
         at = place;
         const char *space = memchr(s, ' ', n);
@@ -179,6 +185,7 @@ static int compare_merges(const void *x, const void *y)
     const struct merge *a = x, *b = y;
     if (a->score != b->score)
         return a->score > b->score ? -1 : 1;
+    /* A token may be cut in several ways, each of which is a merge of its own. */
     if (a->token != b->token)
         return a->token < b->token ? -1 : 1;
     return a->a != b->a ? (a->a < b->a ? -1 : 1) : (a->b > b->b) - (a->b < b->b);
@@ -353,6 +360,8 @@ static void put_sentence_piece(struct json_writer *w, const struct gguf *g)
 static void put_template(struct json_writer *w, const struct gguf_vocab *v)
 {
     size_t id[2];
+    /* The beginning token is the default of the family, which the file may overrule; an end token
+     * must be asked for. */
     bool add[2] = { v->spm || v->split->bos, false };
     gguf_get_bool(v->g, "tokenizer.ggml.add_bos_token", &add[0]);
     gguf_get_bool(v->g, "tokenizer.ggml.add_eos_token", &add[1]);
@@ -386,6 +395,7 @@ static void put_template(struct json_writer *w, const struct gguf_vocab *v)
     json_put_key(w, "special_tokens");
     json_put_begin_object(w);
     for (int i = 0; i < 2; i++) {
+        /* One token for both ends stands once in an object. */
         if (!add[i] || (i == 1 && add[0] && id[0] == id[1]))
             continue;
         json_put_key_n(w, v->tokens[id[i]].s, v->tokens[id[i]].n);
@@ -423,6 +433,7 @@ static void put_config(struct json_writer *w, const struct gguf_vocab *v)
             json_put_key(w, names[i][1]);
             json_put_string_n(w, v->tokens[id].s, v->tokens[id].n);
         }
+    /* A template that is not text would break the whole configuration, so it is left out. */
     if (gguf_get_string(v->g, "tokenizer.chat_template", &s, &n) && is_utf8(s, n)) {
         json_put_key(w, "chat_template");
         json_put_string_n(w, s, n);

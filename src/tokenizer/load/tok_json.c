@@ -50,6 +50,7 @@ static tinker_status read_vocab(struct loading *l, struct json_reader *r)
         if (id < 0 || id >= BPE_MAX_ID) /* tables are as long as the largest id */
             return err_set(l->err, TINKER_EINVAL, "model.vocab: the id %lld is out of range",
                            (long long)id);
+        /* The builder keeps the texts; the reader's buffer is used again for the next one. */
         tinker_status status =
             bpe_builder_token(&l->builder, (uint32_t)id, token.s, token.n, l->err);
         if (status != TINKER_OK) {
@@ -80,6 +81,7 @@ static tinker_status refuse_merge(struct loading *l, const char *what, struct js
 static tinker_status read_merges(struct loading *l, struct json_reader *r)
 {
     struct bpe_builder *b = &l->builder;
+    /* An error says the number of the merge in the list, which counts those of this call only. */
     size_t before = b->n_merges, first = 0;
     tinker_status status = TINKER_OK;
     json_begin_array(r);
@@ -126,6 +128,7 @@ static tinker_status read_setting(struct loading *l, struct json_reader *r, stru
     struct json_str raw, text = { NULL, 0 };
     if (!json_raw(r, &raw))
         return refuse_json(l, r, "model");
+    /* Copied before it is looked at, so that tok_load.c reads exactly what the file says. */
     json_put_key_n(&l->w, key.s, key.n);
     json_put_raw(&l->w, raw.s, raw.n);
     /* The value is read a second time, now that the settings have it as it is. */
@@ -176,6 +179,7 @@ static tinker_status read_model(struct loading *l, struct json_reader *r)
         if (json_str_is(key, "vocab")) {
             status = read_vocab(l, r);
         } else if (json_str_is(key, "merges")) {
+            /* Merges name tokens by their text, so the vocabulary must be there. */
             has_merges = true;
             if (l->has_vocab)
                 status = read_merges(l, r);
@@ -253,6 +257,7 @@ static tinker_status read_file(struct loading *l, struct json_reader *r)
                : json_str_is(key, "decoder")        ? &l->decoder
                                                     : NULL;
         if (slot) {
+            /* The vocabulary was built with the first one. */
             if (slot == &l->pre && l->built)
                 return refuse_file(l, "two objects called \"pre_tokenizer\"");
             l->has_pre = l->has_pre || slot == &l->pre;

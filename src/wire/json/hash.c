@@ -75,8 +75,8 @@ static uint64_t hash_items(uint64_t h, const struct wire_field *f, const char *v
     return f->kind == WIRE_LIST ? h : hash_int(h, (int64_t)sum);
 }
 
-/* Is a number or flag what the reader starts from?  Other kinds say "not given" themselves. */
-/* Bytes are compared, so that a new field at its default leaves old hashes as they are. */
+/* Is a number or flag what the reader starts from?  Other kinds say "not given" themselves.
+ * Bytes are compared, so that a new field at its default leaves old hashes as they are. */
 static bool is_default(const struct wire_type *type, const struct wire_field *f, const char *value)
 {
     static const char zeros[sizeof(int64_t)];
@@ -186,6 +186,7 @@ uint64_t wire_hash_value(uint64_t h, const struct wire_type *type, const void *v
     if (type->hash)
         return type->hash(h, value);
     assert(type->fields); /* a type with codecs of its own is part of no request, or has a hash */
+    /* The order of a table is part of the hash: fields are only appended. */
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
         if (!(f->flags & WIRE_VOLATILE) && wire_field_applies(type, f, value) &&

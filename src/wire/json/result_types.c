@@ -31,7 +31,8 @@ static bool read_sequence(struct wire_reader *r, void *value)
     tinker_sequence *seq = value;
     struct json_str key;
     struct topk_matrix top = { 0 };
-    /* Members may come in any order, so lengths are compared at the end. */
+    /* Members may come in any order, so lengths are compared at the end.  NULL lists have no length
+     * to compare. */
     size_t n_logprobs = 0;
     bool reason = false, tokens = false, ok = true;
     if (!wire_expect(r, JSON_OBJECT))
@@ -182,7 +183,8 @@ static bool read_sample(struct wire_reader *r, void *value)
         return false;
     json_begin_object(&r->json);
     while (json_next_key(&r->json, &key)) {
-        /* A copy, because the key is not NUL-terminated and the place outlives it. */
+        /* A copy, because the key is not NUL-terminated and the place outlives it.  Cut at 31
+         * bytes: it is only shown in messages. */
         char name[32] = "";
         memcpy(name, key.s, key.n < sizeof name ? key.n : sizeof name - 1);
         struct wire_place place = { .up = r->place, .name = name };

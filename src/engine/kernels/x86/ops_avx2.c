@@ -70,6 +70,7 @@ TILE void avx2_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t K, 
     } else if (mr == 2) {
         tile_run_f32(2, 4, K, a, b, out);
     } else {
+        /* The second panel writes NR columns further on. */
         struct tile_out second = *out;
         second.y += NR;
         avx2_panel_f32(mr, K, a, b, out);
@@ -92,6 +93,7 @@ TILE void avx2_tile_bf16(enum packed_dtype type, size_t mr, size_t np, size_t K,
         struct tile_out second = *out;
         second.y += NR;
         avx2_panel_bf16(mr, K, a, b, out);
+        /* Pairs of rows lie together, so an odd K takes one row more. */
         avx2_panel_bf16(mr, K, a, (const uint16_t *)b + (K + (K & 1)) * NR, &second);
     }
 }
