@@ -1,8 +1,11 @@
 /* soak.c - a server's ordinary day in a loop: two models train and save, two samplers ask for texts of
- * all lengths, listings are read; clients come and go.  Usage: soak SECONDS
+ * all lengths, listings are read; clients come and go.  Usage: soak SECONDS [SAMPLES_PER_SECOND]
+ * With a rate the load is even: each user takes a turn at fixed times, a step for every eight samples of a sampler.
+ * Without one it is all the machine can do, and memory follows what else the machine does.
  * Prints "N steps, N samples, N saves, N listings"; exit status 1 when anything failed. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,15 +13,33 @@
 #include <tinker/tinker.h>
 
 enum { TIMEOUT_MS = 120000, PER_CLIENT = 40, BATCH = 8, VOCAB = 256, LENGTH_MAX = 200 };
+enum { SAMPLERS = 2, NS_PER_S = 1000000000 };
 
 static tinker_service *service;
 static atomic_long steps, samples, saves, listings, failures;
 static time_t end;
+static long turn_ns; /* from one turn of a user to the next; 0: at once */
 
 static void fail(const char *what, const tinker_error *err)
 {
     fprintf(stderr, "soak: %s: %s\n", what, err->message);
     atomic_fetch_add(&failures, 1);
+}
+
+/* Sleeps until the turn after *turn.  Turns that were missed are left out: making up for them would be the uneven
+ * load that a rate is to prevent. */
+static void wait_turn(struct timespec *turn)
+{
+    struct timespec now;
+    if (turn_ns == 0)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t next = ((int64_t)turn->tv_sec * NS_PER_S + turn->tv_nsec) + turn_ns;
+    int64_t at = (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+    if (next < at)
+        next = at;
+    *turn = (struct timespec){ .tv_sec = next / NS_PER_S, .tv_nsec = next % NS_PER_S };
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, turn, NULL);
 }
 
 static int wait_for(tinker_future *f, const char *what, tinker_error *err)
@@ -56,6 +77,7 @@ static void train_once(tinker_training *t, unsigned *seed)
 static void *run_trainer(void *arg)
 {
     unsigned seed = (unsigned)(size_t)arg;
+    struct timespec turn = { 0, 0 };
     while (time(NULL) < end && atomic_load(&failures) < 10) {
         tinker_error err = { 0 };
         tinker_lora lora = TINKER_LORA_INIT;
@@ -66,8 +88,10 @@ static void *run_trainer(void *arg)
             fail("create_lora", &err);
             break;
         }
-        for (int i = 0; i < PER_CLIENT && time(NULL) < end; i++)
+        for (int i = 0; i < PER_CLIENT && time(NULL) < end; i++) {
+            wait_turn(&turn);
             train_once(t, &seed);
+        }
         tinker_save_options brief = TINKER_SAVE_OPTIONS_INIT;
         brief.ttl_seconds = 5;
         tinker_future *save = tinker_training_save_for_sampler(t, "soak", &brief, &err);
@@ -85,6 +109,7 @@ static void *run_trainer(void *arg)
 static void *run_sampler(void *arg)
 {
     unsigned seed = (unsigned)(size_t)arg;
+    struct timespec turn = { 0, 0 };
     while (time(NULL) < end && atomic_load(&failures) < 10) {
         tinker_error err = { 0 };
         tinker_sampler *s =
@@ -94,6 +119,7 @@ static void *run_sampler(void *arg)
             break;
         }
         for (int i = 0; i < PER_CLIENT && time(NULL) < end; i++) {
+            wait_turn(&turn);
             int32_t tokens[LENGTH_MAX];
             tinker_future *f[BATCH];
             for (int k = 0; k < BATCH; k++) {
@@ -137,6 +163,8 @@ int main(int argc, char **argv)
     tinker_error err = { 0 };
     pthread_t threads[5];
     end = time(NULL) + (argc > 1 ? strtol(argv[1], NULL, 10) : 10);
+    double rate = argc > 2 ? strtod(argv[2], NULL) : 0;
+    turn_ns = rate > 0 ? (long)((double)SAMPLERS * BATCH / rate * NS_PER_S) : 0;
     service = tinker_service_new(NULL, &err);
     if (!service)
         return fprintf(stderr, "soak: %s\n", err.message), 2;

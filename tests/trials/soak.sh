@@ -1,6 +1,7 @@
 #!/bin/sh
 # soak.sh - many users for SOAK_SECONDS (default 20): nothing fails, and in long runs (10 minutes or more) the
-# memory of the server and of the client is level in the second half.
+# memory of the server and of the client is level in the second half.  SOAK_RATE: samples a second (default: as many
+# as the machine can do); SOAK_MEMORY: the server's limit.
 here=$(dirname "$0")
 . "$here/../support/serve.sh"
 seconds=${SOAK_SECONDS:-20}
@@ -9,7 +10,7 @@ compile "$here/soak.c" "$work/soak" -D_GNU_SOURCE
 tap "the program compiles" $? "$work/cc.log"
 # a limit, so that the level does not depend on how many prompts a minute this machine computes
 serve_start --model "tinker/tiny=$model" --session-timeout 30 --memory "${SOAK_MEMORY:-512M}"
-"$work/soak" "$seconds" >"$work/out" 2>"$work/err" &
+"$work/soak" "$seconds" "${SOAK_RATE:-0}" >"$work/out" 2>"$work/err" &
 client=$!
 resident() { sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$1/status" 2>/dev/null; }
 : >"$work/memory"
