@@ -357,6 +357,11 @@ tinker_status tar_write(struct tar_writer *w, const void *p, size_t n, tinker_er
     return n > 0 ? w->write(p, n, w->state, err) : TINKER_OK;
 }
 
+void tar_skip_data(struct tar_writer *w)
+{
+    w->left = 0;
+}
+
 tinker_status tar_finish(struct tar_writer *w, tinker_error *err)
 {
     static const char zeros[2 * TAR_BLOCK];

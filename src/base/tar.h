@@ -82,6 +82,8 @@ tinker_status tar_add_file(struct tar_writer *w, const char *name, uint64_t size
 /* Append data of the current file.  Giving more or, at the next tar_add_file() or tar_finish(),
  * less than its size is TINKER_ESTATE: the file changed while it was read. */
 tinker_status tar_write(struct tar_writer *w, const void *p, size_t n, tinker_error *err);
+/* The data of the current file comes from elsewhere: only what is around it is written here. */
+void tar_skip_data(struct tar_writer *w);
 tinker_status tar_finish(struct tar_writer *w, tinker_error *err); /* write the end mark */
 
 #endif

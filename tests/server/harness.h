@@ -96,6 +96,7 @@ struct reply {
     size_t n;
     int fd;
     uint64_t fd_size;
+    struct body_source source;
 };
 
 static void reply_clear(struct reply *r)
@@ -106,6 +107,8 @@ static void reply_clear(struct reply *r)
     free(r->allow);
     if (r->fd >= 0)
         close(r->fd);
+    if (r->source.state)
+        r->source.free(r->source.state);
     memset(r, 0, sizeof(*r));
     r->fd = -1;
 }
@@ -186,6 +189,7 @@ static struct reply send_ask(struct server *s, const struct ask *a)
         }
         r.fd = res.fd;
         r.fd_size = res.fd_size;
+        r.source = res.source;
         r.n = res.body.len;
         r.body = res.body.len ? buf_detach(&res.body, &r.n) : strdup("");
         buf_clear(&res.body);

@@ -235,9 +235,10 @@ static void test_checkpoints(void)
     struct ask a = { .method = "GET", .path = place, .query = { { "exp", exp }, { "sig", sig } } };
     struct reply tar = send_ask(s, &a);
     CHECK_STATUS(tar, 200);
-    CHECK(tar.fd >= 0 && tar.fd_size > 512);
+    REQUIRE(tar.source.state);
+    CHECK(tar.source.size > 512);
     char head[512] = "";
-    CHECK(tar.fd >= 0 && read(tar.fd, head, sizeof(head)) == sizeof(head));
+    CHECK_INT(tar.source.read(tar.source.state, 0, head, sizeof(head)), sizeof(head));
     CHECK(memcmp(head + 257, "ustar", 5) == 0);
     reply_clear(&tar);
     /* One that is being deleted has no marker any more, and may lack other files. */

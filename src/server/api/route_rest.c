@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "server/store/archive.h"
 #include "server/store/checkpoint.h"
 #include "server/work/sampler_table.h"
 #include "server/http/signed_url.h"
@@ -407,7 +408,7 @@ void route_bare_checkpoint(struct server *s, struct request *req, struct respons
         route_delete_checkpoint(s, req, res);
 }
 
-/* The target of the redirect: a tar archive, made on a worker thread (routes_place()). */
+/* The target of the redirect: a tar archive, opened on a worker thread (routes_place()). */
 void route_download(struct server *s, struct request *req, struct response *res)
 {
     const char *dir = req->param[0];
@@ -425,11 +426,13 @@ void route_download(struct server *s, struct request *req, struct response *res)
         response_error(res, 404, "Checkpoint not found");
         return;
     }
-    /* A file that is open and already removed: nothing is left behind when the client goes away. */
-    if (checkpoint_tar(s, dir, &res->fd, &res->fd_size, &err) != TINKER_OK) {
+    struct archive *a;
+    uint64_t size;
+    if (archive_open(s, dir, &a, &size, &err) != TINKER_OK) {
         route_store_error(s, res, &err);
         return;
     }
+    res->source = (struct body_source){ archive_read, archive_free, a, size };
     res->status = 200;
     res->content_type = "application/octet-stream";
     /* A browser that follows the link should save it. */

@@ -25,6 +25,9 @@ void response_drop(struct response *res)
     if (res->fd >= 0)
         close(res->fd);
     res->fd = -1;
+    if (res->source.state)
+        res->source.free(res->source.state);
+    res->source.state = NULL;
 }
 
 void response_header(struct response *res, const char *name, const char *value)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "base/arena.h"
 #include "base/buf.h"
 
@@ -67,6 +68,15 @@ struct request {
 
 enum { RESPONSE_HEADERS = 4 };
 
+/* A body of known size that is made while it is sent; state NULL: there is none. */
+struct body_source {
+    /* Up to max bytes from an offset, at least one: -2: they cannot be had, and the connection is closed. */
+    ssize_t (*read)(void *state, uint64_t at, char *out, size_t max);
+    void (*free)(void *state);
+    void *state;
+    uint64_t size;
+};
+
 struct response {
     int status;
     const char *content_type; /* NULL: no body */
@@ -77,8 +87,9 @@ struct response {
     size_t n_headers;
     int fd; /* >= 0: the body is this file, closed by the listener */
     uint64_t fd_size;
-    struct waitlist *wait; /* not NULL: no answer yet, call again when it fires */
-    struct stream *stream; /* not NULL: the body arrives piece by piece, see stream.h */
+    struct body_source source; /* with a state: the body comes from there, freed by the listener */
+    struct waitlist *wait;     /* not NULL: no answer yet, call again when it fires */
+    struct stream *stream;     /* not NULL: the body arrives piece by piece, see stream.h */
 };
 
 void response_init(struct response *res);

@@ -41,7 +41,8 @@ enum { WORKER_THREADS = 2 };
 enum { QUERY_MAX = 64 }; /* arguments; the API has four */
 /* Bytes of a body that are accepted and reserved on the word of its Content-Length alone. */
 enum { RESERVE = 8 << 20 };
-#define KEEP_ALIVE ":\n\n" /* a comment in a stream of server-sent events */
+enum { SOURCE_BLOCK = 64 * 1024 }; /* bytes of a body that are made at a time */
+#define KEEP_ALIVE ":\n\n"         /* a comment in a stream of server-sent events */
 
 /* Everything but the atomics is set before the HTTP thread starts, or has a lock of its own. */
 struct listener {
@@ -305,7 +306,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     return n;
 }
 
-/* Queue a response; the library sends it.  Its body is a file, a stream or a buffer, which the
+/* Queue a response; the library sends it.  Its body is a file, a source, a stream or a buffer, which the
  * library then owns.  MHD_NO closes the connection. */
 static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn,
                                      struct response *res)
@@ -317,6 +318,10 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
     if (res->fd >= 0) {
         n = res->fd_size;
         r = MHD_create_response_from_fd64(res->fd_size, res->fd);
+    } else if (res->source.state) {
+        n = res->source.size;
+        r = MHD_create_response_from_callback(n, SOURCE_BLOCK, res->source.read, res->source.state,
+                                              res->source.free);
     } else if (res->stream) {
         /* The stream replaces what the route kept from call to call; it ends with the request. */
         if (c->req.context_free)
@@ -331,9 +336,12 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
     } else {
         r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     }
-    buf_clear(&res->body);
-    if (!r)
+    if (!r) {
+        response_drop(res);
         return MHD_NO;
+    }
+    buf_clear(&res->body);
+    res->source.state = NULL; /* the library frees it, as it closes the file */
     if (res->content_type)
         MHD_add_response_header(r, "Content-Type", res->content_type);
     for (size_t i = 0; i < res->n_headers; i++)

@@ -19,7 +19,6 @@
 #include "base/os.h"
 #include "base/rand.h"
 #include "base/sha.h"
-#include "base/tar.h"
 #include "wire/path.h"
 
 void checkpoint_path(const struct server *s, const char *dir, char *out)
@@ -35,12 +34,16 @@ static void marker_path(const char *path, char *out)
     snprintf(out, MARKER_PATH, "%s/checkpoint_complete", path);
 }
 
-/* Call fn for every regular file of a directory; stops at the first failure. */
-static tinker_status each_file(const char *path,
-                               tinker_status (*fn)(const char *path, const char *name,
-                                                   const struct stat *st, void *state,
-                                                   tinker_error *err),
-                               void *state, tinker_error *err)
+bool checkpoint_is_complete(const struct server *s, const char *dir)
+{
+    char path[CHECKPOINT_PATH], marker[MARKER_PATH];
+    checkpoint_path(s, dir, path);
+    marker_path(path, marker);
+    return access(marker, F_OK) == 0;
+}
+
+tinker_status checkpoint_each_file(const char *path, checkpoint_file_fn *fn, void *state,
+                                   tinker_error *err)
 {
     DIR *d = opendir(path);
     if (!d)
@@ -58,7 +61,7 @@ static tinker_status each_file(const char *path,
     return status;
 }
 
-/* each_file() callback: sum up the sizes. */
+/* checkpoint_each_file() callback: sum up the sizes. */
 static tinker_status add_size(const char *path, const char *name, const struct stat *st,
                               void *state, tinker_error *err)
 {
@@ -90,7 +93,7 @@ tinker_status checkpoint_write(struct server *s, const tinker_adapter *a, const 
     if (status == TINKER_OK)
         status = os_sync_dir(s->checkpoints, err);
     if (status == TINKER_OK)
-        status = each_file(path, add_size, size_bytes, err);
+        status = checkpoint_each_file(path, add_size, size_bytes, err);
     if (status != TINKER_OK)
         checkpoint_discard(s, dir);
     return status;
@@ -214,7 +217,7 @@ struct listing {
     size_t n;
 };
 
-/* each_file() callback: collect the names. */
+/* checkpoint_each_file() callback: collect the names. */
 static tinker_status add_name(const char *path, const char *name, const struct stat *st,
                               void *state, tinker_error *err)
 {
@@ -242,7 +245,7 @@ const char *const *checkpoint_files(struct server *s, const char *dir, struct ar
         err_nomem(err, "files of a checkpoint");
         return NULL;
     }
-    if (each_file(path, add_name, &l, err) != TINKER_OK)
+    if (checkpoint_each_file(path, add_name, &l, err) != TINKER_OK)
         return NULL;
     /* readdir() has no order; the listing should not depend on the file system. */
     qsort(l.names, l.n, sizeof(*l.names), compare_names);
@@ -290,76 +293,4 @@ tinker_status checkpoint_check_local(const char *path, tinker_error *err)
     }
     closedir(d);
     return status;
-}
-
-/* ---- archives ------------------------------------------------------------------------ */
-
-/* The tar_write_fn: state is the descriptor. */
-static tinker_status write_archive(const void *p, size_t n, void *state, tinker_error *err)
-{
-    const char *at = p;
-    int fd = *(int *)state;
-    while (n > 0) {
-        ssize_t done = write(fd, at, n);
-        if (done < 0 && errno != EINTR)
-            return err_set(err, TINKER_ESTATE, "archive: %s", strerror(errno));
-        if (done > 0) {
-            at += done;
-            n -= (size_t)done;
-        }
-    }
-    return TINKER_OK;
-}
-
-static tinker_status add_member(const char *path, const char *name, const struct stat *st,
-                                void *state, tinker_error *err)
-{
-    char block[64 * 1024];
-    ssize_t n = 1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(err, "open", path);
-    tinker_status status =
-        tar_add_file(state, name, (uint64_t)st->st_size, (int64_t)st->st_mtime, err);
-    while (status == TINKER_OK && n > 0) {
-        do
-            n = read(fd, block, sizeof(block));
-        while (n < 0 && errno == EINTR);
-        if (n < 0)
-            status = err_errno(err, "read", path);
-        else
-            status = tar_write(state, block, (size_t)n, err);
-    }
-    close(fd);
-    return status;
-}
-
-tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
-                             tinker_error *err)
-{
-    char path[CHECKPOINT_PATH], name[CHECKPOINT_PATH], marker[MARKER_PATH];
-    struct stat st;
-    checkpoint_path(s, dir, path);
-    marker_path(path, marker);
-    snprintf(name, sizeof(name), "%s/tar.XXXXXX", s->checkpoints);
-    *fd = mkstemp(name);
-    if (*fd < 0)
-        return err_errno(err, "create", name);
-    unlink(name); /* gone when the descriptor closes, also after a crash */
-    struct tar_writer tar;
-    tar_writer_init(&tar, write_archive, fd);
-    tinker_status status = each_file(path, add_member, &tar, err);
-    if (status == TINKER_OK)
-        status = tar_finish(&tar, err);
-    /* Files that were removed meanwhile are missing from the archive: the marker tells. */
-    if (status == TINKER_OK && access(marker, F_OK) != 0)
-        status = err_set(err, TINKER_ESTATE, "the checkpoint was deleted while it was read");
-    if (status == TINKER_OK && fstat(*fd, &st) == 0) {
-        *size = (uint64_t)st.st_size;
-        lseek(*fd, 0, SEEK_SET);
-        return TINKER_OK;
-    }
-    close(*fd);
-    *fd = -1;
-    return status == TINKER_OK ? err_errno(err, "archive", path) : status;
 }

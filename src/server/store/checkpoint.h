@@ -8,7 +8,9 @@
 #ifndef SERVER_CHECKPOINT_H
 #define SERVER_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <tinker/engine.h>
 #include "server/work/live_state.h"
 
@@ -42,8 +44,12 @@ tinker_status checkpoint_clean(struct server *s, tinker_error *err);
 /* The database is new, so no record names what is there: if there are complete weights, move all
  * of it to another directory, because the old database may be found again. */
 tinker_status checkpoint_set_aside(struct server *s, tinker_error *err);
-/* An open, unnamed tar file of the directory's files. */
-tinker_status checkpoint_tar(struct server *s, const char *dir, int *fd, uint64_t *size,
-                             tinker_error *err);
+/* Call fn for every regular file of a directory; stops at the first failure. */
+typedef tinker_status checkpoint_file_fn(const char *path, const char *name, const struct stat *st,
+                                         void *state, tinker_error *err);
+tinker_status checkpoint_each_file(const char *path, checkpoint_file_fn *fn, void *state,
+                                   tinker_error *err);
+/* Are all files there?  False as well while they are being removed. */
+bool checkpoint_is_complete(const struct server *s, const char *dir);
 
 #endif
