@@ -1,6 +1,6 @@
 # libtinker: one non-recursive Makefile.  `make help` lists what it can do.
 #
-#   BUILD=release|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
+#   BUILD=release|clang|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
 #   ARCH=x86|aarch64|portable                choose the engine's kernels; else the compiler's target
 #   OUT=build                                where everything lands
 #   V=1                                      show the commands
@@ -25,18 +25,19 @@ endif
 SOMAJOR := $(firstword $(subst ., ,$(VERSION)))
 COMMIT := $(shell [ -e .git ] && git rev-parse --short=12 HEAD 2>/dev/null)
 
-ifeq ($(filter $(BUILD),release debug asan tsan cov fuzz),)
-$(error BUILD=$(BUILD) is none of release debug asan tsan cov fuzz)
+ifeq ($(filter $(BUILD),release clang debug asan tsan cov fuzz),)
+$(error BUILD=$(BUILD) is none of release clang debug asan tsan cov fuzz)
 endif
 
 CC := gcc
 FLAGS_release := -O2 -g
+FLAGS_clang := -O2 -g
 FLAGS_debug := -O0 -g3
 FLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 FLAGS_cov := -O0 -g --coverage
 FLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-ifeq ($(BUILD),fuzz)
+ifneq ($(filter $(BUILD),clang fuzz),)
 CC := clang
 endif
 
@@ -51,7 +52,7 @@ endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
         -Wvla -Wwrite-strings -Wformat=2 -Werror
-ifeq ($(BUILD),fuzz) # clang's idea of -Wformat=2 refuses a format that its caller checked
+ifneq ($(filter $(BUILD),clang fuzz),) # clang's idea of -Wformat=2 refuses a format that its caller checked
 WARN += -Wno-format-nonliteral
 endif
 CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc

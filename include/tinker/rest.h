@@ -71,6 +71,7 @@ typedef struct tinker_checkpoint {
     int64_t expires_us;
     const tinker_named_string *user_metadata; /* see tinker_save_options */
     size_t n_user_metadata;
+    const char *base_model; /* NULL: the service does not say */
 } tinker_checkpoint;
 
 typedef struct tinker_checkpoints {
@@ -88,6 +89,48 @@ TINKER_API tinker_future *tinker_rest_list_checkpoints(tinker_rest *r, const cha
 TINKER_API tinker_future *tinker_rest_list_user_checkpoints(tinker_rest *r, const tinker_page *page,
                                                             tinker_error *err);
 TINKER_API const tinker_checkpoints *tinker_future_checkpoints(const tinker_future *f);
+
+/* Where the next page of a search begins. */
+typedef struct tinker_checkpoint_cursor {
+    int64_t created_us;
+    const char *uuid; /* opaque: what the service said */
+} tinker_checkpoint_cursor;
+
+/* Which checkpoints to find; empty: all of the user's own.  All conditions must hold. */
+typedef struct tinker_checkpoint_query {
+    size_t size; /* set by TINKER_CHECKPOINT_QUERY_INIT */
+    const char *const *project_ids;
+    size_t n_project_ids;
+    const char *const *base_models; /* any of these */
+    size_t n_base_models;
+    const tinker_named_string *user_metadata; /* all of these pairs */
+    size_t n_user_metadata;
+    tinker_checkpoint_kind kind;   /* UNKNOWN: any */
+    tinker_scope scope;            /* the user's own, or all that may be read */
+    const char *const *owner_urns; /* instead: those of these users, at most 10 */
+    size_t n_owner_urns;
+    int64_t limit;                          /* of a page: 1 to 200, 0: 50 */
+    const tinker_checkpoint_cursor *cursor; /* `next` of the page before, NULL: the first page */
+} tinker_checkpoint_query;
+#define TINKER_CHECKPOINT_QUERY_INIT                                                           \
+    {                                                                                          \
+        sizeof(tinker_checkpoint_query), NULL, 0, NULL, 0, NULL, 0, TINKER_CHECKPOINT_UNKNOWN, \
+            TINKER_SCOPE_OWNED, NULL, 0, 0, NULL                                               \
+    }
+
+typedef struct tinker_checkpoint_matches {
+    tinker_checkpoints list;              /* newest first, see tinker_checkpoint_at() */
+    const tinker_checkpoint_cursor *next; /* NULL: there are no more */
+} tinker_checkpoint_matches;
+/* Search checkpoints; query NULL: the user's own.  The query is copied.  A service without this
+ * search answers with status 404 or 405.  Only the types of this request are published, not its
+ * address: it is that of `tinker serve`, by analogy with the search for sessions.  Result:
+ * tinker_future_checkpoint_matches().  NULL with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_rest_search_checkpoints(tinker_rest *r,
+                                                         const tinker_checkpoint_query *query,
+                                                         tinker_error *err);
+TINKER_API const tinker_checkpoint_matches *
+tinker_future_checkpoint_matches(const tinker_future *f);
 
 /* The following take a path "tinker://<run>/<weights|sampler_weights|external_weights>/<name>", or
  * "tinker://<run>/<name>" of a service that names no kind, and have no result but success.

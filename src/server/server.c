@@ -23,6 +23,7 @@
 #include "server/api/routes.h"
 #include "server/work/engine_thread.h"
 #include "server/store/timers.h"
+#include "server/work/usage.h"
 #include "wire/path.h"
 
 void server_options_init(struct server_options *o)
@@ -149,6 +150,9 @@ static tinker_status open_data(struct server *s, tinker_error *err)
         s->history = s->store ? history_new(s->store, s->log) : NULL;
         if (status == TINKER_OK && !s->history)
             status = err_nomem(err, "history");
+        s->usage = s->store ? usage_new() : NULL;
+        if (status == TINKER_OK && !s->usage)
+            status = err_nomem(err, "usage");
     }
     bool is_new = key.len != sizeof(s->key);
     if (status == TINKER_OK && !is_new && !exposed) {
@@ -355,6 +359,9 @@ void server_close(struct server *s)
     if (s->history)
         history_flush(s->history, NULL);
     history_free(s->history);
+    if (s->usage)
+        usage_flush(s);
+    usage_free(s->usage);
     store_close(s->store);
     if (s->lock_fd >= 0)
         close(s->lock_fd); /* after the store: now another server may start */

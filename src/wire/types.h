@@ -387,6 +387,23 @@ struct wire_session_search_response {
     size_t n_sessions;
     const struct wire_session_search_cursor *next_cursor;
 };
+struct wire_checkpoint_search_cursor {
+    struct wire_time last_created_at;
+    const char *last_checkpoint_uuid; /* what the service says it is */
+};
+struct wire_checkpoint_search_request {
+    struct wire_strings project_ids, base_models; /* none: any */
+    struct wire_named_strings user_metadata;
+    const char *checkpoint_type; /* NULL: any */
+    struct wire_search_owner owner;
+    int64_t limit; /* default 50 */
+    const struct wire_checkpoint_search_cursor *cursor;
+};
+struct wire_checkpoint_search_response {
+    const tinker_checkpoint *checkpoints;
+    size_t n_checkpoints;
+    const struct wire_checkpoint_search_cursor *next_cursor;
+};
 struct wire_checkpoint_usage {
     const char *project_id, *org_user_urn, *user_email, *user_name;
     int64_t checkpoint_count, size_bytes;

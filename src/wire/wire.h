@@ -97,6 +97,7 @@ extern const struct wire_type wire_ttl_request;
 extern const struct wire_type wire_project_request;
 extern const struct wire_type wire_finish_session_request;
 extern const struct wire_type wire_session_search_request;
+extern const struct wire_type wire_checkpoint_search_request;
 extern const struct wire_type wire_get_billing_usage_request;
 extern const struct wire_type wire_telemetry_send_request;
 
@@ -133,6 +134,7 @@ extern const struct wire_type wire_list_sessions_response;
 extern const struct wire_type wire_get_session_response;
 extern const struct wire_type wire_get_sampler_response;
 extern const struct wire_type wire_session_search_response;
+extern const struct wire_type wire_checkpoint_search_response;
 extern const struct wire_type wire_checkpoint_usage_response;
 extern const struct wire_type wire_training_run;
 extern const struct wire_type wire_training_runs_response;

@@ -475,6 +475,60 @@ static void test_search(void)
     world_close(&w);
 }
 
+static void test_search_for_checkpoints(void)
+{
+    struct world w;
+    tinker_rest *r = open_rest(&w);
+    expect(&w, API "checkpoints/search",
+           "{\"checkpoints\":[{\"checkpoint_id\":\"sampler_weights/a\",\"checkpoint_type\":"
+           "\"sampler\",\"time\":\"2026-01-02T03:04:05Z\",\"tinker_path\":"
+           "\"tinker://r/sampler_weights/a\",\"base_model\":\"b\"}," CHECKPOINT_JSON
+           "],\"next_cursor\":{\"last_created_at\":\"2026-01-02T03:04:05.000007Z\","
+           "\"last_checkpoint_uuid\":\"u\"}}");
+    tinker_future *f =
+        one(&w, tinker_rest_search_checkpoints(r, NULL, NULL), API "checkpoints/search", "POST");
+    CHECK_STR(last(&w)->body, "{\"owner\":{\"type\":\"own\"},\"limit\":50}");
+    const tinker_checkpoint_matches *m = tinker_future_checkpoint_matches(f);
+    REQUIRE(m && m->list.n == 2 && m->next);
+    CHECK_STR(tinker_checkpoint_at(&m->list, 0)->base_model, "b");
+    CHECK(!tinker_checkpoint_at(&m->list, 1)->base_model);
+    CHECK_STR(m->next->uuid, "u");
+
+    const char *const models[] = { "b", "c" }, *const projects[] = { "p" };
+    const tinker_named_string pairs[] = { { "k", "v" } };
+    tinker_checkpoint_query q = TINKER_CHECKPOINT_QUERY_INIT;
+    q.base_models = models;
+    q.n_base_models = 2;
+    q.project_ids = projects;
+    q.n_project_ids = 1;
+    q.user_metadata = pairs;
+    q.n_user_metadata = 1;
+    q.kind = TINKER_CHECKPOINT_EXTERNAL;
+    q.scope = TINKER_SCOPE_ACCESSIBLE;
+    q.limit = 7;
+    q.cursor = m->next;
+    expect(&w, API "checkpoints/search", "{\"checkpoints\":[],\"next_cursor\":null}");
+    tinker_future *g =
+        one(&w, tinker_rest_search_checkpoints(r, &q, NULL), API "checkpoints/search", "POST");
+    CHECK_STR(last(&w)->body,
+              "{\"project_ids\":[\"p\"],\"user_metadata\":{\"k\":\"v\"},\"checkpoint_type\":"
+              "\"external\",\"owner\":{\"type\":\"accessible\"},\"base_models\":[\"b\",\"c\"],"
+              "\"limit\":7,\"cursor\":{\"last_created_at\":\"2026-01-02T03:04:05.000007Z\","
+              "\"last_checkpoint_uuid\":\"u\"}}");
+    m = tinker_future_checkpoint_matches(g);
+    CHECK(m && m->list.n == 0 && !m->next);
+    tinker_future_free(f);
+    tinker_future_free(g);
+
+    q.limit = 201;
+    CHECK(!tinker_rest_search_checkpoints(r, &q, &w.err) && strstr(w.err.message, "1 to 200"));
+    q.limit = 1;
+    q.kind = (tinker_checkpoint_kind)9;
+    CHECK(!tinker_rest_search_checkpoints(r, &q, &w.err) && strstr(w.err.message, "kind"));
+    tinker_rest_free(r);
+    world_close(&w);
+}
+
 static void test_storage_and_costs(void)
 {
     struct world w;
@@ -588,6 +642,7 @@ static void test_account(void) /* R-142 R-146 */
     CHECK(tinker_rest_get_billing_usage(r, "yesterday", "2026-01-02", &w.err) == NULL);
     CHECK(tinker_rest_get_billing_usage(r, "2026-01-02", "2026-01-01", &w.err) == NULL);
     CHECK(tinker_rest_get_audit_log(r, "01.01.2026", 0, &w.err) == NULL);
+    CHECK(tinker_rest_get_audit_log(r, NULL, (tinker_audit_type)5, &w.err) == NULL);
     CHECK(tinker_rest_list_checkpoints(r, "", &w.err) == NULL);
     CHECK(tinker_rest_get_session(r, "a/b", TINKER_SCOPE_OWNED, &w.err) == NULL);
     CHECK(tinker_rest_assign_project(r, "s", "", &w.err) == NULL);
@@ -1070,6 +1125,7 @@ int main(void)
     RUN(test_changing_checkpoints);
     RUN(test_sessions_and_samplers);
     RUN(test_search);
+    RUN(test_search_for_checkpoints);
     RUN(test_storage_and_costs);
     RUN(test_account);
     RUN(test_paths);

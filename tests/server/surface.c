@@ -408,6 +408,67 @@ static void test_options_that_are_not_there_are_refused(void)
     server_close(s);
 }
 
+/* The names of the checkpoints of a search, in order; *cursor: the text of the next cursor. */
+static void check_checkpoints(const char *query, const char *want, char *cursor, size_t size)
+{
+    char found[64] = "";
+    struct reply r = post(s, "/api/v1/checkpoints/search", "%s", query);
+    CHECK_STATUS(r, 200);
+    for (const char *p = r.body; (p = strstr(p, "\"checkpoint_id\":\"")) != NULL; p++) {
+        const char *name = strchr(p + 17, '/') + 1;
+        snprintf(found + strlen(found), sizeof(found) - strlen(found), "%.*s ",
+                 (int)strcspn(name, "\""), name);
+    }
+    CHECK_STR(found, want);
+    const char *next = strstr(r.body, "\"next_cursor\":");
+    if (next && cursor)
+        snprintf(cursor, size, "%.*s", (int)strlen(next + 14) - 1, next + 14);
+    reply_clear(&r);
+}
+
+static void test_checkpoints_are_found(void)
+{
+    char query[600], cursor[400];
+    begin_surface();
+    save_as("/api/v1/save_weights", "a", 1);
+    struct reply r = result_of(s, post(s, "/api/v1/save_weights_for_sampler",
+                                       "{\"model_id\":\"%s\",\"path\":\"b\",\"seq_id\":2,"
+                                       "\"user_metadata\":{\"k\":\"v\",\"l\":\"w\"}}",
+                                       model));
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    save_as("/api/v1/save_weights_external", "c", 3);
+    r = post(s, "/api/v1/copy_weights",
+             "{\"source_path\":\"tinker://%s/weights/a\",\"destination_project_id\":\"p\"}", model);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+
+    check_checkpoints("{}", "a c b a ", NULL, 0);
+    check_checkpoints("{\"checkpoint_type\":\"training\"}", "a a ", NULL, 0);
+    check_checkpoints("{\"checkpoint_type\":\"external\"}", "c ", NULL, 0);
+    check_checkpoints("{\"user_metadata\":{\"k\":\"v\"}}", "b ", NULL, 0);
+    check_checkpoints("{\"user_metadata\":{\"k\":\"v\",\"l\":\"x\"}}", "", NULL, 0);
+    check_checkpoints("{\"base_models\":[\"test/model\",\"x\"]}", "a c b a ", NULL, 0);
+    check_checkpoints("{\"base_models\":[\"x\"]}", "", NULL, 0);
+    check_checkpoints("{\"project_ids\":[\"p\"]}", "a ", NULL, 0);
+    check_checkpoints("{\"owner\":{\"type\":\"user\",\"owner_urns\":[\"nobody\"]}}", "", NULL, 0);
+    /* Page by page, and the checkpoint that a cursor names is deleted between two pages. */
+    check_checkpoints("{\"limit\":2}", "a c ", cursor, sizeof(cursor));
+    r = of_checkpoint("DELETE", model, "external_weights/c");
+    CHECK_STATUS(r, 204);
+    reply_clear(&r);
+    snprintf(query, sizeof(query), "{\"limit\":2,\"cursor\":%s}", cursor);
+    check_checkpoints(query, "b a ", cursor, sizeof(cursor));
+    CHECK_STR(cursor, "null");
+    r = post(s, "/api/v1/checkpoints/search", "{\"limit\":201}");
+    CHECK_STATUS(r, 422);
+    reply_clear(&r);
+    r = send_get(s, "/api/v1/checkpoints");
+    CHECK(strstr(r.body, "\"base_model\":\"test/model\""));
+    reply_clear(&r);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
@@ -415,6 +476,7 @@ int main(void)
     RUN(test_a_copy_needs_one_place_to_go);
     RUN(test_external_weights_have_a_link_per_file);
     RUN(test_sessions_are_found);
+    RUN(test_checkpoints_are_found);
     RUN(test_metadata_that_cannot_be_told_hides_nothing);
     RUN(test_rivals_of_sampled_tokens_are_told);
     RUN(test_other_tokens_at_the_prompt_are_told);

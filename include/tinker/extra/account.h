@@ -98,10 +98,18 @@ typedef struct tinker_audit {
 } tinker_audit;
 /* Item i, borrowed as the list is; NULL past the end. */
 TINKER_API const tinker_audit_entry *tinker_audit_entry_at(const tinker_audit *list, size_t i);
-/* The events of one day, "YYYY-MM-DD" (NULL: today); checkpoints_only leaves out all others.
- * Result: tinker_future_audit(). */
+/* Which events to list. */
+typedef enum tinker_audit_type {
+    TINKER_AUDIT_ALL = 0,
+    TINKER_AUDIT_CHECKPOINTS,
+    TINKER_AUDIT_PROJECTS,
+    TINKER_AUDIT_TEAMS,
+    TINKER_AUDIT_ORGANIZATIONS
+} tinker_audit_type;
+/* The events of one day, "YYYY-MM-DD" (NULL: today), in UTC.  Result: tinker_future_audit().  NULL
+ * with *err set: TINKER_EINVAL, TINKER_ENOMEM. */
 TINKER_API tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day,
-                                                    int checkpoints_only, tinker_error *err);
+                                                    tinker_audit_type type, tinker_error *err);
 TINKER_API const tinker_audit *tinker_future_audit(const tinker_future *f);
 
 #ifdef __cplusplus

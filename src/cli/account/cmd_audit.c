@@ -40,7 +40,9 @@ static void add_entry(struct listing *l, const tinker_audit_entry *e)
 int cmd_audit(int argc, char **argv)
 {
     static const char *const columns[] = { "Time", "Event", "Model", "Path", "Purpose" };
-    static const char *const types[] = { "all", "checkpoints", NULL };
+    /* in the order of tinker_audit_type */
+    static const char *const types[] = { "all",   "checkpoints",   "projects",
+                                         "teams", "organizations", NULL };
     const char *day = NULL, *type = types[0];
     const struct opt opts[] = {
         { .name = "day",
@@ -51,7 +53,7 @@ int cmd_audit(int argc, char **argv)
         { .name = "type",
           .kind = OPT_CHOICE,
           .value = "TYPE",
-          .help = "all (default) or checkpoints",
+          .help = "all (default), checkpoints, projects, teams or organizations",
           .out = &type,
           .choices = types },
     };
@@ -73,9 +75,11 @@ int cmd_audit(int argc, char **argv)
         return opt_usage_error(&spec, "Invalid value for '--day': '%s' is not a date.", day);
     if (!api_open(&a, &status))
         return status;
-    tinker_future *f =
-        api_wait(tinker_rest_get_audit_log(a.rest, day, strcmp(type, "checkpoints") == 0, &err),
-                 &err, &status);
+    int which = 0;
+    while (strcmp(type, types[which]) != 0)
+        which++;
+    tinker_future *f = api_wait(
+        tinker_rest_get_audit_log(a.rest, day, (tinker_audit_type)which, &err), &err, &status);
     const tinker_audit *log = f ? tinker_future_audit(f) : NULL;
     if (log) {
         char title[64];

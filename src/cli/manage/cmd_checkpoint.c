@@ -24,7 +24,13 @@ struct list_request {
     const char *run_id;
     int64_t limit, offset;
     bool ids;
+    /* conditions, with any of which the service searches */
+    const char *type;
+    struct opt_list base_models, projects, metadata;
+    tinker_named_string pairs[OPT_LIST_MAX]; /* the metadata, taken apart */
 };
+
+static const char *const types[] = { "training", "sampler", "external", NULL };
 
 /* One row, and its JSON object unless only paths are printed. The order of the cells is that of
  * `columns`. */
@@ -96,6 +102,46 @@ static bool fetch_user_checkpoints(struct api *a, const struct list_request *r, 
     return true;
 }
 
+/* Page by page behind the cursor of the service, until the limit or the end. */
+static bool search_checkpoints(struct api *a, const struct list_request *r, struct listing *l,
+                               size_t *shown, size_t *total, int *status)
+{
+    enum { SEARCH_PAGE = 200 };
+    tinker_checkpoint_query q = TINKER_CHECKPOINT_QUERY_INIT;
+    tinker_future *before = NULL; /* owns the cursor */
+    tinker_error err;
+    size_t want = r->limit > 0 ? (size_t)r->limit : SIZE_MAX;
+    q.project_ids = r->projects.items;
+    q.n_project_ids = r->projects.n;
+    q.base_models = r->base_models.items;
+    q.n_base_models = r->base_models.n;
+    q.user_metadata = r->pairs;
+    q.n_user_metadata = r->metadata.n;
+    if (r->type)
+        tinker_checkpoint_kind_parse(r->type, &q.kind, NULL);
+    do {
+        size_t left = want - *shown;
+        q.limit = left < SEARCH_PAGE ? (int64_t)left : SEARCH_PAGE;
+        tinker_future *f =
+            api_wait(tinker_rest_search_checkpoints(a->rest, &q, &err), &err, status);
+        tinker_future_free(before);
+        before = f;
+        if (!f)
+            return false;
+        const tinker_checkpoint_matches *m = tinker_future_checkpoint_matches(f);
+        for (size_t i = 0; i < m->list.n; i++)
+            put_checkpoint_row(l, tinker_checkpoint_at(&m->list, i));
+        *shown += m->list.n;
+        q.cursor = m->next;
+        /* An empty page with a cursor would go on forever. */
+        if (!m->list.n)
+            break;
+    } while (q.cursor && *shown < want);
+    *total = *shown + (q.cursor != NULL); /* that there are more is all that is known */
+    tinker_future_free(before);
+    return true;
+}
+
 /* The JSON document begins {"run_id":...,"checkpoints":[ for one run and {"checkpoints":[ for
  * all; listing_print() closes it. */
 static int print_checkpoint_list(struct listing *l, const char *run_id, size_t shown, size_t total)
@@ -122,6 +168,11 @@ static int print_checkpoint_list(struct listing *l, const char *run_id, size_t s
     return status;
 }
 
+static bool has_conditions(const struct list_request *r)
+{
+    return r->type || r->base_models.n || r->projects.n || r->metadata.n;
+}
+
 /* The endpoint for one run has no pages: it returns everything, so --limit and --offset do not
  * apply to it. */
 static int list_checkpoints(struct api *a, const struct list_request *r)
@@ -136,6 +187,8 @@ static int list_checkpoints(struct api *a, const struct list_request *r)
         ok = take_page(tinker_rest_list_checkpoints(a->rest, r->run_id, &err), &err, &l, 0, &shown,
                        &total, &status) >= 0;
         total = shown; /* it is all of them, whatever a cursor says */
+    } else if (has_conditions(r)) {
+        ok = search_checkpoints(a, r, &l, &shown, &total, &status);
     } else {
         ok = fetch_user_checkpoints(a, r, &l, &shown, &total, &status);
     }
@@ -157,6 +210,13 @@ int cmd_checkpoint_list(int argc, char **argv)
         { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
         { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
         { "ids", 0, OPT_FLAG, NULL, "print paths alone, one per line", &r.ids, NULL },
+        { "type", 0, OPT_CHOICE, "TYPE", "only these: training, sampler or external", &r.type,
+          types },
+        { "base-model", 0, OPT_LIST, "MODEL", "only those on one of these models", &r.base_models,
+          NULL },
+        { "metadata", 0, OPT_LIST, "KEY=VALUE", "only those that were saved with all of these",
+          &r.metadata, NULL },
+        { "project", 0, OPT_LIST, "ID", "only those of one of these projects", &r.projects, NULL },
     };
     const struct opt_spec spec = { "checkpoint list",
                                    "List checkpoints, newest first.",
@@ -171,6 +231,15 @@ int cmd_checkpoint_list(int argc, char **argv)
         return status;
     if (r.run_id && r.offset)
         return opt_usage_error(&spec, "--run-id shows all checkpoints of a run: no --offset.");
+    if (has_conditions(&r) && (r.run_id || r.offset))
+        return opt_usage_error(&spec, "--run-id and --offset do not go with conditions.");
+    for (size_t i = 0; i < r.metadata.n; i++) {
+        char *value = strchr(r.metadata.items[i], '=');
+        if (!value || value == r.metadata.items[i])
+            return opt_usage_error(&spec, "--metadata: expected KEY=VALUE.");
+        *value = 0; /* argv is ours */
+        r.pairs[i] = (tinker_named_string){ r.metadata.items[i], value + 1 };
+    }
     if (!listing_check(&spec, r.offset, r.ids))
         return EXIT_USAGE;
     if (!api_open(&a, &status))

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <tinker/extra/account.h>
+#include "base/array.h"
 #include "base/err.h"
 #include "client/session/jwt.h"
 #include "client/rest/rest.h"
@@ -138,9 +139,15 @@ const tinker_storage_share *tinker_storage_share_at(const tinker_storage *list, 
     return i < list->n ? (const tinker_storage_share *)list->items + i : NULL;
 }
 
-tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, int checkpoints_only,
+tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, tinker_audit_type type,
                                          tinker_error *err)
 {
+    static const char *const types[] = { "all", "checkpoints", "projects", "teams",
+                                         "organizations" };
+    if ((size_t)type >= ARRAY_LEN(types)) {
+        err_set(err, TINKER_EINVAL, "type: %d is no type of audit events", (int)type);
+        return NULL;
+    }
     /* Digits where the shape has 0; whether there is such a day is for the service to say. */
     static const char shape[] = "0000-00-00";
     bool ok = !day || strlen(day) == sizeof(shape) - 1;
@@ -153,8 +160,8 @@ tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, int ch
     /* GET audit?event_type&day. The day has been checked: nothing in it needs to be escaped. */
     struct buf path;
     buf_init(&path, 1 << 10);
-    buf_printf(&path, "api/v1/audit?event_type=%s%s%s", checkpoints_only ? "checkpoints" : "all",
-               day ? "&day=" : "", day ? day : "");
+    buf_printf(&path, "api/v1/audit?event_type=%s%s%s", types[type], day ? "&day=" : "",
+               day ? day : "");
     return rest_send(r, &audit_kind, buf_detach(&path, NULL), NULL, err);
 }
 

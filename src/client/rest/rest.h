@@ -25,6 +25,12 @@ const char *rest_scope_name(tinker_scope scope); /* as in a query */
 /* Copy the caller's page (may be NULL) over the defaults and check it. */
 tinker_status rest_check_page(tinker_page *ours, const tinker_page *page, int64_t limit,
                               tinker_error *err);
+/* What searches have in common: the bounds of the service, and that pairs are whole. */
+tinker_status rest_check_search(int64_t limit, size_t n_owner_urns,
+                                const tinker_named_string *metadata, size_t n_metadata,
+                                tinker_error *err);
+/* TINKER_EINVAL for an empty text in a list of them; what: the name of the list. */
+tinker_status rest_check_texts(const char *what, const char *const *v, size_t n, tinker_error *err);
 /* A body from a request struct; false: *err says why, and there is nothing to clear. */
 bool rest_encode(struct buf *out, const struct wire_type *type, const void *value,
                  tinker_error *err);

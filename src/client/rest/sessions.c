@@ -166,8 +166,7 @@ static const struct rest_kind search_kind = { REST_KIND("search_sessions", "POST
 enum { FINISHED = TINKER_SESSION_SUCCEEDED | TINKER_SESSION_ERRORED | TINKER_SESSION_INTERRUPTED };
 
 /* An empty id would match nothing, or everything: refuse it before it is sent. */
-static tinker_status check_texts(const char *what, const char *const *v, size_t n,
-                                 tinker_error *err)
+tinker_status rest_check_texts(const char *what, const char *const *v, size_t n, tinker_error *err)
 {
     for (size_t i = 0; i < n; i++)
         if (!v || !v[i] || !*v[i])
@@ -176,24 +175,35 @@ static tinker_status check_texts(const char *what, const char *const *v, size_t 
 }
 
 /* The limits are those of the service, which would answer with a 422 that names no field of ours. */
+tinker_status rest_check_search(int64_t limit, size_t n_owner_urns,
+                                const tinker_named_string *metadata, size_t n_metadata,
+                                tinker_error *err)
+{
+    if (limit < 0 || limit > 200)
+        return err_set(err, TINKER_EINVAL, "limit of a search is %lld, expected 1 to 200",
+                       (long long)limit);
+    if (n_owner_urns > 10)
+        return err_set(err, TINKER_EINVAL, "%zu owner_urns, expected at most 10", n_owner_urns);
+    for (size_t i = 0; i < n_metadata; i++)
+        if (!metadata || !metadata[i].name || !metadata[i].value)
+            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
+                           i);
+    return TINKER_OK;
+}
+
 static tinker_status check_query(const tinker_session_query *q, tinker_error *err)
 {
-    if (q->limit < 0 || q->limit > 200)
-        return err_set(err, TINKER_EINVAL, "limit of a search is %lld, expected 1 to 200",
-                       (long long)q->limit);
+    tinker_status status =
+        rest_check_search(q->limit, q->n_owner_urns, q->user_metadata, q->n_user_metadata, err);
+    if (status != TINKER_OK)
+        return status;
     if (q->states &
         ~(TINKER_SESSION_ACTIVE | FINISHED | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELED))
         return err_set(err, TINKER_EINVAL, "states: %d has a bit that is no state", q->states);
-    if (q->n_owner_urns > 10)
-        return err_set(err, TINKER_EINVAL, "%zu owner_urns, expected at most 10", q->n_owner_urns);
     if (q->cursor && (!q->cursor->session_id || !*q->cursor->session_id))
         return err_set(err, TINKER_EINVAL, "the cursor has no session id");
-    for (size_t i = 0; i < q->n_user_metadata; i++)
-        if (!q->user_metadata || !q->user_metadata[i].name || !q->user_metadata[i].value)
-            return err_set(err, TINKER_EINVAL, "user_metadata: entry %zu has no name or no value",
-                           i);
-    tinker_status s = check_texts("project_ids", q->project_ids, q->n_project_ids, err);
-    return s == TINKER_OK ? check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err) : s;
+    tinker_status s = rest_check_texts("project_ids", q->project_ids, q->n_project_ids, err);
+    return s == TINKER_OK ? rest_check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err) : s;
 }
 
 /* Bits to the query of the service: at most four types.  The three ends that a client reports are

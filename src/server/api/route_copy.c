@@ -9,6 +9,7 @@
 #include "base/rand.h"
 #include "base/sha.h"
 #include "server/api/routes.h"
+#include "server/work/usage.h"
 
 enum { TTL_MAX = 10 * 366 * 86400 }; /* seconds in ten years */
 
@@ -89,8 +90,13 @@ static void copy_checkpoint(struct server *s, struct request *req, struct respon
         route_store_error(s, res, &err);
     else if (!found) /* deleted between the check and the transaction */
         response_error(res, 404, "Checkpoint not found: %s", in->source_path);
-    else
+    else {
+        usage_note(s, req->user, "checkpoint_copy", model.id,
+                   arena_printf(&req->arena, "tinker://%s/%s/%s", model.id,
+                                store_kind_name(from->kind), from->name),
+                   in->source_path, session_id);
         reply_copied(req, res, model.id, from);
+    }
 }
 
 void route_copy_weights(struct server *s, struct request *req, struct response *res)

@@ -13,6 +13,7 @@
 #include "server/work/sampler_table.h"
 #include "server/http/signed_url.h"
 #include "server/api/routes.h"
+#include "server/work/usage.h"
 
 /* ---- records to wire types -------------------------------------------------------------- */
 
@@ -37,9 +38,8 @@ void route_metadata(const char *json, struct arena *arena, const tinker_named_st
     *n = pairs.n;
 }
 
-/* A record as clients see it. */
-static void convert_checkpoint(const struct server *s, struct arena *arena,
-                               const struct store_checkpoint *c, tinker_checkpoint *out)
+void route_convert_checkpoint(const struct server *s, struct arena *arena,
+                              const struct store_checkpoint *c, tinker_checkpoint *out)
 {
     const char *kind = store_kind_name(c->kind);
     /* The bare form is for a client that puts the kind in front by itself. */
@@ -53,6 +53,7 @@ static void convert_checkpoint(const struct server *s, struct arena *arena,
         .size_bytes = c->size_bytes,
         .is_public = c->is_public,
         .expires_us = convert_time(c->expires_us),
+        .base_model = c->base_model,
     };
     route_metadata(c->user_metadata, arena, &out->user_metadata, &out->n_user_metadata);
 }
@@ -69,7 +70,7 @@ static tinker_status find_last_checkpoint(struct server *s, struct arena *arena,
     tinker_checkpoint *v = c ? arena_alloc(arena, sizeof(*v)) : NULL;
     if (status != TINKER_OK || !v)
         return status;
-    convert_checkpoint(s, arena, c, v);
+    route_convert_checkpoint(s, arena, c, v);
     *out = v;
     return TINKER_OK;
 }
@@ -179,7 +180,7 @@ static void reply_checkpoints(const struct server *s, struct request *req, struc
     for (size_t i = 0; i < n; i++)
         /* An older SDK fails on a kind that it does not know, for the whole list. */
         if (route_knows_kind(req, list[i].kind))
-            convert_checkpoint(s, &req->arena, &list[i], &out[shown++]);
+            route_convert_checkpoint(s, &req->arena, &list[i], &out[shown++]);
     tinker_checkpoints r = { shown, out, cursor };
     route_reply(res, &wire_checkpoints_list_response, &r);
 }
@@ -279,6 +280,16 @@ static void reply_changed(struct server *s, struct response *res, tinker_status 
         route_store_error(s, res, err);
 }
 
+/* Note an event about a checkpoint for the audit log. */
+static void note_checkpoint(struct server *s, struct request *req, const char *event,
+                            const struct store_checkpoint *c, const char *purpose)
+{
+    usage_note(
+        s, req->user, event, c->run,
+        arena_printf(&req->arena, "tinker://%s/%s/%s", c->run, store_kind_name(c->kind), c->name),
+        purpose, NULL);
+}
+
 /* DELETE: the record goes now, the files once no other record names their directory. */
 void route_delete_checkpoint(struct server *s, struct request *req, struct response *res)
 {
@@ -294,6 +305,8 @@ void route_delete_checkpoint(struct server *s, struct request *req, struct respo
     if (status == TINKER_OK)
         /* Removes the directory unless another record names it. */
         checkpoint_release(s, c->dir);
+    if (status == TINKER_OK)
+        note_checkpoint(s, req, "checkpoint_delete", c, NULL);
     reply_changed(s, res, status, &err);
 }
 
@@ -309,6 +322,8 @@ static void set_public(struct server *s, struct request *req, struct response *r
     /* Sampling sessions of others end; samples that have started do not. */
     if (status == TINKER_OK && !on)
         status = sampler_table_end(s, c, c->owner, &err);
+    if (status == TINKER_OK)
+        note_checkpoint(s, req, on ? "checkpoint_publish" : "checkpoint_unpublish", c, NULL);
     reply_changed(s, res, status, &err);
 }
 
@@ -341,22 +356,24 @@ void route_set_ttl(struct server *s, struct request *req, struct response *res)
         return;
     }
     int64_t expires = in.ttl_seconds.has ? live_wall_us(s) + in.ttl_seconds.value * 1000000 : 0;
-    reply_changed(s, res,
-                  store_set_checkpoint_expiry(s->store, c->run, c->kind, c->name, expires, &err),
-                  &err);
+    tinker_status status =
+        store_set_checkpoint_expiry(s->store, c->run, c->kind, c->name, expires, &err);
+    if (status == TINKER_OK)
+        note_checkpoint(s, req, "checkpoint_set_ttl", c, NULL);
+    reply_changed(s, res, status, &err);
 }
 
 /* ---- archives --------------------------------------------------------------------------------------------- */
 
 /* 302 to a signed URL, with the time until which it works. */
 static void redirect_to_archive(struct server *s, struct request *req, struct response *res,
-                                const char *dir)
+                                const struct store_checkpoint *c)
 {
     char date[64];
     int64_t expires;
     struct tm tm;
     /* The URL works for a while and for whoever has it, as one of a cloud's storage would. */
-    const char *url = signed_url_make(s, req, "download", dir, &expires);
+    const char *url = signed_url_make(s, req, "download", c->dir, &expires);
     time_t when = (time_t)expires;
     gmtime_r(&when, &tm);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
@@ -370,6 +387,7 @@ static void redirect_to_archive(struct server *s, struct request *req, struct re
     res->status = 302;
     response_header(res, "Location", url);
     response_header(res, "Expires", until);
+    note_checkpoint(s, req, "checkpoint_read", c, "download");
 }
 
 /* GET archive: a redirect, because SDKs download from storage without their API key. */
@@ -377,7 +395,7 @@ void route_archive(struct server *s, struct request *req, struct response *res)
 {
     struct store_checkpoint *c = find_own_checkpoint(s, req, res);
     if (c)
-        redirect_to_archive(s, req, res, c->dir);
+        redirect_to_archive(s, req, res, c);
 }
 
 /* The older form without a kind means sampler weights, unless listings have that form. */
@@ -390,7 +408,7 @@ void route_bare_archive(struct server *s, struct request *req, struct response *
     else if (add_kind(s, req, res))
         c = find_own_checkpoint(s, req, res);
     if (c)
-        redirect_to_archive(s, req, res, c->dir);
+        redirect_to_archive(s, req, res, c);
 }
 
 /* Changes of a checkpoint that is named without its kind: the handler of the form with one goes on. */
@@ -470,6 +488,7 @@ void route_external_urls(struct server *s, struct request *req, struct response 
         route_store_error(s, res, &err);
         return;
     }
+    note_checkpoint(s, req, "checkpoint_read", c, "download");
     tinker_files r = { urls, m, convert_time(expires * 1000000) };
     route_reply(res, &wire_external_weights_urls_response, &r);
 }

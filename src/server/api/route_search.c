@@ -1,4 +1,4 @@
-/* route_search.c - search for sessions, and disk usage of checkpoints.
+/* route_search.c - search for sessions and checkpoints, and disk usage of checkpoints.
  *
  * Each user finds only their own, whatever scope the request asks for.  Filters run here, over
  * batches of sessions in the order of the listing, so that a response is full whenever enough
@@ -38,16 +38,16 @@ static bool match_name(const char *name, const char *query)
 }
 
 /* Does the session have all the pairs that are asked for? */
-static bool match_metadata(const struct wire_session_search_request *in,
-                           const struct wire_named_strings *have)
+static bool match_metadata(const struct wire_named_strings *asked, const tinker_named_string *have,
+                           size_t n)
 {
-    for (size_t i = 0; i < in->user_metadata.n; i++) {
+    for (size_t i = 0; i < asked->n; i++) {
         /* Few pairs on either side: no need for a map. */
-        const tinker_named_string *want = &in->user_metadata.v[i];
+        const tinker_named_string *want = &asked->v[i];
         bool found = false;
-        for (size_t j = 0; j < have->n && !found; j++)
-            found = strcmp(have->v[j].name, want->name) == 0 &&
-                    strcmp(have->v[j].value, want->value) == 0;
+        for (size_t j = 0; j < n && !found; j++)
+            found =
+                strcmp(have[j].name, want->name) == 0 && strcmp(have[j].value, want->value) == 0;
         if (!found)
             return false;
     }
@@ -101,7 +101,8 @@ static bool match_session(struct server *s, struct request *req,
     bool by_id = in->session_id && strcmp(in->session_id, v->id) == 0;
     bool by_name = in->display_name && match_name(v->display_name, in->display_name);
     bool any = !in->session_id && !in->display_name;
-    if (!(any || by_id || by_name) || !match_metadata(in, &out->user_metadata) ||
+    if (!(any || by_id || by_name) ||
+        !match_metadata(&in->user_metadata, out->user_metadata.v, out->user_metadata.n) ||
         !match_status(in, out->status) ||
         (in->project_ids.n && !in_list(&in->project_ids, out->project_id)))
         return false;
@@ -166,6 +167,118 @@ void route_search_sessions(struct server *s, struct request *req, struct respons
         r.next_cursor = &next;
     }
     route_reply(res, &wire_session_search_response, &r);
+}
+
+/* ---- checkpoints ---------------------------------------------------------------------------- */
+
+/* Name it in a cursor: the three parts of its key. */
+static const char *cursor_name(struct arena *arena, const struct store_checkpoint *c)
+{
+    return arena_printf(arena, "%s/%s/%s", c->run, store_kind_name(c->kind), c->name);
+}
+
+/* Is the checkpoint behind the cursor?  Older ones are, so a page begins at its place even when the
+ * checkpoint that the cursor names was deleted meanwhile.  Among those of its microsecond, those that
+ * are listed after it: *passed says that it was seen. */
+static bool is_behind(struct request *req, const struct wire_checkpoint_search_cursor *at,
+                      const struct store_checkpoint *c, bool *passed)
+{
+    if (!at || c->created_us < at->last_created_at.us)
+        return true;
+    const char *name = cursor_name(&req->arena, c);
+    if (*passed || c->created_us > at->last_created_at.us || !name)
+        return *passed;
+    *passed = strcmp(name, at->last_checkpoint_uuid) == 0;
+    return false;
+}
+
+/* The project of the run's session; NULL: none, or the run was pruned. */
+static const char *project_of(struct server *s, struct request *req, const char *run)
+{
+    struct store_model *m = NULL;
+    struct store_session *v = NULL;
+    if (store_get_model(s->store, run, &req->arena, &m, NULL) == TINKER_OK && m)
+        store_get_session(s->store, m->session_id, &req->arena, &v, NULL);
+    return v ? v->project_id : NULL;
+}
+
+/* Is it of this type?  In the order of enum store_kind, as the API calls them. */
+static bool match_type(const char *type, int kind)
+{
+    static const char *const types[] = { "training", "sampler", "external" };
+    return !type || strcmp(type, types[kind]) == 0;
+}
+
+static bool match_checkpoint(struct server *s, struct request *req,
+                             const struct wire_checkpoint_search_request *in,
+                             const struct store_checkpoint *c, bool *passed)
+{
+    const tinker_named_string *pairs;
+    size_t n;
+    if (!is_behind(req, in->cursor, c, passed) || !route_knows_kind(req, c->kind) ||
+        (in->base_models.n && !in_list(&in->base_models, c->base_model)) ||
+        !match_type(in->checkpoint_type, c->kind))
+        return false;
+    route_metadata(c->user_metadata, &req->arena, &pairs, &n);
+    /* The project last: it takes two queries. */
+    return match_metadata(&in->user_metadata, pairs, n) &&
+           (!in->project_ids.n || in_list(&in->project_ids, project_of(s, req, c->run)));
+}
+
+/* Up to limit + 1 checkpoints: the extra one says that there are more. */
+static tinker_status search_checkpoints(struct server *s, struct request *req,
+                                        const struct wire_checkpoint_search_request *in,
+                                        struct store_checkpoint *out, size_t *n, tinker_error *err)
+{
+    size_t got = SEARCH_BATCH;
+    bool passed = false;
+    *n = 0;
+    for (int64_t offset = 0; got == SEARCH_BATCH && *n <= (size_t)in->limit;
+         offset += SEARCH_BATCH) {
+        struct store_checkpoint *list;
+        tinker_status status = store_list_checkpoints(s->store, req->user, NULL, SEARCH_BATCH,
+                                                      offset, &req->arena, &list, &got, NULL, err);
+        if (status != TINKER_OK)
+            return status;
+        for (size_t i = 0; i < got && *n <= (size_t)in->limit; i++)
+            if (match_checkpoint(s, req, in, &list[i], &passed))
+                out[(*n)++] = list[i];
+    }
+    return TINKER_OK;
+}
+
+/* POST checkpoints/search, as sessions/search. */
+void route_search_checkpoints(struct server *s, struct request *req, struct response *res)
+{
+    struct wire_checkpoint_search_request in;
+    struct wire_checkpoint_search_cursor next;
+    tinker_error err = { 0 };
+    size_t n = 0;
+    if (!route_body(req, res, &wire_checkpoint_search_request, &in))
+        return;
+    if (in.limit < 1 || in.limit > SEARCH_LIMIT) {
+        route_invalid(res, "limit: must be from 1 to 200");
+        return;
+    }
+    struct store_checkpoint *found = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*found));
+    tinker_checkpoint *out = arena_array(&req->arena, (size_t)in.limit + 1, sizeof(*out));
+    bool mine =
+        strcmp(in.owner.type, "user") != 0 || in_list(&in.owner.owner_urns, route_user_urn(req));
+    if (!found || !out || (mine && search_checkpoints(s, req, &in, found, &n, &err) != TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_checkpoint_search_response r = { .checkpoints = out, .n_checkpoints = n };
+    if (n > (size_t)in.limit) {
+        r.n_checkpoints = (size_t)in.limit;
+        const struct store_checkpoint *last = &found[r.n_checkpoints - 1];
+        next = (struct wire_checkpoint_search_cursor){ { 1, false, last->created_us },
+                                                       cursor_name(&req->arena, last) };
+        r.next_cursor = &next;
+    }
+    for (size_t i = 0; i < r.n_checkpoints; i++)
+        route_convert_checkpoint(s, &req->arena, &found[i], &out[i]);
+    route_reply(res, &wire_checkpoint_search_response, &r);
 }
 
 /* Disk usage of the user's checkpoints per project. */

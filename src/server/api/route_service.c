@@ -9,6 +9,7 @@
 #include "base/rand.h"
 #include "server/http/signed_url.h"
 #include "server/api/routes.h"
+#include "server/work/usage.h"
 #include "server/api/user_token.h"
 #include "server/store/timers.h"
 
@@ -170,6 +171,7 @@ void route_create_session(struct server *s, struct request *req, struct response
     bool ok = live_add_session_locked(s, id, req->user) != NULL;
     pthread_mutex_unlock(&s->lock);
     struct wire_create_session_response r = { .session_id = id };
+    usage_note(s, req->user, "session_create", NULL, NULL, NULL, id);
     if (ok)
         route_reply(res, &wire_create_session_response, &r);
     else
@@ -288,8 +290,10 @@ void route_set_project(struct server *s, struct request *req, struct response *r
         response_error(res, 400, "project_id is missing");
     else if (store_set_session_project(s->store, v->id, in.project_id, &err) != TINKER_OK)
         route_store_error(s, res, &err);
-    else
+    else {
+        usage_note(s, req->user, "project_assign", NULL, NULL, in.project_id, v->id);
         response_no_content(res);
+    }
 }
 
 /* The client is done with the session: end it as if it had timed out, but with its reason.  A
@@ -313,6 +317,8 @@ void route_finish_session(struct server *s, struct request *req, struct response
     struct session *v = route_session(s, req, req->param[0]);
     if (v)
         timers_expire_session(s, v, "was unloaded because its session was finished");
+    if (v)
+        usage_note(s, req->user, "session_finish", NULL, NULL, in.reason.type, req->param[0]);
     response_no_content(res);
 }
 
@@ -391,18 +397,4 @@ void route_telemetry(struct server *s, struct request *req, struct response *res
 {
     (void)s, (void)req;
     response_json(res, "{\"status\":\"accepted\"}");
-}
-
-/* Nothing is billed here. */
-void route_billing(struct server *s, struct request *req, struct response *res)
-{
-    (void)s, (void)req;
-    response_json(res, "{\"data\":[],\"sessions\":{}}");
-}
-
-/* No audit log is kept; the access log (access_log.h) has the requests. */
-void route_audit(struct server *s, struct request *req, struct response *res)
-{
-    (void)s, (void)req;
-    response_json(res, "{\"entries\":[]}");
 }

@@ -109,6 +109,7 @@ static const struct route table[] = {
     { .method = "GET", .path = API "training_run_summaries", .handle = route_run_summaries },
     { .method = "GET", .path = API "models/{}/checkpoints", .handle = route_run_checkpoints },
     { .method = "GET", .path = API "checkpoints", .handle = route_list_checkpoints },
+    { .method = "POST", .path = API "checkpoints/search", .handle = route_search_checkpoints },
     { .method = "DELETE", .path = CHECKPOINT, .handle = route_delete_checkpoint, .changes = true },
     { .method = "GET", .path = CHECKPOINT "/archive", .handle = route_archive },
     { .method = "GET", .path = CHECKPOINT "/external_weights_urls", .handle = route_external_urls },

@@ -73,8 +73,8 @@ struct store_checkpoint *route_checkpoint_path(struct server *s, struct request 
 route_handler route_healthz, route_capabilities, route_client_config, route_dynamic_config,
     route_auth_token, route_own_key, route_create_session, route_heartbeat, route_list_sessions,
     route_get_session, route_set_project, route_finish_session, route_search_sessions,
-    route_checkpoint_usage, route_trace_export, route_trace, route_telemetry, route_billing,
-    route_audit;
+    route_search_checkpoints, route_checkpoint_usage, route_trace_export, route_trace,
+    route_telemetry, route_billing, route_audit;
 route_handler route_submit; /* a training request: the last part of its path says which */
 route_handler route_create_model, route_get_info, route_load_weights, route_weights_info;
 route_handler route_create_custom_loss;
@@ -107,6 +107,9 @@ route_handler route_read_metrics, route_log_metrics, route_read_texts, route_rea
 route_handler route_page, route_page_file, route_system;
 route_handler route_metrics, route_status;
 
+/* A record as clients see it; texts are in the arena. */
+void route_convert_checkpoint(const struct server *s, struct arena *arena,
+                              const struct store_checkpoint *c, tinker_checkpoint *out);
 /* user_metadata as it was stored, as texts in the arena; *out NULL: none was given.  Some JSON cannot
  * be told as texts: it counts as none, so that it does not hide its owner from lists. */
 void route_metadata(const char *json, struct arena *arena, const tinker_named_string **out,

@@ -72,6 +72,17 @@ static const char schema[] =
     "CREATE TABLE IF NOT EXISTS run_texts(id INTEGER PRIMARY KEY, run TEXT NOT NULL,"
     " step INTEGER NOT NULL, time_us INTEGER NOT NULL, label TEXT, prompt TEXT, text TEXT);"
     "CREATE INDEX IF NOT EXISTS run_texts_run ON run_texts(run, id);"
+    /* usage and audit: see store_account.h */
+    "CREATE TABLE IF NOT EXISTS usage_hours(owner TEXT NOT NULL, hour INTEGER NOT NULL,"
+    " kind INTEGER NOT NULL, session_id TEXT NOT NULL, base_model TEXT NOT NULL,"
+    " amount INTEGER NOT NULL, PRIMARY KEY(owner, hour, kind, session_id, base_model))"
+    " WITHOUT ROWID;"
+    "CREATE INDEX IF NOT EXISTS usage_hours_hour ON usage_hours(hour);"
+    "CREATE TABLE IF NOT EXISTS audit(id INTEGER PRIMARY KEY, owner TEXT NOT NULL,"
+    " time_us INTEGER NOT NULL, event TEXT NOT NULL, model_id TEXT, path TEXT, purpose TEXT,"
+    " session_id TEXT);"
+    "CREATE INDEX IF NOT EXISTS audit_owner ON audit(owner, time_us, id);"
+    "CREATE INDEX IF NOT EXISTS audit_time ON audit(time_us);"
     "COMMIT;";
 
 /* Migrations, one per version.  To change the schema: add the new form above, a migration here,

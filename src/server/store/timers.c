@@ -19,8 +19,9 @@
 #include "server/store/evict.h"
 #include "server/work/sampler_table.h"
 #include "server/work/submit.h"
+#include "server/work/usage.h"
 
-enum { TICK_MS = 500, SLOW_EVERY = 10 };
+enum { TICK_MS = 500, SLOW_EVERY = 10, STORAGE_EVERY = 120 };
 /* Fetched training results leave memory after this time; the store still has them. */
 enum { FETCHED_TRAINING_S = 60 };
 /* Fetched samples go for good.  A response that was lost is asked for again within this time: no
@@ -257,6 +258,8 @@ void timers_run_once(struct server *s, bool slow)
     store_prune_requests(s->store, live_wall_us(s) - 2 * ttl_s * 1000000, NULL);
     evict_ended(s);
     history_flush(s->history, NULL); /* the runs that ended leave memory */
+    usage_flush(s);
+    store_prune_account(s->store, live_wall_us(s));
 }
 
 /* ---- thread ------------------------------------------------------------------------------- */
@@ -280,6 +283,8 @@ static void *run_timers(void *arg)
         if (stopping)
             return NULL;
         timers_run_once(s, tick % SLOW_EVERY == 0);
+        if (tick % STORAGE_EVERY == 0)
+            usage_add_storage(s);
     }
 }
 

@@ -157,6 +157,7 @@ struct server {
     const struct log *log;      /* [const] */
     struct store *store;
     struct history *history;
+    struct usage *usage;
     struct listener *listener;
     struct base *bases;         /* [const] */
     uint64_t max_adapter_bytes; /* [const] above, idle adapters leave memory */

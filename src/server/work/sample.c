@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "server/work/constraint.h"
 #include "server/work/stop_strings.h"
+#include "server/work/usage.h"
 #include "wire/check.h"
 #include "wire/proto.h"
 
@@ -317,6 +318,12 @@ static void finish_sample(struct server *s, struct future *f, const tinker_sampl
     live_count(&all->prompt_tokens, &own->prompt_tokens, (uint64_t)job_tokens(f->job));
     live_count(&all->cached_tokens, &own->cached_tokens, (uint64_t)r->prompt_cache_hit_tokens);
     live_count(&all->samples, &own->samples, 1);
+    /* Requests without a session have one that nobody can name. */
+    const char *owner = f->session->owner, *id = f->session->direct ? NULL : f->session->id;
+    int64_t cached = (int64_t)r->prompt_cache_hit_tokens;
+    usage_add(s, USAGE_SAMPLING, owner, id, f->base->name, (int64_t)sampled);
+    usage_add(s, USAGE_PREFILL, owner, id, f->base->name, job_tokens(f->job) - cached);
+    usage_add(s, USAGE_PREFILL_CACHED, owner, id, f->base->name, cached);
     buf_init(&b, (size_t)1 << 30);
     if (wire_encode_sample_response(r, &b, &err) != TINKER_OK) {
         buf_clear(&b);

@@ -25,6 +25,7 @@
 #include "server/work/custom_loss.h"
 #include "server/work/train_history.h"
 #include "server/work/train_state.h"
+#include "server/work/usage.h"
 #include "wire/check.h"
 #include "wire/path.h"
 #include "wire/proto.h"
@@ -209,6 +210,8 @@ static void finish_pass(struct server *s, struct train_task *t)
     double seconds = (double)(clock_now_ns(s->clock) - f->started_ns) / 1e9;
     buf_init(&b, RESULT_MAX);
     bool done = false;
+    if (!replay) /* it was counted before the restart */
+        usage_add(s, USAGE_TRAINING, m->owner, m->session->id, m->base->name, outcome.tokens);
     tinker_status status = wire_encode_forward_backward_output(r, &b, &err);
     if (status == TINKER_OK)
         done = train_finish(s, f, &b, true, &outcome);

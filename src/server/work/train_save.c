@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
+#include "server/work/usage.h"
 #include "wire/check.h"
 #include "wire/wire.h"
 
@@ -84,6 +85,24 @@ static tinker_status write_checkpoint(struct server *s, struct future *f,
                             err);
 }
 
+/* Finish a save that has a name, and count and note it.  false: its files are not wanted. */
+static bool finish_named(struct server *s, struct future *f, const struct wire_type *type,
+                         const void *res, struct store_checkpoint *c)
+{
+    struct model *m = f->model; /* f and its texts may be gone after train_finish() */
+    struct store_outcome outcome = { .checkpoint = c };
+    bool replay = f->replay;
+    char path[1024];
+    snprintf(path, sizeof(path), "tinker://%s/%s/%s", m->id, store_kind_name(c->kind), c->name);
+    if (!train_finish_json(s, f, type, res, &outcome))
+        return false;
+    if (!replay) {
+        usage_add(s, USAGE_CHECKPOINT, m->owner, m->session->id, m->base->name, 1);
+        usage_note(s, m->owner, "checkpoint_create", m->id, path, "save", m->session->id);
+    }
+    return true;
+}
+
 /* save_weights: weights and optimizer state, to go on with training later. */
 static void run_save(struct server *s, struct future *f)
 {
@@ -114,9 +133,8 @@ static void run_save(struct server *s, struct future *f)
         snprintf(old_dir, sizeof(old_dir), "%s", old->dir);
     struct wire_save_weights_response res = { arena_printf(&f->job->arena, "tinker://%s/weights/%s",
                                                            f->model->id, c.name) };
-    struct store_outcome outcome = { .checkpoint = &c };
     /* The record of the old checkpoint is replaced in the same transaction. */
-    bool saved = train_finish_json(s, f, &wire_save_weights_response, &res, &outcome);
+    bool saved = finish_named(s, f, &wire_save_weights_response, &res, &c);
     if (!saved)
         checkpoint_discard(s, dir);
     else if (old_dir[0])
@@ -142,8 +160,7 @@ static void run_save_named_sampler(struct server *s, struct future *f)
     struct wire_save_weights_for_sampler_response res = {
         .path = arena_printf(&f->job->arena, "tinker://%s/sampler_weights/%s", f->model->id, c.name)
     };
-    struct store_outcome outcome = { .checkpoint = &c };
-    if (!train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))
+    if (!finish_named(s, f, &wire_save_weights_for_sampler_response, &res, &c))
         checkpoint_discard(s, dir);
 }
 
@@ -171,8 +188,7 @@ static void run_save_external(struct server *s, struct future *f)
         arena_printf(&f->job->arena, "tinker://%s/external_weights/%s", f->model->id, c.name),
         { 1, c.size_bytes }
     };
-    struct store_outcome outcome = { .checkpoint = &c };
-    if (!train_finish_json(s, f, &wire_save_weights_external_response, &res, &outcome))
+    if (!finish_named(s, f, &wire_save_weights_external_response, &res, &c))
         checkpoint_discard(s, dir);
 }
 

@@ -97,6 +97,7 @@ static const struct wire_field checkpoint[] = {
     { WIRE_MEMBER(T, "public", is_public, WIRE_FLAG, 0) },
     { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, NUL), .aux = offsetof(T, n_user_metadata) },
     { WIRE_MEMBER(T, "expires_at", expires_us, WIRE_TIME_US, SHOW) },
+    { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
 };
 static const T checkpoint_defaults = { .time_us = TINKER_NO_TIME,
                                        .size_bytes = -1,

@@ -1,4 +1,4 @@
-/* session_types.c - the end of a session and the search for sessions, as tables. */
+/* session_types.c - the end of a session, and the searches for sessions and checkpoints, as tables. */
 #include "wire/json/describe.h"
 
 #define REQ  WIRE_REQUIRED
@@ -83,6 +83,47 @@ static const struct wire_field search_request[] = {
 const struct wire_type wire_session_search_request = { .name = "SessionSearchRequest",
                                                        WIRE_TABLE(T, search_request),
                                                        .defaults = &search_defaults };
+#undef T
+
+/* POST /api/v1/checkpoints/search: the address is a guess by analogy with sessions/search, because only
+ * the types are published. */
+static const char *const checkpoint_types[] = { "training", "sampler", "external", NULL };
+
+/* The last checkpoint of a page. */
+#define T struct wire_checkpoint_search_cursor
+static const struct wire_field checkpoint_cursor[] = {
+    { WIRE_FIELD(T, last_created_at, WIRE_TIME, REQ) },
+    { WIRE_FIELD(T, last_checkpoint_uuid, WIRE_STRING, REQ) },
+};
+static const struct wire_type wire_checkpoint_search_cursor = { .name = "CheckpointSearchCursor",
+                                                                WIRE_TABLE(T, checkpoint_cursor) };
+#undef T
+
+#define T struct wire_checkpoint_search_request
+static const T checkpoint_search_defaults = { .owner = { .type = "own" }, .limit = 50 };
+static const struct wire_field checkpoint_search[] = {
+    { WIRE_FIELD(T, project_ids, WIRE_STRINGS, NUL) },
+    { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
+    { WIRE_FIELD(T, checkpoint_type, WIRE_WORD, NUL), .words = checkpoint_types },
+    { WIRE_FIELD(T, owner, WIRE_STRUCT, 0), .type = &wire_search_owner },
+    { WIRE_FIELD(T, base_models, WIRE_STRINGS, NUL) },
+    { WIRE_FIELD(T, limit, WIRE_INT, 0) },
+    { WIRE_FIELD(T, cursor, WIRE_POINTER, NUL), .type = &wire_checkpoint_search_cursor },
+};
+const struct wire_type wire_checkpoint_search_request = { .name = "CheckpointSearchRequest",
+                                                          WIRE_TABLE(T, checkpoint_search),
+                                                          .defaults = &checkpoint_search_defaults };
+#undef T
+
+/* The response to it, newest first. */
+#define T struct wire_checkpoint_search_response
+static const struct wire_field checkpoint_found[] = {
+    { WIRE_FIELD(T, checkpoints, WIRE_LIST, REQ), .aux = offsetof(T, n_checkpoints),
+      .type = &wire_checkpoint },
+    { WIRE_FIELD(T, next_cursor, WIRE_POINTER, SHOW), .type = &wire_checkpoint_search_cursor },
+};
+const struct wire_type wire_checkpoint_search_response = { .name = "CheckpointSearchResponse",
+                                                           WIRE_TABLE(T, checkpoint_found) };
 #undef T
 
 /* Inside SessionStatus: which request ended the session. */

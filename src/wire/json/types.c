@@ -31,6 +31,7 @@ static const struct wire_type *const all[] = {
     &wire_project_request,
     &wire_finish_session_request,
     &wire_session_search_request,
+    &wire_checkpoint_search_request,
     &wire_get_billing_usage_request,
     &wire_telemetry_send_request,
     /* Responses that come at once. */
@@ -69,6 +70,7 @@ static const struct wire_type *const all[] = {
     &wire_get_session_response,
     &wire_get_sampler_response,
     &wire_session_search_response,
+    &wire_checkpoint_search_response,
     &wire_checkpoint_usage_response,
     &wire_training_run,
     &wire_training_runs_response,
