@@ -16,6 +16,7 @@
 #include "engine/safetensors/weight_files.h"
 #include "engine/model/config.h"
 #include "engine/model/expert_stack.h"
+#include "engine/model/unread.h"
 #include "engine/safetensors/quantized_dir.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
@@ -366,7 +367,9 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     e->model = model_new(&config, &source, err);
     if (!e->model)
         return TINKER_ENOMEM;
-    return model_fill(e->model, e->threads, &source, err);
+    status = model_fill(e->model, e->threads, &source, err);
+    /* Last, because of a name that is spelled wrong it is more to say that a weight is missing. */
+    return status == TINKER_OK && e->files ? unread_check(e, &config, err) : status;
 }
 
 /* Fills e, which tinker_engine_close() cleans up after a failure. */

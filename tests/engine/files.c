@@ -567,6 +567,84 @@ static void test_models_that_lie(void)
     refused(tiny_path("hostile"), "model-00002-of-00002.safetensors");
 }
 
+static const void *give_bytes(void *state, size_t i, tinker_error *error)
+{
+    (void)i, (void)error;
+    return state;
+}
+
+/* The files of a directory with one more tensor, in a file of its own. */
+static tinker_status open_with(const struct init_model *o, const char *name, float *values,
+                               size_t rows, size_t cols, tinker_error *err)
+{
+    struct st_entry entry = { name, SOURCE_F32, { rows, cols }, 2 };
+    if (cols == 0)
+        entry = (struct st_entry){ name, SOURCE_F32, { rows }, 1 };
+    fresh(o);
+    rename(tiny_path("hostile/model.safetensors"), tiny_path("hostile/a.safetensors"));
+    CHECK_INT(
+        safetensors_write(tiny_path("hostile/b.safetensors"), &entry, 1, give_bytes, values, NULL),
+        TINKER_OK);
+    tinker_engine *e = tinker_engine_open(tiny_path("hostile"), NULL, err);
+    tinker_engine_close(e);
+    return e ? TINKER_OK : err->status;
+}
+
+/* What a model would leave out, and so compute something else, is refused. */
+static void test_weights_that_nobody_reads(void)
+{
+    static const char *const changing[] = { "model.layers.0.self_attn.q_proj.bias",
+                                            "model.layers.1.mlp.down_proj.bias",
+                                            "model.layers.0.self_attn.sinks",
+                                            "model.layers.0.post_feedforward_layernorm.weight" };
+    struct init_model o;
+    tinker_error err = { 0 };
+    float values[13 * 10] = { 0 };
+    options(&o);
+    for (size_t i = 0; i < sizeof(changing) / sizeof(changing[0]); i++) {
+        values[3] = 0;
+        CHECK_INT(open_with(&o, changing[i], values, 10, 0, &err), TINKER_OK);
+        values[3] = 1;
+        CHECK_INT(open_with(&o, changing[i], values, 10, 0, &err), TINKER_EINVAL);
+        CHECK(strstr(err.message, changing[i]));
+        CHECK(strstr(err.message, "would be left out"));
+    }
+    CHECK_INT(open_with(&o, "model.layers.0.self_attn.rotary_emb.inv_freq", values, 4, 0, &err),
+              TINKER_OK);
+    CHECK_INT(open_with(&o, "mtp.layers.0.input_layernorm.weight", values, 10, 0, &err), TINKER_OK);
+    CHECK_INT(open_with(&o, "model.layers.2.input_layernorm.weight", values, 10, 0, &err),
+              TINKER_EINVAL);
+    CHECK(strstr(err.message, "config.json says 2 layers"));
+}
+
+/* A head that is tied to the embedding may be there as a copy of it, and not as anything else. */
+static void test_a_tied_head_of_its_own(void)
+{
+    struct init_model o;
+    tinker_error err = { 0 };
+    struct safetensors st;
+    float embed[13 * 10];
+    options(&o);
+    o.config.tied = true;
+    fresh(&o);
+    REQUIRE(safetensors_open(&st, tiny_path("hostile/model.safetensors"), &err) == TINKER_OK);
+    const struct st_tensor *t = safetensors_find(&st, "model.embed_tokens.weight");
+    REQUIRE(t && t->bytes == sizeof(embed));
+    memcpy(embed, t->data, sizeof(embed));
+    safetensors_close(&st);
+    CHECK_INT(open_with(&o, "lm_head.weight", embed, 13, 10, &err), TINKER_OK);
+    embed[77] += 1;
+    CHECK_INT(open_with(&o, "lm_head.weight", embed, 13, 10, &err), TINKER_EINVAL);
+    CHECK(strstr(err.message, "lm_head.weight is not the embedding"));
+    CHECK(strstr(err.message, "tie_word_embeddings"));
+    /* Said to be its own, it is used. */
+    patch(tiny_path("hostile/config.json"), "tie_word_embeddings", "xxx_word_embeddings");
+    tinker_engine *e = tinker_engine_open(tiny_path("hostile"), NULL, &err);
+    REQUIRE(e);
+    CHECK(!e->model->config.tied);
+    tinker_engine_close(e);
+}
+
 /* Every length of a cut file is refused, and every flipped byte of a header gives an
  * answer: an error or a model, never a crash. */
 static void test_cut_and_flipped_files(void)
@@ -863,6 +941,8 @@ int main(void)
     RUN(test_stacks_that_lie);
     RUN(test_export_leaves_unused_stacks);
     RUN(test_models_that_lie);
+    RUN(test_weights_that_nobody_reads);
+    RUN(test_a_tied_head_of_its_own);
     RUN(test_cut_and_flipped_files);
     RUN(test_adapters_that_lie);
     RUN(test_foreign_adapters_are_named);
