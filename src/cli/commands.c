@@ -2,7 +2,10 @@
 #include "base/array.h"
 #include "cli/command.h"
 
-/* Alphabetical: help prints it in this order. */
+/* Alphabetical: help prints it in this order.  `.rows` marks commands whose result is a list:
+ * only those take --format jsonl, csv and tsv.  A name of two words is matched as two arguments,
+ * see find_command() in main.c.  Help, completion and the tests of man pages walk this table, so
+ * a command that is missing here does not exist anywhere. */
 const struct command commands[] = {
     { .name = "api", .summary = "Send any request to the service", .run = cmd_api },
     { .name = "audit", .summary = "Show the audit log of a day", .run = cmd_audit, .rows = true },
@@ -163,4 +166,5 @@ const struct command commands[] = {
 };
 
 const size_t n_commands = ARRAY_LEN(commands);
+/* Lists of names are arrays on the stack of this size. */
 _Static_assert(ARRAY_LEN(commands) <= COMMANDS_MAX, "raise COMMANDS_MAX");

@@ -72,6 +72,8 @@ static void list_topic(FILE *f, const char *word)
     size_t n = strlen(word), used = 0;
     for (size_t i = 0; i < n_commands; i++) {
         const char *name = commands[i].name;
+        /* snprintf() returns the length that it wanted, so `used` may pass the end; the check
+         * stops there and the list is cut, not the stack. */
         if (strncmp(name, word, n) == 0 && name[n] == ' ' && used < sizeof(members))
             used += (size_t)snprintf(members + used, sizeof(members) - used, "%s%s",
                                      used ? ", " : "", name + n + 1);
@@ -246,6 +248,8 @@ static int dispatch_command(int argc, char **argv)
         return cmd_version(argc, argv);
     const struct command *c = find_command(argc, argv, &words);
     if (c) {
+        /* A command may have been given as two words; the parser prints the name it finds in
+         * argv[0]. */
         char name[64]; /* the command finds its full name in argv[0] */
         snprintf(name, sizeof(name), "%s", c->name);
         argv[words - 1] = name;

@@ -34,6 +34,8 @@ static void print_response(const tinker_response *r, bool headers)
     }
     const char *body = r->body ? r->body : "";
     const char *type = tinker_response_header(r, "content-type");
+    /* JSON is printed as every other command prints it, indented and in color on a terminal.
+     * Other bodies pass through byte for byte, with a line end if they had none. */
     if (type && strstr(type, "json") && r->n_body) {
         struct buf b;
         buf_init(&b, r->n_body + 1);
@@ -78,22 +80,28 @@ int cmd_api(int argc, char **argv)
         .example = "tinker api GET /api/v1/healthz"
     };
     struct api a;
+    /* Set by api_await() and by a submission that was refused; read only after a failure. */
     tinker_error err;
     int status;
+    /* The entry of methods[] that was meant, NULL: none. */
     const char *known = NULL;
     char *text = NULL;
     size_t n = 0;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* The library wants the method in capitals; people type it in lower case. */
     for (size_t i = 0; i < ARRAY_LEN(methods); i++)
         if (strcasecmp(method, methods[i]) == 0)
             known = methods[i];
     if (!known)
         return opt_usage_error(&spec, "METHOD is GET, POST, PUT, PATCH or DELETE, not %s.", method);
+    /* Not completed silently: "healthz" could mean /healthz or /api/v1/healthz. */
     if (*path != '/')
         return opt_usage_error(&spec, "PATH begins with /, as in /api/v1/healthz.");
     if (body && file)
         return opt_usage_error(&spec, "Give BODY or --body-file.");
+    /* The body comes from one place.  Read before connecting, so that a wrong file name costs
+     * nothing. */
     if (file && !text_model_read(file, &text, &n, &status))
         return status;
     if (body)
@@ -103,11 +111,14 @@ int cmd_api(int argc, char **argv)
         return status;
     }
     tinker_future *f =
+        /* Goes through the client like every other call: the same credentials, retries and
+         * deadlines. */
         tinker_service_call(a.service, known, path, text ? text : body, n, NULL, &err);
     if (f && api_await(f, &err) == TINKER_OK) {
         print_response(tinker_future_response(f), include);
         status = EXIT_OK;
     } else {
+        /* A refused request has a response, too: its body says more than our one line about it. */
         const tinker_response *r = f ? tinker_future_response(f) : NULL;
         if (r && r->body)
             print_response(r, include);

@@ -29,6 +29,7 @@ static void add_entry(struct listing *l, const tinker_audit_entry *e)
     rows_put_text(w, "tinker_path", e->path);
     rows_put_text(w, "purpose", e->purpose);
     json_put_key(w, "event_details");
+    /* Raw JSON as it arrived: details differ by event and grow with the service. */
     if (e->details)
         json_put_raw(w, e->details, strlen(e->details));
     else
@@ -71,17 +72,23 @@ int cmd_audit(int argc, char **argv)
     int64_t us;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* fmt_read_date() takes times as well; the audit log is asked by the day, so a time here is
+     * a mistake rather than a more exact question. */
     if (day && (strlen(day) != 10 || !fmt_read_date(day, &us)))
         return opt_usage_error(&spec, "Invalid value for '--day': '%s' is not a date.", day);
     if (!api_open(&a, &status))
         return status;
+    /* The filter is the service's: a day can have many thousands of events. */
     int which = 0;
     while (strcmp(type, types[which]) != 0)
         which++;
     tinker_future *f = api_wait(
         tinker_rest_get_audit_log(a.rest, day, (tinker_audit_type)which, &err), &err, &status);
+    /* An empty day is a table without rows and the title "0 events", not an error: scripts count
+     * lines. */
     const tinker_audit *log = f ? tinker_future_audit(f) : NULL;
     if (log) {
+        /* Shown above the table only; machine formats have no title. */
         char title[64];
         listing_init(&l, columns, ARRAY_LEN(columns));
         for (size_t i = 0; i < log->n; i++)

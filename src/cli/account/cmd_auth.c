@@ -22,6 +22,7 @@
 #include "cli/service/api.h"
 #include "json/json.h"
 
+/* Where keys are made by hand.  Hosted service only: a server of one's own has no console. */
 #define CONSOLE "https://tinker.thinkingmachines.ai/keys"
 #define SELF    "/api/v1/auth/apikey/me"
 
@@ -50,6 +51,9 @@ static void read_secret(const char *prompt, char *out, size_t size)
 {
     struct termios old, raw;
     size_t n = 0;
+    /* Echo and line mode go off together: without line mode each character can be answered by an
+     * asterisk, and erasing must then be done by hand.  TCSAFLUSH drops what was typed before
+     * the prompt, so a stray Enter is not taken for an empty key.  Byte 4 is Ctrl-D. */
     bool terminal = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &old) == 0;
     fputs(prompt, stdout);
     fflush(stdout);
@@ -105,7 +109,8 @@ static bool read_identity(struct json_reader *r, struct stored_key *k, bool org)
     return ok;
 }
 
-/* Ask the service whose key it is. */
+/* Ask the service whose key it is.  globals.api_key is set for this one request, ahead of every
+ * other place a key may come from: it is this key that must be good. */
 static int check_key(struct stored_key *k)
 {
     struct api a;
@@ -128,6 +133,8 @@ static int check_key(struct stored_key *k)
                     : out_fail(EXIT_FAILED, "Is the address that of a Tinker service?",
                                "Could not validate the API key");
     } else if (err.http_status) {
+        /* The service has answered and refuses the key; no answer at all is a network problem, with
+         * the exit status of one. */
         snprintf(details, sizeof(details), "%s (HTTP %d from " SELF ")", err.message,
                  err.http_status);
         status = out_fail(EXIT_CONFIG, details, "Could not validate the API key");
@@ -159,11 +166,13 @@ int cmd_auth_login(int argc, char **argv)
     print_link("Create an API Key: ", url);
     putchar('\n');
     read_secret("Paste your API key: ", k.key, sizeof(k.key));
+    /* Pasting from a web page brings blanks and a line end along; a key has neither. */
     char *key = k.key + strspn(k.key, " \t");
     memmove(k.key, key, strlen(key) + 1);
     k.key[strcspn(k.key, " \t\r\n")] = 0;
     if (!k.key[0])
         return out_fail(EXIT_CONFIG, NULL, "The API key must not be empty");
+    /* From here on no log line shows the key, whatever is logged. */
     log_secret(k.key);
     status = check_key(&k);
     if (status != EXIT_OK)
@@ -209,6 +218,8 @@ int cmd_auth_logout(int argc, char **argv)
         return out_fail(EXIT_CONFIG,
                         "There is nothing to log out from. Run 'tinker auth login' to log in.",
                         "No default credential is stored");
+    /* "manual" keys were made in the console and may be in use elsewhere, so they stay valid;
+     * "generated" ones were made by `login` of the official program for this machine alone. */
     bool generated = strcmp(k.type, "generated") == 0;
     bool deleted = generated && delete_on_server(&k);
     if (stored_key_remove(&err) != TINKER_OK)
@@ -232,7 +243,8 @@ int cmd_auth_logout(int argc, char **argv)
     return EXIT_OK;
 }
 
-/* Is there a credential, wherever it is from? */
+/* Is there a credential, wherever it is from?
+ * In the order in which api_open() looks: option or variable or file, command, key file, login. */
 static bool has_credential(int *status)
 {
     const char *key, *command, *file;
@@ -255,6 +267,7 @@ int cmd_auth_status(int argc, char **argv)
     if (!parse_bare("auth status", "Is there a credential, and does the service take it?", argc,
                     argv, &status))
         return status;
+    /* A broken configuration file is neither "yes" nor "no". */
     bool has = has_credential(&status);
     if (status != EXIT_OK)
         return status;
@@ -273,6 +286,8 @@ int cmd_auth_status(int argc, char **argv)
 
 /* ---- whoami --------------------------------------------------------------------------------------- */
 
+/* A table of two columns, or one object; what the service does not say is an empty cell, and
+ * null. */
 static int show_identity(const tinker_identity *who)
 {
     struct listing l;
@@ -290,6 +305,7 @@ static int show_identity(const tinker_identity *who)
     return listing_print_one(&l, NULL);
 }
 
+/* Two names for one command: the official program has both. */
 static int run_whoami(const char *command, int argc, char **argv)
 {
     struct api a;
@@ -302,6 +318,8 @@ static int run_whoami(const char *command, int argc, char **argv)
     tinker_future *f = tinker_rest_whoami(a.rest, &err);
     if (f && api_await(f, &err) == TINKER_OK)
         status = show_identity(tinker_future_identity(f));
+    /* The identity is in the token that the service exchanges a key for.  Services without such
+     * tokens (tinker serve among them) cannot say who a key belongs to. */
     else if (err.status == TINKER_ESTATE)
         status =
             out_fail(EXIT_CONFIG, "The service hands out no tokens, and a plain key names nobody.",
@@ -318,6 +336,7 @@ int cmd_auth_whoami(int argc, char **argv)
     return run_whoami("auth whoami", argc, argv);
 }
 
+/* The short form of `auth whoami`; its own name appears in usage errors. */
 int cmd_whoami(int argc, char **argv)
 {
     return run_whoami("whoami", argc, argv);

@@ -36,6 +36,7 @@ enum column {
     GIGABYTE_HOURS,
     COLUMNS
 };
+/* The order of the enumeration is the order of CSV columns, which spreadsheets of users rely on. */
 static const char *const column_names[COLUMNS] = {
     [BUCKET_START] = "bucket_start",
     [BUCKET_END] = "bucket_end",
@@ -95,6 +96,7 @@ static bool read_text_column(const tinker_billing_event *e, enum column c, const
 static void put_value(struct json_writer *w, const tinker_billing_event *e, enum column c)
 {
     const char *text = NULL;
+    /* Sparse tables by column: the switch below reads only the places that are filled. */
     const double reals[] = { [COST] = e->cost_usd,
                              [TOKEN_RATE] = e->million_tokens_usd,
                              [STORAGE_RATE] = e->gigabyte_month_usd,
@@ -104,11 +106,13 @@ static void put_value(struct json_writer *w, const tinker_billing_event *e, enum
     switch (c) {
     case BUCKET_START:
     case BUCKET_END:
+        /* Always RFC 3339, whatever --time-format says: these are for programs. */
         rows_put_text(w, name, fmt_rfc3339(c == BUCKET_START ? e->start_us : e->end_us, time));
         break;
     case TYPE:
         rows_put_text(w, name, tinker_billing_kind_name(e->kind));
         break;
+    /* Only prefill events have it: whether the tokens came from the cache, at its lower price. */
     case CACHED:
         json_put_key(w, name);
         json_put_bool(w, e->cached);
@@ -146,13 +150,16 @@ static void put_event(struct json_writer *w, const tinker_billing_event *e)
     json_put_end_object(w);
 }
 
-/* The text of a cell, into out: as Python prints the value.  "" for none. */
+/* The text of a cell, into out: as Python prints the value.  "" for none.
+ * `out` is scratch memory that the caller keeps between cells; the text lives until the next
+ * call. */
 static const char *format_cell(const tinker_billing_event *e, enum column c, bool table,
                                struct buf *out)
 {
     enum column info[2];
     struct json_writer w;
     size_t n = list_info_columns(e->kind, info);
+    /* Columns up to TYPE exist for every kind of event; those behind it only for some. */
     bool has = c <= TYPE;
     for (size_t i = 0; i < n; i++)
         has = has || info[i] == c;
@@ -169,10 +176,13 @@ static const char *format_cell(const tinker_billing_event *e, enum column c, boo
     json_put_end_object(&w);
     if (!buf_ok(out))
         return "";
-    /* {"name":VALUE} */
+    /* {"name":VALUE}: the writer formats numbers and times as Python's json does, so its text is
+     * used for cells as well.  A name has no ':', so the first one ends it. */
     char *value = strchr(out->data, ':') + 1;
     value[strlen(value) - 1] = 0;
     if (strcmp(value, "null") == 0) {
+        /* The official table prints "null" where a price should be but is not known yet, and
+         * nothing where none applies.  CSV has empty cells for both. */
         bool tokens = e->kind == TINKER_BILLING_TRAINING || e->kind == TINKER_BILLING_PREFILL ||
                       e->kind == TINKER_BILLING_SAMPLING;
         bool applies = (c == COST && (tokens || e->kind == TINKER_BILLING_STORAGE)) ||
@@ -180,8 +190,10 @@ static const char *format_cell(const tinker_billing_event *e, enum column c, boo
                        (c == STORAGE_RATE && e->kind == TINKER_BILLING_STORAGE);
         return table && applies ? "null" : "";
     }
+    /* Python prints its own names of truth values. */
     if (c == CACHED)
         return *value == 't' ? "True" : "False";
+    /* A string in quotes: times and kinds, which need no unescaping. */
     if (*value == '"') {
         value++;
         value[strlen(value) - 1] = 0;
@@ -189,7 +201,8 @@ static const char *format_cell(const tinker_billing_event *e, enum column c, boo
     return value;
 }
 
-/* Which columns the rows have, in the order of their first appearance. */
+/* Which columns the rows have, in the order of their first appearance, as in the official
+ * program: a file without sampling events has no token_count column. */
 static size_t choose_columns(const tinker_billing *b, enum column out[COLUMNS])
 {
     bool has[COLUMNS] = { false };
@@ -214,6 +227,7 @@ static size_t choose_columns(const tinker_billing *b, enum column out[COLUMNS])
 /* RFC 4180: quotes only where they are needed, doubled inside, lines end with CR LF. */
 static void write_csv_cell(FILE *f, const char *s, bool last)
 {
+    /* Blanks at the ends need no quotes either: readers of this dialect keep them. */
     bool quote = s[strcspn(s, ",\"\r\n")] != 0;
     if (quote)
         fputc('"', f);
@@ -222,6 +236,7 @@ static void write_csv_cell(FILE *f, const char *s, bool last)
     fprintf(f, "%s%s", quote ? "\"" : "", last ? "\r\n" : ",");
 }
 
+/* "-" is stdout, as usual; errors name the path as it was given. */
 static FILE *open_csv(const char *path, int *status)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
@@ -242,6 +257,8 @@ static int close_csv(FILE *f, const char *path, size_t rows)
     return EXIT_OK;
 }
 
+/* Without any event there are no columns: the header is an empty line, as Python's csv module
+ * writes it. */
 static int write_usage_csv(const tinker_billing *b, const char *path)
 {
     enum column columns[COLUMNS];
@@ -279,6 +296,7 @@ static void put_metadata_text(struct buf *out, const tinker_billing_session *s)
     buf_clear(&compact);
 }
 
+/* Metadata is one cell of JSON text, so that the columns do not depend on what users stored. */
 static int write_sessions_csv(const tinker_billing *b, const char *path)
 {
     struct buf text;
@@ -291,6 +309,7 @@ static int write_sessions_csv(const tinker_billing *b, const char *path)
     for (size_t i = 0; i < b->n_sessions; i++) {
         const tinker_billing_session *s = tinker_billing_session_at(b, i);
         buf_reset(&text);
+        /* An empty text, not NULL, for sessions without metadata. */
         buf_puts(&text, "");
         if (s->n_user_metadata)
             put_metadata_text(&text, s);
@@ -303,11 +322,15 @@ static int write_sessions_csv(const tinker_billing *b, const char *path)
 
 /* ---- usage ------------------------------------------------------------------------------------------ */
 
+/* The members and their nesting are those of the API's own response, so that a script may use
+ * either. */
 static void print_usage_json(const tinker_billing *b)
 {
     struct buf text;
     struct json_writer w;
     char time[FMT_TEXT];
+    /* A year of hours for many users stays far below this bound, which only stops a runaway
+     * response. */
     buf_init(&text, 1 << 30);
     json_writer_init(&w, &text);
     json_put_begin_object(&w);
@@ -334,6 +357,7 @@ static void print_usage_json(const tinker_billing *b)
         json_put_end_object(&w);
     }
     json_put_end_object(&w);
+    /* Costs are known up to this hour only; events behind it have null prices. */
     rows_put_text(&w, "cost_data_through",
                   b->invoiced_until_us == TINKER_NO_TIME ? NULL
                                                          : fmt_rfc3339(b->invoiced_until_us, time));
@@ -342,6 +366,7 @@ static void print_usage_json(const tinker_billing *b)
     buf_clear(&text);
 }
 
+/* Cells say "null" in tables only; the machine formats leave them empty, see format_cell(). */
 static int print_usage_rows(const tinker_billing *b)
 {
     enum column columns[COLUMNS];
@@ -371,6 +396,7 @@ static int print_usage_rows(const tinker_billing *b)
     return listing_print(&l, title, "{\"data\":[");
 }
 
+/* Files are written instead of the table, not in addition to it: stdout may be one of them. */
 static int show_usage(const tinker_billing *b, const char *csv, const char *sessions_csv)
 {
     int status = sessions_csv ? write_sessions_csv(b, sessions_csv) : EXIT_OK;
@@ -385,6 +411,8 @@ static int show_usage(const tinker_billing *b, const char *csv, const char *sess
     return status;
 }
 
+/* The bounds are arguments, not options, as in the official program: a report without them is
+ * never meant. */
 int cmd_billing_usage(int argc, char **argv)
 {
     const char *start = NULL, *end = NULL, *csv = NULL, *sessions = NULL;
@@ -417,6 +445,8 @@ int cmd_billing_usage(int argc, char **argv)
     int64_t us;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* Checked here for a message that names the argument; the service would refuse the request
+     * as a whole.  The library sends the text as it was given. */
     if (!fmt_read_date(start, &us) || !fmt_read_date(end, &us))
         return opt_usage_error(&spec, "'%s' is not a time such as 2026-07-13T00:00:00Z.",
                                fmt_read_date(start, &us) ? end : start);
@@ -433,6 +463,7 @@ int cmd_billing_usage(int argc, char **argv)
 
 /* ---- storage ------------------------------------------------------------------------------------------ */
 
+/* Gigabytes are 10^9 bytes, as storage is billed. */
 static void put_share(struct json_writer *w, const tinker_storage_share *s)
 {
     json_put_begin_object(w);
@@ -447,6 +478,7 @@ static void put_share(struct json_writer *w, const tinker_storage_share *s)
     json_put_end_object(w);
 }
 
+/* NaN: the service did not say. */
 static void add_real_cell(struct listing *l, double value)
 {
     if (isnan(value))
@@ -455,6 +487,8 @@ static void add_real_cell(struct listing *l, double value)
         listing_cellf(l, "%.6g", value);
 }
 
+/* One row per project and user.  The price is the same for all, so JSON has it once, beside
+ * "data". */
 static int show_storage(const tinker_storage *s, const char *csv)
 {
     static const char *const columns[] = { "effective_rate_usd_per_gigabyte_month",
@@ -486,12 +520,15 @@ static int show_storage(const tinker_storage *s, const char *csv)
     if (csv) {
         int status = EXIT_OK;
         FILE *f = open_csv(csv, &status);
+        /* The cells of the listing in one run, header first: every ninth one ends a line. */
         for (size_t i = 0; f && i < ARRAY_LEN(columns) + l.n; i++)
             write_csv_cell(f, i < ARRAY_LEN(columns) ? columns[i] : l.cells[i - ARRAY_LEN(columns)],
                            i % ARRAY_LEN(columns) + 1 == ARRAY_LEN(columns));
         listing_clear(&l);
         return f ? close_csv(f, csv, s->n) : status;
     }
+    /* The price goes through the JSON writer for its number format, then into the head of the
+     * object. */
     struct buf rate;
     struct json_writer w;
     buf_init(&rate, 256);
@@ -506,6 +543,7 @@ static int show_storage(const tinker_storage *s, const char *csv)
                          head);
 }
 
+/* What is stored at this moment, unlike `billing usage`, which is about the past. */
 int cmd_billing_storage(int argc, char **argv)
 {
     const char *project = NULL, *csv = NULL;

@@ -22,12 +22,14 @@
 
 /* ---- an estimate ---------------------------------------------------------------------------------- */
 
+/* What the options of `tinker cost` say. */
 struct estimate {
     const char *data, *model, *renderer;
     int64_t epochs, samples, max_tokens;
     double train_price, prefill_price, sample_price; /* NaN: not given */
 };
 
+/* What the file holds: tokens of all rows, and those of them that carry weight. */
 struct counts {
     int64_t rows, tokens, trained;
 };
@@ -44,6 +46,8 @@ static int count_tokens(const struct estimate *e, struct counts *c)
         return status;
     const char *name = e->renderer ? e->renderer : tinker_renderer_for(e->model, t);
     tinker_renderer *r = tinker_renderer_new(name, t, NULL, &err);
+    /* Nothing is cut: an estimate counts what is in the file.  Rows that are longer than the
+     * model's context will cost less, as training drops them. */
     o.max_length = SIZE_MAX;
     tinker_rows *rows = r ? tinker_rows_load(e->data, r, t, &o, &err) : NULL;
     if (rows) {
@@ -52,6 +56,8 @@ static int count_tokens(const struct estimate *e, struct counts *c)
         c->tokens = (int64_t)s.tokens;
         c->trained = (int64_t)s.trained;
     } else {
+        /* The same failure means three things to a caller: a wrong --renderer, rows that cannot
+         * be read, or no such file. */
         int why = !r ? EXIT_USAGE : access(e->data, R_OK) == 0 ? EXIT_DATA : EXIT_IO;
         status = out_fail(why, NULL, "%s", err.message);
     }
@@ -61,11 +67,13 @@ static int count_tokens(const struct estimate *e, struct counts *c)
     return status;
 }
 
+/* Dollars for so many tokens; NaN in, NaN out: an unknown price makes an unknown cost, not 0. */
 static double price_tokens(double tokens, double per_million)
 {
     return tokens / 1e6 * per_million;
 }
 
+/* Four decimals: small models cost fractions of a cent per run. */
 static void put_money(struct listing *l, const char *name, double usd)
 {
     listing_cell(l, name);
@@ -79,7 +87,10 @@ static void put_money(struct listing *l, const char *name, double usd)
 static int print_estimate(const struct estimate *e, const struct counts *c)
 {
     struct listing l;
+    /* Every token of a row is computed in training, not only the trained ones, and that is what
+     * is paid. */
     double train = (double)(c->tokens * e->epochs);
+    /* A prompt is computed, and paid for, once for all of its samples. */
     double prompts = (double)(c->tokens - c->trained) * (e->samples > 0 ? 1 : 0);
     double sampled = (double)(c->rows * e->samples * e->max_tokens);
     double train_usd = price_tokens(train, e->train_price);
@@ -95,6 +106,7 @@ static int print_estimate(const struct estimate *e, const struct counts *c)
     listing_cellf(&l, "%.0f in %lld epoch%s", train, (long long)e->epochs,
                   e->epochs == 1 ? "" : "s");
     put_money(&l, "Training cost", train_usd);
+    /* Without --samples the answer is about training alone. */
     if (e->samples) {
         listing_cell(&l, "Sampled tokens");
         listing_cellf(&l, "%.0f at most", sampled);
@@ -114,6 +126,7 @@ static int print_estimate(const struct estimate *e, const struct counts *c)
     return listing_print_one(&l, "Estimate");
 }
 
+/* No service is asked, except where the tokenizer must be found: the estimate works offline. */
 int cmd_cost(int argc, char **argv)
 {
     struct estimate e = { .epochs = 1,
@@ -185,6 +198,7 @@ int cmd_cost(int argc, char **argv)
     if (e.epochs < 1 || e.samples < 0 || e.max_tokens < 1)
         return opt_usage_error(&spec,
                                "--epochs and --max-tokens are 1 or more, --samples 0 or more.");
+    /* The bundled model needs no download. */
     if (!e.model)
         e.model = "tinker/tiny";
     status = count_tokens(&e, &c);
@@ -193,6 +207,7 @@ int cmd_cost(int argc, char **argv)
 
 /* ---- usage ------------------------------------------------------------------------------------------ */
 
+/* Sums of one group: a model, a session, a user, a kind or a day. */
 struct total {
     char key[256];
     int64_t trained, prefilled, sampled;
@@ -211,6 +226,8 @@ static void make_key(const tinker_billing_event *e, const char *by, char out[256
     snprintf(out, 256, "%.*s", strcmp(by, "day") == 0 ? 10 : 255, text ? text : "-");
 }
 
+/* Only what the kind counts: `count` is tokens for three kinds and a number of checkpoints for
+ * another.  A cost that is not known yet adds nothing, which the title of the table says. */
 static void add_event(struct total *t, const tinker_billing_event *e)
 {
     t->trained += e->kind == TINKER_BILLING_TRAINING ? e->count : 0;
@@ -220,11 +237,14 @@ static void add_event(struct total *t, const tinker_billing_event *e)
     t->usd += isnan(e->cost_usd) ? 0 : e->cost_usd;
 }
 
+/* Groups in the order of their first event, which for days is the order of time.
+ * Added up in double: sums of prices at this scale are exact to far below a cent. */
 static int print_totals(const tinker_billing *b, const char *by)
 {
     static const char *const columns[] = {
         "Of", "Trained", "Prompts", "Sampled", "GB-hours", "USD"
     };
+    /* At most one group per event, so the table never grows. */
     struct total *totals = calloc(b->n_events + 1, sizeof(*totals));
     struct listing l;
     size_t n = 0;
@@ -233,6 +253,7 @@ static int print_totals(const tinker_billing *b, const char *by)
     for (size_t i = 0; i < b->n_events; i++) {
         const tinker_billing_event *e = tinker_billing_event_at(b, i);
         char key[256];
+        /* A linear search: rows are hours, 14 days at most, and groups are few. */
         size_t k = 0;
         make_key(e, by, key);
         while (k < n && strcmp(totals[k].key, key) != 0)
@@ -266,6 +287,8 @@ static int print_totals(const tinker_billing *b, const char *by)
                          "{\"totals\":[");
 }
 
+/* The same call as `billing usage`, summed here: the service has hours, people want models or
+ * days. */
 int cmd_cost_usage(int argc, char **argv)
 {
     static const char *const groups[] = { "model", "session", "user", "type", "day", NULL };
@@ -294,6 +317,7 @@ int cmd_cost_usage(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
+    /* One request for the whole span; the library refuses one that is too long for the service. */
     tinker_future *f =
         api_wait(tinker_rest_get_billing_usage(a.rest, start, end, &err), &err, &status);
     if (f)

@@ -12,7 +12,8 @@
 #include "cli/output/rows.h"
 #include "cli/service/api.h"
 
-/* In any case, as the official program compares. */
+/* In any case, as the official program compares.
+ * ASCII case only: names of models have no other letters. */
 static bool contains_word(const char *name, const char *part)
 {
     size_t n = strlen(part);
@@ -38,9 +39,11 @@ static void put_flag(struct json_writer *w, const char *key, int value)
         json_put_bool(w, value);
 }
 
+/* Cells for people, an object for programs; names of members as the API has them. */
 static void add_model_row(struct listing *l, const tinker_supported_model *m)
 {
     listing_cell(l, m->name ? m->name : "N/A");
+    /* -1: the service does not say. */
     if (m->max_context_length < 0)
         listing_cell(l, "N/A");
     else
@@ -57,7 +60,8 @@ static void add_model_row(struct listing *l, const tinker_supported_model *m)
     listing_object_end(l);
 }
 
-/* The organization is part of the message, so that a wrong account is noticed. */
+/* The organization is part of the message, so that a wrong account is noticed.
+ * whoami may fail itself (no identity); the message then says None, as the official one does. */
 static int fail_no_match(struct api *a, const char *part)
 {
     tinker_error err;
@@ -72,6 +76,7 @@ static int fail_no_match(struct api *a, const char *part)
     return status;
 }
 
+/* The table of the official program, column for column: scripts that parse one read the other. */
 int cmd_model_list(int argc, char **argv)
 {
     static const char *const columns[] = { "Model", "Max Context", "Trainable", "Sampleable" };
@@ -99,8 +104,10 @@ int cmd_model_list(int argc, char **argv)
             if (!part || (m->name && contains_word(m->name, part)))
                 add_model_row(&l, m);
         }
+        /* No match is an error, because a script that asks for one model would go on with none. */
         if (part && !l.n) {
             listing_clear(&l);
+            /* A script that asks for one model must not go on with an empty list. */
             status = fail_no_match(&a, part);
         } else {
             status = listing_print(&l, NULL, "{\"models\":[");

@@ -16,6 +16,7 @@
 #include "cli/output/out.h"
 #include "json/json.h"
 
+/* FILE_MAX bounds what is read into memory: a file of keys has a few kilobytes. */
 enum { FILE_MAX = 1 << 20, PATH_SIZE = 4096 };
 
 /* The file in pieces: raw JSON of `keys`, texts in the arena. */
@@ -27,9 +28,11 @@ struct key_file {
     struct json_str keys; /* the object, "" when there is none */
 };
 
-/* No file is no error: nobody has logged in yet. */
+/* No file is no error: nobody has logged in yet.
+ * The JSON stays in f->text, and f->keys points into it: both live until close_key_file(). */
 static tinker_status open_key_file(struct key_file *f, tinker_error *err)
 {
+    /* The path is fixed, not under XDG_CONFIG_HOME: the official program looks here. */
     const char *home = getenv("HOME");
     struct json_reader r;
     struct json_str key;
@@ -49,6 +52,8 @@ static tinker_status open_key_file(struct key_file *f, tinker_error *err)
         if (json_str_is(key, "default") && json_peek(&r) == JSON_STRING)
             ok = json_cstring(&r, &f->name);
         else if (json_str_is(key, "keys") && json_peek(&r) == JSON_OBJECT)
+            /* Keys are kept as text, so that members of newer versions survive a login and a
+             * logout of ours. */
             ok = json_raw(&r, &f->keys);
         else
             ok = json_skip(&r);
@@ -114,6 +119,7 @@ tinker_status stored_key_read(struct stored_key *out, bool *found, tinker_error 
                 continue;
             }
             ok = read_key_members(&r, out, "");
+            /* The id is the name of the member, not a member of its own. */
             snprintf(out->id, sizeof(out->id), "%s", f.name);
             *found = ok && out->key[0];
         }
@@ -126,6 +132,7 @@ tinker_status stored_key_read(struct stored_key *out, bool *found, tinker_error 
     return status;
 }
 
+/* Empty texts are left out: the file's readers treat a missing member as unknown. */
 static void put_text(struct json_writer *w, const char *name, const char *value)
 {
     if (!*value)
@@ -179,6 +186,7 @@ static tinker_status write_key_file(struct key_file *f, const char *without,
         json_reader_init(&r, f->keys.s, f->keys.n, &f->arena);
         bool ok = json_begin_object(&r);
         while (ok && json_next_key(&r, &key) && json_raw(&r, &raw)) {
+            /* A key that is added again replaces the old entry of its id. */
             if ((without && json_str_is(key, without)) || (add && json_str_is(key, add->id)))
                 continue;
             json_put_key_n(&w, key.s, key.n);
@@ -192,6 +200,8 @@ static tinker_status write_key_file(struct key_file *f, const char *without,
     json_put_end_object(&w);
     json_put_end_object(&w);
     out_pretty_json(&pretty, &compact);
+    /* ~/.tinker may not exist yet.  os_write_file() writes beside and renames, with mode 0600,
+     * so a crash leaves the old keys in place. */
     snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
     tinker_status status =
         buf_ok(&compact) && buf_ok(&pretty) ? os_make_dirs(dir, err) : err_nomem(err, f->path);
@@ -202,6 +212,7 @@ static tinker_status write_key_file(struct key_file *f, const char *without,
     return status;
 }
 
+/* Read, change, write: two logins at the same instant could lose one key, never damage the file. */
 tinker_status stored_key_write(const struct stored_key *key, tinker_error *err)
 {
     struct key_file f;
@@ -212,11 +223,14 @@ tinker_status stored_key_write(const struct stored_key *key, tinker_error *err)
     return status;
 }
 
+/* Called by `auth logout` alone. */
 tinker_status stored_key_remove(tinker_error *err)
 {
     struct key_file f;
     tinker_status status = open_key_file(&f, err);
     if (status == TINKER_OK && f.name)
+        /* Without a default there is nothing to remove; other keys of the file stay, none of
+         * them becomes the default. */
         status = write_key_file(&f, f.name, NULL, err);
     close_key_file(&f);
     return status;

@@ -52,6 +52,9 @@ enum config_key config_find_key(const char *name)
     return k;
 }
 
+/* XDG_CONFIG_HOME first, as the base directory specification says.  false: neither variable is
+ * set, as in some containers; then there is no file, which is not an error until one is to be
+ * written. */
 bool config_path(char out[CONFIG_PATH_MAX])
 {
     const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -77,6 +80,7 @@ const char *config_redact(const char *secret, char out[16])
 
 /* ---- one line ----------------------------------------------------------------------------- */
 
+/* What one line of the file is. */
 enum line_kind { LINE_EMPTY, LINE_TABLE, LINE_VALUE, LINE_WRONG };
 
 struct line {
@@ -86,6 +90,7 @@ struct line {
     const char *wrong;     /* LINE_WRONG: why */
 };
 
+/* \r is a blank, so files edited on Windows read the same. */
 static const char *skip_blanks(const char *s)
 {
     return s + strspn(s, " \t\r");
@@ -100,6 +105,8 @@ static enum line_kind fail_line(struct line *l, const char *why)
 /* A bare or quoted word into out; the place behind it, or NULL. */
 static const char *read_word(const char *s, char *out, size_t size)
 {
+    /* TOML: double quotes have escapes, single quotes have none.  Numbers and truth values are
+     * read as bare words; who uses a value knows its type. */
     static const char escapes[] = "\"\\ntbfr", bytes[] = "\"\\\n\t\b\f\r";
     char quote = *s == '"' || *s == '\'' ? *s : 0;
     size_t n = 0;
@@ -161,6 +168,8 @@ static enum line_kind read_line(const char *s, struct line *l)
     if (!s || *s != '=')
         return fail_line(l, "expected: name = value");
     s = skip_blanks(s + 1);
+    /* Arrays and inline tables are not read.  At the end of the line *s is 0, which strchr()
+     * finds, too: that is "no value" as well. */
     s = strchr("[{", *s) ? NULL : read_word(s, l->value, sizeof(l->value));
     if (!s)
         return fail_line(l, "expected a text in quotes, a number, true or false");
@@ -173,6 +182,8 @@ static enum line_kind read_line(const char *s, struct line *l)
 /* Call `each` for every line with the table it is in; stops when it returns false. */
 typedef bool line_fn(const char *table, const struct line *l, const char *text, size_t n,
                      size_t number, void *state);
+/* TOML allows no table inside of a line, so line by line is enough; `table` is the one last
+ * opened. */
 static void walk_lines(const char *text, line_fn *each, void *state)
 {
     char table[TABLE_MAX] = "", copy[VALUE_MAX * 2];
@@ -218,11 +229,13 @@ static bool keep_line(const char *table, const struct line *l, const char *text,
     if (l->kind != LINE_VALUE || (s->pass_top ? *table != 0 : !mine))
         return true;
     enum config_key k = config_find_key(l->name);
+    /* A misspelled name would otherwise be a setting that silently does nothing. */
     if (k == CONFIG_KEYS) {
         s->status = out_fail(EXIT_CONFIG, "tinker config list shows what there is.",
                              "%s:%zu: no such setting: %s", s->path, number, l->name);
         return false;
     }
+    /* The last of several equal lines counts. */
     char **place = &s->v[s->pass_top ? 0 : 1][k];
     free(*place);
     *place = strdup(l->value);
@@ -248,6 +261,8 @@ static bool load_settings(void)
     size_t n;
     tinker_error err;
     const char *variable = getenv("TINKER_PROFILE");
+    /* Read at most once per process, and only when no option and no variable has answered
+     * already: most commands with TINKER_API_KEY set never touch the file. */
     if (loaded)
         return settings.status == EXIT_OK;
     loaded = true;
@@ -261,6 +276,8 @@ static bool load_settings(void)
     settings.pass_top = true;
     if (text)
         walk_lines(text, keep_line, &settings);
+    /* --profile and TINKER_PROFILE are known before the file; the line `profile = "x"` is in it.
+     * So the first pass reads the top of the file, the second one the profile. */
     if (!settings.profile)
         settings.profile = settings.v[0][CONFIG_PROFILE];
     settings.pass_top = false;
@@ -294,6 +311,8 @@ static const char *read_option(enum config_key key, const char **from)
     }
 }
 
+/* Option, then variable, then file: the nearer to the command, the stronger.  An empty variable
+ * counts as unset, so that `TINKER_API_KEY= tinker ...` switches one off. */
 bool config_get(enum config_key key, const char **value, const char **from, int *status)
 {
     const char *place = NULL;
@@ -343,6 +362,7 @@ static bool edit_line(const char *table, const struct line *l, const char *text,
     struct edit *e = state;
     (void)number;
     bool here = strcmp(table, e->table) == 0;
+    /* The next table begins and the setting was not in this one: it is added at the end of it. */
     if (l->kind == LINE_TABLE && e->in_table && !e->done)
         put_setting(e);
     e->in_table = here;
@@ -356,6 +376,8 @@ static bool edit_line(const char *table, const struct line *l, const char *text,
     return true;
 }
 
+/* Comments and the order of lines stay as the user wrote them; only the one line changes.  value
+ * NULL removes it. */
 tinker_status config_set(const char *profile, const char *name, const char *value,
                          tinker_error *err)
 {

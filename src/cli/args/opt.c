@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
+/* -1: not given, where 0 would mean something. */
 struct globals globals = {
     .format = "table", .time_format = "relative", .timeout = -1, .retries = -1
 };
@@ -24,6 +25,8 @@ struct globals globals = {
 static const char *const formats[] = { "table", "json", "jsonl", "csv", "tsv", NULL };
 static const char *const time_formats[] = { "relative", "rfc3339", "unix", NULL };
 
+/* Options that every command takes, in the order of `tinker help options`. They may stand before
+ * the command or behind it: opt_parse_globals() and opt_parse() read the same table. */
 static const struct opt global_opts[] = {
     { .name = "format",
       .letter = 'f',
@@ -112,6 +115,8 @@ static bool read_int(const char *s, int64_t *out)
 {
     char *end;
     errno = 0;
+    /* strtoll() skips blanks and stops at the first other character; errno tells an overflow
+     * from LLONG_MAX. */
     long long v = strtoll(s, &end, 10);
     if (end == s || *end || errno)
         return false;
@@ -238,6 +243,7 @@ static void print_option(const struct opt *o)
                       : snprintf(left, sizeof(left), "--%s", o->name);
     if (o->value && n > 0 && (size_t)n < sizeof(left))
         snprintf(left + n, sizeof(left) - (size_t)n, " %s", o->value);
+    /* A description beside a left column of more than 26 characters would begin past column 30. */
     bool beside = strlen(left) <= 26;
     if (!beside)
         printf("  %s\n", left);
@@ -333,7 +339,8 @@ static const struct opt *find_option(const struct opt_spec *spec, const char *s,
     return o ? o : find_in_table(global_opts, ARRAY_LEN(global_opts), s, n, letter);
 }
 
-/* What stands behind = is not repeated in the message: it may be a key. */
+/* What stands behind = is not repeated in the message: it may be a key.
+ * Letters have no neighbors worth suggesting; only long names are compared. */
 static void fail_unknown_option(const struct opt_spec *spec, const char *option)
 {
     enum { MAX = 96 };
@@ -388,6 +395,7 @@ static bool store_value(const struct opt_spec *spec, const struct opt *o, const 
     case OPT_FLAG:
         *(bool *)o->out = true;
         return true;
+    /* -vv counts 2. */
     case OPT_COUNT:
         ++*(int64_t *)o->out;
         return true;
@@ -406,6 +414,7 @@ static bool store_value(const struct opt_spec *spec, const struct opt *o, const 
     case OPT_SIZE:
         return opt_read_size(value, o->out) ||
                fail_invalid_value(spec, o, value, "a size such as 64M or 2G");
+    /* Lists have a fixed size so that options need no memory of their own and nothing to free. */
     case OPT_LIST: {
         struct opt_list *list = o->out;
         if (list->n == OPT_LIST_MAX)
@@ -417,6 +426,7 @@ static bool store_value(const struct opt_spec *spec, const struct opt *o, const 
     return false;
 }
 
+/* Flags and counts stand alone; all other kinds take the next word. */
 static bool takes_value(const struct opt *o)
 {
     return o->kind != OPT_FLAG && o->kind != OPT_COUNT;
@@ -439,6 +449,7 @@ static bool parse_long(const struct opt_spec *spec, int argc, char **argv, int *
         fail_unknown_option(spec, argv[*i]);
         return false;
     }
+    /* "--name=" gives an empty value, which is a value. */
     const char *value = word[n] == '=' ? word + n + 1 : NULL;
     if (!takes_value(o)) {
         if (value) {
@@ -497,6 +508,8 @@ static bool take_argument(const struct opt_spec *spec, size_t *n, char **argv, i
     return true;
 }
 
+/* Looked for by hand rather than in the table, since it ends the parsing without running
+ * anything. */
 static bool is_help(const char *s)
 {
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
@@ -519,6 +532,8 @@ static bool check_globals(const struct opt_spec *spec)
     return false;
 }
 
+/* `tinker completion` asks a command for its options without running it: with a hook set,
+ * opt_parse() hands over the table and reports a stop. */
 static opt_hook *spec_hook;
 static void *spec_hook_state;
 
@@ -556,6 +571,7 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
         if (!ok)
             return false;
     }
+    /* After the loop: --json may stand behind the option that it makes sense of. */
     if (!check_globals(spec))
         return false;
     for (; n < spec->n_args; n++) {
@@ -569,6 +585,7 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
     return true;
 }
 
+/* What help shows for a group: it has no options of its own, only commands. */
 struct opt_spec opt_group(const char *name)
 {
     static const struct opt_arg args[] = { { "COMMAND", NULL, false, NULL },
@@ -577,6 +594,7 @@ struct opt_spec opt_group(const char *name)
         struct opt_spec){ .command = name, .about = "", .args = args, .n_args = ARRAY_LEN(args) };
 }
 
+/* For completion, which offers these before any command. */
 struct opt_spec opt_globals(void)
 {
     return (struct opt_spec){

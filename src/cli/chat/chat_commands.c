@@ -14,6 +14,8 @@
 /* argument: what stands behind the name, "" for nothing.  false as chat_command_run(). */
 typedef bool command_fn(struct chat *c, const char *argument, int *status);
 
+/* Commands change the state in *c and return; the loop in cmd_chat.c acts on c->quit and c->ask.
+ * So each of them is a few lines and none of them waits for the model. */
 static bool quit_chat(struct chat *c, const char *argument, int *status)
 {
     (void)argument;
@@ -22,6 +24,7 @@ static bool quit_chat(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* The system message stays: it belongs to the chat, not to one conversation. */
 static bool reset_talk(struct chat *c, const char *argument, int *status)
 {
     (void)argument;
@@ -32,6 +35,7 @@ static bool reset_talk(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* An empty TEXT removes it.  Earlier turns stay and are read under the new message from now on. */
 static bool set_system(struct chat *c, const char *argument, int *status)
 {
     (void)status;
@@ -40,7 +44,8 @@ static bool set_system(struct chat *c, const char *argument, int *status)
     return true;
 }
 
-/* Take back replies up to the last message of the user, which stays. */
+/* Take back replies up to the last message of the user, which stays.
+ * More than one reply can stand at the end only after /load. */
 static bool drop_replies(struct chat *c)
 {
     while (c->talk.n && strcmp(c->talk.turns[c->talk.n - 1].role, "user") != 0)
@@ -51,6 +56,7 @@ static bool drop_replies(struct chat *c)
     return false;
 }
 
+/* The same question again; with a fixed seed the reply is the same one, otherwise another draw. */
 static bool retry_reply(struct chat *c, const char *argument, int *status)
 {
     (void)argument;
@@ -70,6 +76,8 @@ static bool undo_turn(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* The old question goes into the input line, where the user changes it and presses Enter: no
+ * state is kept between, so giving up the edit needs no undo. */
 static bool edit_turn(struct chat *c, const char *argument, int *status)
 {
     (void)argument;
@@ -96,6 +104,8 @@ static void print_params(const struct chat_options *o)
 static bool set_param(struct chat_options *o, const char *name, const char *value)
 {
     static const char *const modes[] = { "show", "hide", "raw" };
+    /* Numbers are read as doubles even for integer settings; 1e9 and 9e15 are bounds below which
+     * a double is exact. */
     char *end;
     double x = strtod(value, &end);
     bool number = end != value && !*end;
@@ -131,6 +141,8 @@ static bool change_params(struct chat *c, const char *argument, int *status)
     char copy[256];
     (void)status;
     snprintf(copy, sizeof(copy), "%s", argument);
+    /* Good settings count even when one beside them is wrong; the line below shows what holds
+     * now. */
     for (char *rest = copy, *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
         char *equals = strchr(word, '=');
         if (equals)
@@ -149,6 +161,7 @@ static bool change_params(struct chat *c, const char *argument, int *status)
 static bool change_model(struct chat *c, const char *argument, int *status)
 {
     struct chat_options o = c->session.options;
+    /* Static: the options keep a pointer to it for as long as the session is open. */
     static char name[1024];
     bool screen = c->session.screen;
     if (!*argument) {
@@ -157,10 +170,13 @@ static bool change_model(struct chat *c, const char *argument, int *status)
         return true;
     }
     snprintf(name, sizeof(name), "%s", argument);
+    /* "last" is the newest checkpoint of this user, as everywhere in the program. */
     bool weights = strncmp(name, "tinker://", 9) == 0 || strcmp(name, "last") == 0;
     o.model = weights ? NULL : name;
     o.path = weights ? name : NULL;
     struct chat_session next;
+    /* Closed before the next one is opened: two local models at once may not fit into memory.
+     * If the next one cannot be opened there is nothing left to talk to, and the chat ends. */
     chat_session_close(&c->session);
     *status = chat_session_open(&next, &o);
     if (*status != EXIT_OK) {
@@ -172,6 +188,7 @@ static bool change_model(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* Appended, in the row format of `tinker train sft`: a chat that went well is training data. */
 static bool save_talk(struct chat *c, const char *argument, int *status)
 {
     (void)status;
@@ -182,6 +199,7 @@ static bool save_talk(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* A file that cannot be read leaves the current conversation as it is; the message says why. */
 static bool load_talk(struct chat *c, const char *argument, int *status)
 {
     (void)status;
@@ -210,6 +228,8 @@ static void print_piece(const struct chat *c, int32_t token)
     tinker_text_clear(&text);
 }
 
+/* The prompt of the next turn as ids and texts: what decides about a reply is here, not on the
+ * screen, and wrong chat formats are seen at once. */
 static bool show_tokens(struct chat *c, const char *argument, int *status)
 {
     tinker_tokens ids = TINKER_TOKENS_INIT;
@@ -226,6 +246,7 @@ static bool show_tokens(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* Of the last reply: tokens with a low value are where another draw would have gone elsewhere. */
 static bool show_logprobs(struct chat *c, const char *argument, int *status)
 {
     const struct chat_session *s = &c->session;
@@ -243,6 +264,7 @@ static bool show_logprobs(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* Declared here because the table that it prints lists it. */
 static bool print_commands(struct chat *c, const char *argument, int *status);
 
 static const struct {
@@ -273,6 +295,7 @@ static const struct {
     { .name = "/logprobs", .help = "how likely each token of the reply was", .run = show_logprobs },
 };
 
+/* The names alone, for completion by Tab; NULL ends them. */
 const char *const chat_command_names[] = { "/help", "/quit",   "/reset",    "/system", "/retry",
                                            "/edit", "/undo",   "/params",   "/model",  "/save",
                                            "/load", "/tokens", "/logprobs", NULL };
@@ -294,6 +317,7 @@ static bool print_commands(struct chat *c, const char *argument, int *status)
     return true;
 }
 
+/* /exit and /q are what people type from other programs; they are not listed. */
 bool chat_command_run(struct chat *c, const char *line, int *status)
 {
     size_t n = strcspn(line, " ");

@@ -10,8 +10,11 @@
 #include "cli/output/out.h"
 #include "cli/text/text_model.h"
 
+/* LOOK_MS: how often a wait looks for Ctrl-C, which sets a flag and wakes nobody.  REPLY_MS:
+ * longest wait for a reply when --timeout says nothing. */
 enum { LOOK_MS = 50, REPLY_MS = 600000 };
 
+/* Set by the handler; one Ctrl-C ends one reply, so each reader resets it. */
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int number)
@@ -37,6 +40,7 @@ bool chat_session_interrupted(void)
 
 int chat_session_open(struct chat_session *s, const struct chat_options *options)
 {
+    /* A chat needs a renderer even where `tinker sample` would continue plain text. */
     const struct prompt_choice choice = { .tokenizer = options->tokenizer,
                                           .renderer = options->renderer,
                                           .chat = true };
@@ -53,6 +57,8 @@ int chat_session_open(struct chat_session *s, const struct chat_options *options
     if (f) {
         const tinker_capabilities *has = tinker_future_capabilities(f);
         s->streams = has->stream_sample && !options->no_stream;
+        /* Services may list models without the length of their context; then nothing is ever
+         * dropped. */
         s->context = -1;
         for (size_t i = 0; i < has->n; i++) {
             const tinker_supported_model *m = tinker_supported_model_at(has, i);
@@ -131,6 +137,7 @@ static tinker_rendered *render_next(struct chat_session *s, const struct convers
     }
 }
 
+/* The tokens of the next prompt, for /tokens; images have none. */
 int chat_session_prompt(struct chat_session *s, const struct conversation *c, tinker_tokens *out)
 {
     int status = EXIT_OK;
@@ -158,6 +165,7 @@ struct view {
     bool colored, dim, said_thinking, begun;
 };
 
+/* Thinking is dim on a terminal.  Where it ends the answer begins on a line of its own. */
 static void set_dim(struct view *v, bool on)
 {
     if (v->dim == on)
@@ -178,6 +186,7 @@ static void print_safe(const char *text, size_t n)
     }
 }
 
+/* The parser has decided what each piece of text is; here it is only placed and colored. */
 static void show_deltas(struct view *v, const tinker_delta *deltas, size_t n)
 {
     const char *mode = v->s->options.thinking;
@@ -187,9 +196,12 @@ static void show_deltas(struct view *v, const tinker_delta *deltas, size_t n)
         const tinker_delta *d = &deltas[i];
         const char *text = d->text;
         size_t len = d->n_text;
+        /* The role of the message, which the layout of the screen shows already. */
         if (d->kind == TINKER_DELTA_HEADER)
             continue;
         bool thinks = d->kind == TINKER_DELTA_THINKING;
+        /* A short note stands in place of the hidden text and is overwritten by the answer, so
+         * that the terminal does not look stuck. */
         if (thinks && strcmp(mode, "hide") == 0) {
             if (!v->said_thinking && v->colored)
                 fputs("\033[2m(thinking)\033[0m\r", stdout);
@@ -211,6 +223,7 @@ static void show_deltas(struct view *v, const tinker_delta *deltas, size_t n)
     out_flush();
 }
 
+/* token NULL: the end, which may still hold back bytes of an unfinished character. */
 static void show_raw(struct view *v, const int32_t *token)
 {
     v->raw.n = 0;
@@ -223,6 +236,8 @@ static void show_raw(struct view *v, const int32_t *token)
     out_flush();
 }
 
+/* Every token goes through the parser, also when only raw text is shown: the message that is
+ * kept comes from it. */
 static tinker_status show_token(struct view *v, int32_t token, tinker_error *err)
 {
     const tinker_delta *deltas;
@@ -239,6 +254,7 @@ static tinker_status show_token(struct view *v, int32_t token, tinker_error *err
 
 /* ---- one reply -------------------------------------------------------------------------------- */
 
+/* For /logprobs.  realloc() per token is cheap beside computing one. */
 static bool keep_token(struct chat_session *s, int32_t token, float logprob, tinker_error *err)
 {
     float *grown = realloc(s->logprobs, (s->tokens.n + 1) * sizeof(*grown));
@@ -249,6 +265,8 @@ static bool keep_token(struct chat_session *s, int32_t token, float logprob, tin
     return tinker_tokens_append(&s->tokens, &token, 1, err) == TINKER_OK;
 }
 
+/* The stops are the renderer's: a chat reply ends where its format says, not at a text of the
+ * user's. */
 static void set_sampling(const struct chat_session *s, tinker_sampling_params *p)
 {
     const struct chat_options *o = &s->options;
@@ -278,6 +296,8 @@ static tinker_status take_stream(struct chat_session *s, const tinker_model_inpu
             status = TINKER_OK;
             break;
         }
+        /* LOOK_MS have passed without an event, which is normal; a deadline of the stream itself
+         * also says TINKER_ETIMEDOUT, but then its future is complete. */
         if (status == TINKER_ETIMEDOUT && !tinker_future_done(tinker_stream_future(st))) {
             status = TINKER_OK;
             continue;
@@ -346,6 +366,8 @@ static tinker_status keep_reply(struct conversation *c, tinker_parsed *parsed, t
     return status;
 }
 
+/* Feeding ends here: what the parser held back (the start of a tag that never came) is text
+ * after all, and the whole message goes into the conversation. */
 static tinker_status end_view(struct view *v, struct conversation *c, tinker_error *err)
 {
     const tinker_delta *deltas;
@@ -364,6 +386,8 @@ static tinker_status end_view(struct view *v, struct conversation *c, tinker_err
     return status;
 }
 
+/* An interrupted reply stays in the conversation as far as it came, so that the user can answer
+ * it; a failed one leaves the conversation unchanged. */
 int chat_session_reply(struct chat_session *s, struct conversation *c)
 {
     int status = EXIT_OK;

@@ -19,6 +19,7 @@
 #include "cli/serve/serve_place.h"
 #include "json/json.h"
 
+/* No seed that anybody types. */
 #define NO_SEED INT64_MIN
 enum { MESSAGE_MAX = 16 << 20 };
 
@@ -32,6 +33,7 @@ static void print_on_one_line(const char *text)
     putchar('\n');
 }
 
+/* One object per line, written when the reply is complete: a reader can act on each line. */
 static void print_reply_json(const struct chat *c, const char *message)
 {
     const struct turn *t = &c->talk.turns[c->talk.n - 1];
@@ -68,6 +70,8 @@ static int run_filter(struct chat *c)
         line[strcspn(line, "\r\n")] = 0;
         if (!*line)
             continue;
+        /* The question first: a failure of the reply then ends the filter with the question
+         * unanswered, and the exit status says why. */
         if (!conversation_add(&c->talk, "user", line, NULL)) {
             status = out_fail(EXIT_FAILED, NULL, "out of memory");
             break;
@@ -79,7 +83,9 @@ static int run_filter(struct chat *c)
             print_reply_json(c, line);
         else
             print_on_one_line(c->talk.turns[c->talk.n - 1].text);
+        /* A program that writes one line and waits for one must get it now. */
         out_flush();
+        /* An interrupt during a reply ends the filter after what came of it was printed. */
         if (chat_session_interrupted())
             status = EXIT_INTERRUPTED;
     }
@@ -95,11 +101,13 @@ static enum line_result read_message(struct buf *out)
     const char *line;
     bool quoted = false, more = true;
     buf_reset(out);
+    /* The second prompt, ". ", says that the message is not complete. */
     for (bool first = true; more; first = false) {
         enum line_result got = line_input_read(first ? "> " : ". ", &line);
         if (got != LINE_INPUT_TEXT)
             return got;
         size_t n = strlen(line);
+        /* Inside the quotes lines are taken as they are, slashes and backslashes included. */
         if (strcmp(line, "\"\"\"") == 0) {
             quoted = !quoted;
             more = quoted;
@@ -121,7 +129,8 @@ static void print_greeting(const struct chat *c)
             a->path ? a->path : "");
 }
 
-/* Speed and reason go to stderr, and only when they say something. */
+/* Speed and reason go to stderr, and only when they say something.
+ * A reply that was cut by max_tokens looks like a bad model; the remark says what to do. */
 static void print_remark(const struct chat_session *s)
 {
     double seconds = (double)s->reply_ns / 1e9;
@@ -133,7 +142,8 @@ static void print_remark(const struct chat_session *s)
                 seconds > 0 ? (double)s->tokens.n / seconds : 0);
 }
 
-/* Failures of one reply do not end the chat: the question is taken back and can be asked again. */
+/* Failures of one reply do not end the chat: the question is taken back and can be asked again.
+ * The line editor still has it in its history. */
 static void ask_model(struct chat *c)
 {
     c->ask = false;
@@ -146,6 +156,8 @@ static void ask_model(struct chat *c)
     chat_session_interrupted();
 }
 
+/* Replies and prompts go to stdout, remarks to stderr.  A message that begins with '/' is a
+ * command, also when it is unknown: it must not be sent to a model by accident. */
 static int run_terminal(struct chat *c, const char *history)
 {
     struct buf message;
@@ -157,6 +169,8 @@ static int run_terminal(struct chat *c, const char *history)
     print_greeting(c);
     buf_init(&message, MESSAGE_MAX);
     while (!c->quit) {
+        /* Ctrl-C on an empty prompt must not end a long conversation by accident: it only says
+         * how to end. */
         enum line_result got = read_message(&message);
         if (got == LINE_INPUT_END)
             break;
@@ -166,8 +180,10 @@ static int run_terminal(struct chat *c, const char *history)
             continue;
         }
         const char *text = buf_ok(&message) && message.data ? message.data : "";
+        /* An empty line asks nothing. */
         if (!text[strspn(text, " \t\n")])
             continue;
+        /* Commands are remembered, too: /params with long values is worth bringing back. */
         line_input_remember(text);
         if (*text == '/' && !chat_command_run(c, text, &status))
             break;
@@ -190,6 +206,7 @@ static const char *choose_history(const char *given, char out[SERVE_PLACE_MAX + 
 {
     char data[SERVE_PLACE_MAX];
     if (given)
+        /* Without a place for data there is no history, and the chat works all the same. */
         return strcmp(given, "none") == 0 ? NULL : given;
     if (!serve_place_data(NULL, data) || os_make_dirs(data, NULL) != TINKER_OK)
         return NULL;
@@ -197,9 +214,13 @@ static const char *choose_history(const char *given, char out[SERVE_PLACE_MAX + 
     return out;
 }
 
+/* Options become a session (service, tokenizer, renderer, sampler), which one of the two loops
+ * uses. */
 int cmd_chat(int argc, char **argv)
 {
     static const char *const thinking[] = { "show", "hide", "raw", NULL };
+    /* Lively but not wild: what chat front ends begin with.  `tinker sample` has the API's
+     * defaults. */
     struct chat_options o = { .max_tokens = 512,
                               .top_k = -1,
                               .seed = NO_SEED,
@@ -298,6 +319,7 @@ int cmd_chat(int argc, char **argv)
         return status;
     if (system && !conversation_set_system(&c.talk, system))
         status = out_fail(EXIT_FAILED, NULL, "out of memory");
+    /* --json makes a filter of it even in a terminal: its output is for programs. */
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !globals.json;
     if (status == EXIT_OK)
         status = terminal ? run_terminal(&c, choose_history(history, place)) : run_filter(&c);

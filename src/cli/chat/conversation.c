@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "cli/output/out.h"
 
+/* FILE_MAX bounds what /load reads into memory. */
 enum { FILE_MAX = 64 << 20 };
 
 void conversation_clear(struct conversation *c)
@@ -20,6 +21,8 @@ void conversation_clear(struct conversation *c)
     *c = (struct conversation){ 0 };
 }
 
+/* The text goes to the caller, who may put it back into the input line; the rest of the turn is
+ * freed. */
 char *conversation_pop(struct conversation *c)
 {
     if (!c->n)
@@ -30,6 +33,7 @@ char *conversation_pop(struct conversation *c)
     return t->text;
 }
 
+/* All three copies or none: a turn is never half there. */
 bool conversation_add(struct conversation *c, const char *role, const char *text,
                       const char *thinking)
 {
@@ -52,6 +56,7 @@ bool conversation_add(struct conversation *c, const char *role, const char *text
     return true;
 }
 
+/* "" removes it; the old one stays when there is no memory for the new one. */
 bool conversation_set_system(struct conversation *c, const char *text)
 {
     char *copy = *text ? strdup(text) : NULL;
@@ -62,6 +67,9 @@ bool conversation_set_system(struct conversation *c, const char *text)
     return true;
 }
 
+/* Messages as the library takes them, pointing into the turns: they are valid until the
+ * conversation changes.  A turn with thinking becomes a message of two parts, so the renderer
+ * decides whether the model sees its earlier thinking; hence at most two parts per turn. */
 bool conversation_messages(const struct conversation *c, size_t skip,
                            struct conversation_messages *out)
 {
@@ -98,6 +106,7 @@ void conversation_messages_free(struct conversation_messages *m)
     *m = (struct conversation_messages){ 0 };
 }
 
+/* Opened for appending: several chats make one dataset, one line each. */
 int conversation_save(const struct conversation *c, const char *path)
 {
     struct conversation_messages m;
@@ -113,6 +122,8 @@ int conversation_save(const struct conversation *c, const char *path)
              fprintf(f, "%s%.*s", i ? ", " : "", (int)text.n, text.s) > 0;
     }
     ok = ok && fputs("]}\n", f) >= 0;
+    /* fclose() may overwrite it.  A full disk may show only in fclose(), where buffered bytes
+     * are written. */
     int reason = errno;
     if (f && fclose(f) != 0 && ok) {
         ok = false;
@@ -123,7 +134,8 @@ int conversation_save(const struct conversation *c, const char *path)
     return ok ? EXIT_OK : out_fail(EXIT_IO, NULL, "write %s: %s", path, strerror(reason));
 }
 
-/* Text and thinking of a message apart. */
+/* Text and thinking of a message apart.
+ * Images and tool calls of a loaded file have no place here and are left out. */
 static bool add_message(struct conversation *c, const tinker_message *m)
 {
     tinker_text text = TINKER_TEXT_INIT, thinking = TINKER_TEXT_INIT;
@@ -134,6 +146,7 @@ static bool add_message(struct conversation *c, const tinker_message *m)
             ok = tinker_text_append(&thinking, m->parts[i].text, m->parts[i].n_text, &err) ==
                  TINKER_OK;
     const char *said = text.s ? text.s : "";
+    /* A system message in the middle of a conversation is an ordinary turn. */
     if (ok && strcmp(m->role, "system") == 0 && !c->n)
         ok = conversation_set_system(c, said);
     else if (ok)
@@ -158,6 +171,7 @@ int conversation_load(struct conversation *c, const char *path)
     if (!all)
         return out_fail(EXIT_DATA, NULL, "%s: %s", path, err.message);
     bool ok = true;
+    /* Only now, when the file was read as a whole. */
     conversation_clear(c);
     for (size_t i = 0; ok && i < all->n_messages; i++)
         ok = add_message(c, &all->messages[i]);

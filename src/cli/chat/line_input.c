@@ -14,6 +14,7 @@
 
 enum { HISTORY_LINES = 1000, LINE_MAX_BYTES = 1 << 20 };
 
+/* One line editor per process: libedit changes the terminal, of which there is one. */
 static struct {
     EditLine *editor;
     History *history;
@@ -23,6 +24,7 @@ static struct {
     struct buf line;
 } input;
 
+/* libedit asks for the prompt through a callback without state of ours, hence the static struct. */
 static char *get_prompt(EditLine *e)
 {
     (void)e;
@@ -58,13 +60,16 @@ bool line_input_open(const char *file, const char *const *words)
     input.words = words;
     buf_init(&input.line, LINE_MAX_BYTES);
     el_set(input.editor, EL_PROMPT, get_prompt);
+    /* The keys of a shell; ~/.editrc, read last, may choose vi. */
     el_set(input.editor, EL_EDITOR, "emacs");
     el_set(input.editor, EL_ADDFN, "complete", "complete a command", complete_word);
     el_set(input.editor, EL_BIND, "^I", "complete", NULL);
+    /* Search backward as in a shell; libedit has the function but binds no key to it. */
     el_set(input.editor, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(input.editor, NULL); /* ~/.editrc */
     input.history = history_init();
     if (input.history) {
+        /* H_SETUNIQUE: asking the same thing twice leaves one line. */
         history(input.history, &event, H_SETSIZE, HISTORY_LINES);
         history(input.history, &event, H_SETUNIQUE, 1);
         el_set(input.editor, EL_HIST, history, input.history);
@@ -80,6 +85,7 @@ enum line_result line_input_read(const char *prompt, const char **line)
 {
     int n = 0;
     snprintf(input.prompt, sizeof(input.prompt), "%s", prompt);
+    /* el_gets() returns NULL for Ctrl-D and for a signal alike; errno tells them apart. */
     errno = 0;
     const char *text = el_gets(input.editor, &n);
     if (!text || n <= 0)
@@ -92,6 +98,7 @@ enum line_result line_input_read(const char *prompt, const char **line)
     return LINE_INPUT_TEXT;
 }
 
+/* Messages of several lines are one entry. */
 void line_input_remember(const char *line)
 {
     HistEvent event;
@@ -99,6 +106,7 @@ void line_input_remember(const char *line)
         history(input.history, &event, H_ENTER, line);
 }
 
+/* Pushed text is read as if it had been typed, so it can be edited. */
 void line_input_prefill(const char *text)
 {
     el_push(input.editor, text);

@@ -18,6 +18,9 @@
 #include "cli/train/train_eval.h"
 #include "json/json.h"
 
+/* PORTION: questions sampled at once.  Enough to fill the server's batch, few enough that an
+ * interrupt costs little and that progress moves.  PATIENCE_MS (half an hour) only guards
+ * against a dead service: a slow machine may need minutes for one portion. */
 enum { PORTION = 64, PATIENCE_MS = 1800000, SHOWN_WRONG = 5, TEXT_WIDTH = 60 };
 
 struct eval_options {
@@ -52,6 +55,9 @@ struct eval {
 
 /* ---- opening ---- */
 
+/* Settings that nobody gave are NaN or -1 until here, because their defaults depend on each
+ * other: one answer per question is judged greedily (temperature 0), several answers only make
+ * sense when they may differ (temperature 1). */
 static bool parse_eval(struct eval_options *o, int argc, char **argv, int *status)
 {
     *o = (struct eval_options){ .form = "auto",
@@ -120,6 +126,9 @@ static bool parse_eval(struct eval_options *o, int argc, char **argv, int *statu
     return !wrong;
 }
 
+/* --nll scores rows as training would see them, so they are rendered in full and kept in one
+ * batch (SIZE_MAX / 4: larger than any file, and safe to add to). Sampling needs the prompt part
+ * only.  Neither shuffles: item numbers in --out must mean the same lines in every run. */
 static int load_questions(struct eval *e)
 {
     tinker_rows_options o = TINKER_ROWS_OPTIONS_INIT;
@@ -138,6 +147,7 @@ static int load_questions(struct eval *e)
     return EXIT_OK;
 }
 
+/* calloc of n + 1: a size of zero may return NULL, which would look like a lack of memory. */
 static int open_side(struct eval *e, const char *name)
 {
     struct eval_side *s = &e->sides[e->n_sides++];
@@ -153,6 +163,10 @@ static int open_side(struct eval *e, const char *name)
     return status;
 }
 
+/* The graders come first, since a mistake in their arguments should show before anything is
+ * loaded, and a large tokenizer takes seconds to load.  `eval` borrows the trainer struct for
+ * its service, tokenizer, renderer and graders, but opens no run folder and no model in
+ * training. */
 static int open_eval(struct eval *e)
 {
     struct trainer *t = &e->t;
@@ -187,6 +201,9 @@ static int open_eval(struct eval *e)
 
 /* ---- items ---- */
 
+/* One line of --out.  A score that no grader could give is null, not 0: a reader can tell a
+ * wrong answer from one that was never judged.  The mean counts it as 0, so that a broken grader
+ * cannot raise the result. */
 static void put_item(struct buf *b, const struct eval *e, size_t item, const tinker_row *row,
                      const tinker_rollout *answers, const double *scores)
 {
@@ -227,6 +244,8 @@ static void put_item(struct buf *b, const struct eval *e, size_t item, const tin
     buf_putc(b, '\n');
 }
 
+/* Flushed line by line: the file is what a later run continues from, so an item that was paid
+ * for must not sit in a buffer when the process is killed. */
 static int write_item(struct eval *e, size_t item, const tinker_row *row,
                       const tinker_rollout *answers, const double *scores)
 {
@@ -241,6 +260,9 @@ static int write_item(struct eval *e, size_t item, const tinker_row *row,
     return ok ? EXIT_OK : out_fail(EXIT_IO, NULL, "cannot write %s", e->o.out);
 }
 
+/* right[i] counts answers for pass@k, share[i] is their part of n for the accuracy.  An answer
+ * is right when its score is above 0, so that graders with partial credit still have an
+ * accuracy. */
 static void take_scores(struct eval_side *s, size_t item, const double *scores, size_t n)
 {
     double sum = 0;
@@ -254,6 +276,8 @@ static void take_scores(struct eval_side *s, size_t item, const double *scores, 
     s->done++;
 }
 
+/* A few wrong answers say more about a broken grader or chat format than the accuracy does; more
+ * of them would push the result off the screen. */
 static void show_wrong(struct eval *e, const tinker_row *row, const tinker_rollout *a)
 {
     if (e->shown == SHOWN_WRONG || globals.json)
@@ -266,6 +290,10 @@ static void show_wrong(struct eval *e, const tinker_row *row, const tinker_rollo
 
 /* ---- asking ---- */
 
+/* Answers are numbered question by question: answer k belongs to question from + k / n.  The
+ * row's JSON is handed to commands as text, one copy per question, since tinker_rows_prompt()
+ * lends it for one call only.  Wrong answers are shown and items are written for the first model
+ * only; the second one (--against) is there for the difference. */
 static int judge_portion(struct eval *e, struct eval_side *s, size_t from, size_t count,
                          const tinker_rollouts *x)
 {
@@ -307,6 +335,10 @@ static int judge_portion(struct eval *e, struct eval_side *s, size_t from, size_
     return status;
 }
 
+/* prompts[] points at the rows' own conversations, or, with --system, at copies in own[] that
+ * have one message in front.  The rows stay as they are because --against asks them again.  The
+ * seed counts items, not portions, so an interrupted run samples what an uninterrupted one would
+ * have sampled. */
 static int ask_portion(struct eval *e, struct eval_side *s, size_t from, size_t count)
 {
     const tinker_conversation *prompts[PORTION];
@@ -354,6 +386,8 @@ static int ask_portion(struct eval *e, struct eval_side *s, size_t from, size_t 
     return status;
 }
 
+/* One portion after the other: the next one starts when all answers of this one are judged and
+ * on disk, so `done` alone says where to continue. */
 static int ask_all(struct eval *e, struct eval_side *s)
 {
     struct progress p;
@@ -401,6 +435,7 @@ static void recall_items(struct eval *e, const char *s, size_t n)
                 }
             }
         }
+        /* Lines made with another --n do not count: their items are asked again. */
         if (json_end(&r) && count == (size_t)e->o.n)
             take_scores(side, side->done, scores, count);
         at += len + 1;
@@ -408,6 +443,9 @@ static void recall_items(struct eval *e, const char *s, size_t n)
     arena_clear(&a);
 }
 
+/* A killed run may have left half a line.  It is cut off before the file is opened for
+ * appending, because a new line behind it would make one line of two items that nothing can
+ * read. */
 static int open_out(struct eval *e)
 {
     char *data;
@@ -428,6 +466,9 @@ static int open_out(struct eval *e)
     return e->out ? EXIT_OK : out_fail(EXIT_IO, NULL, "cannot write %s", e->o.out);
 }
 
+/* No sampling at all: one forward pass over the rows gives the log-probabilities of the answers
+ * that are in the file.  bpb divides by bytes of text, so models with different tokenizers can
+ * be compared. */
 static int score_rows(struct eval *e, struct eval_side *s)
 {
     tinker_error err;
@@ -460,6 +501,8 @@ static struct result summarize_side(const struct eval *e, const struct eval_side
         square += (s->share[i] - mean) * (s->share[i] - mean);
     struct result r = { .accuracy = mean, .error = m > 1 ? sqrt(square / (m * (m - 1))) : NAN };
     if (e->o.n == 1) {
+        /* Wilson's score interval.  The plain mean ± z * error would be of width 0 when all
+         * answers are right or all are wrong, which is what small test sets often give. */
         double middle = (mean + z * z / (2 * m)) / (1 + z * z / m);
         double half = z / (1 + z * z / m) * sqrt(mean * (1 - mean) / m + z * z / (4 * m * m));
         r.low = middle - half;
@@ -471,6 +514,9 @@ static struct result summarize_side(const struct eval *e, const struct eval_side
     return r;
 }
 
+/* pass@k: the chance that at least one of k answers is right, estimated without bias from n >= k
+ * answers of each question (1 - C(n - c, k) / C(n, k) with c right ones), then averaged over
+ * questions. */
 static double mean_pass(const struct eval *e, const struct eval_side *s, size_t k)
 {
     double sum = 0;
@@ -492,6 +538,8 @@ static size_t choose_ks(size_t n, size_t ks[8])
     return count;
 }
 
+/* JSON has no NaN: what was not measured is null, and the member stays, so that readers find the
+ * same members in every result. */
 static void put_number(struct json_writer *w, const char *key, double v)
 {
     json_put_key(w, key);
@@ -501,6 +549,7 @@ static void put_number(struct json_writer *w, const char *key, double v)
         json_put_null(w);
 }
 
+/* With --nll there are no answers: the members of an accuracy are null and pass_at_k is empty. */
 static void put_side(struct json_writer *w, const struct eval *e, const struct eval_side *s)
 {
     struct result r = summarize_side(e, s);
@@ -554,6 +603,8 @@ static double compare_sides(const struct eval *e, double *error)
     return mean;
 }
 
+/* The members of the first model stand at the top level, so that scripts that know no --against
+ * read the same places with and without it. */
 static void print_json_result(const struct eval *e, double seconds)
 {
     struct buf b;
@@ -577,6 +628,7 @@ static void print_json_result(const struct eval *e, double seconds)
     buf_clear(&b);
 }
 
+/* Fixed columns on stdout; what people read aloud first: the accuracy with its error. */
 static void print_side(const struct eval *e, const struct eval_side *s)
 {
     struct result r = summarize_side(e, s);
@@ -595,6 +647,9 @@ static void print_side(const struct eval *e, const struct eval_side *s)
     printf("tokens      %zu asked, %zu sampled\n", s->prompt_tokens, s->sampled);
 }
 
+/* EXIT_PARTIAL is what a CI job reads: the accuracy is below --fail-under, or some answers were
+ * never judged, so the figure does not stand for all of them.  The report is printed in both
+ * cases. */
 static int print_eval(struct eval *e)
 {
     double seconds = (double)(clock_now_ns(clock_real()) - e->start_ns) / 1e9;
@@ -615,6 +670,7 @@ static int print_eval(struct eval *e)
     return low || e->sides[0].errors ? EXIT_PARTIAL : EXIT_OK;
 }
 
+/* Without --against sides[1] is all zeros, which every free below allows. */
 int cmd_eval(int argc, char **argv)
 {
     struct eval *e = calloc(1, sizeof(*e));

@@ -13,6 +13,8 @@
 #include "cli/train/train_eval.h"
 #include "cli/train/train_rl.h"
 
+/* A teacher is often a far larger model than the student: half an hour per request only catches
+ * a service that died. */
 enum { PATIENCE_MS = 1800000 };
 
 struct distill {
@@ -35,11 +37,15 @@ static int settle_order(struct distill *x)
         order[i] = i;
     if (strcmp(x->t.o.shuffle_seed, "none") != 0)
         tinker_permutation(strtoull(x->t.o.shuffle_seed, NULL, 10), s.rows, order);
+    /* The test rows are the first ones of the shuffled order, as in the cookbook; training uses
+     * the rest. */
     tinker_status status = tinker_rows_set_order(x->rows, order + s.test_rows, s.train_rows, &err);
     free(order);
     return status == TINKER_OK ? EXIT_OK : out_fail(EXIT_DATA, NULL, "%s", err.message);
 }
 
+/* Everything that can be wrong with the file shows here, before a model is made.  An epoch is
+ * one pass over the training rows; --max-steps may end the run in the middle of one. */
 static int prepare_answers(struct distill *x)
 {
     struct trainer *t = &x->t;
@@ -82,6 +88,8 @@ static int train_batch(struct distill *x, size_t i)
         tinker_topk_targets(x->teacher, data, n, (size_t)t->o.topk, PATIENCE_MS, &err);
     if (!top)
         return trainer_fail(t, &err);
+    /* The rows' weights say where the student is taught: position p counts when weights[p] is
+     * not 0. inputs[1] is "weights" in every row of recipe.h. */
     double positions = 0;
     for (size_t k = 0; k < n; k++) {
         const float *w = data[k].inputs[1].tensor.data;
@@ -96,6 +104,9 @@ static int train_batch(struct distill *x, size_t i)
     tinker_topk_free(top);
     if (done != TINKER_OK)
         return trainer_fail(t, &err);
+    /* KL(teacher || student) = H(teacher, student) - H(teacher). The service reports the
+     * cross-entropy as a sum; the teacher's entropy over its renormalized top k was computed
+     * when the targets were made. */
     double loss = tinker_metric(r.loss_metrics, r.n_loss_metrics, "loss:sum") / positions;
     trainer_metric(t, "batch_size", (double)n);
     trainer_metrics_all(t, "train/", r.loss_metrics, r.n_loss_metrics);
@@ -115,6 +126,8 @@ static int train_batch(struct distill *x, size_t i)
     return status;
 }
 
+/* Checkpoints first, then the evaluation, then the step: a checkpoint named i holds exactly i
+ * updates, and the evaluation at i judges those same weights. */
 static int run_batches(struct distill *x)
 {
     struct trainer *t = &x->t;
@@ -137,6 +150,8 @@ static int run_batches(struct distill *x)
     return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
 }
 
+/* trainer_begin() leaves no recipe when the run that is resumed was complete already; that is
+ * success with nothing to do. */
 static int run_off_policy(struct distill *x)
 {
     struct trainer *t = &x->t;
@@ -169,6 +184,7 @@ static int choose_mode(struct trainer *t)
     return EXIT_OK;
 }
 
+/* On-policy distillation is the RL loop with the teacher in place of a reward. */
 int cmd_train_distill(int argc, char **argv)
 {
     struct distill *x = calloc(1, sizeof(*x));

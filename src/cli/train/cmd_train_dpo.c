@@ -13,6 +13,8 @@
 #include "cli/train/train_eval.h"
 #include "cli/train/trainer.h"
 
+/* Ten minutes per wait: one batch of pairs is four forward passes (two answers, model and
+ * reference), which a laptop may need minutes for. */
 enum { PATIENCE_MS = 600000 };
 
 struct dpo {
@@ -24,12 +26,16 @@ struct dpo {
     float **test_reference; /* of the test rows, asked once */
 };
 
+/* SimPO compares length-normalized log-probabilities of the model alone, ORPO its odds: neither
+ * has a reference, so none is loaded and each step costs one pass less. */
 static bool needs_reference(const struct dpo *x)
 {
     return x->settings.loss != TINKER_PREFERENCE_SIMPO &&
            x->settings.loss != TINKER_PREFERENCE_ORPO;
 }
 
+/* Rows of a pair file become two datums each, chosen then rejected; that order is what the loss
+ * relies on (data[2i], data[2i + 1]). */
 static int prepare_pairs(struct dpo *x)
 {
     struct trainer *t = &x->t;
@@ -49,6 +55,7 @@ static int prepare_pairs(struct dpo *x)
     if (status != EXIT_OK)
         return status;
     tinker_rows_stats s = tinker_rows_count(x->rows);
+    /* The form is known only now, because "auto" reads it from the first row. */
     if (s.form != TINKER_FORM_PAIR && s.form != TINKER_FORM_COMPARISON)
         return out_fail(EXIT_DATA, "A row has prompt, chosen and rejected.",
                         "%s holds \"%s\", not pairs", t->o.data, tinker_row_form_name(s.form));
@@ -61,6 +68,8 @@ static int prepare_pairs(struct dpo *x)
     return status;
 }
 
+/* Both answers of one pair are shown with what is trained in them: a wrong chat format or a
+ * prompt that counts as trained is seen at once, before any step was paid for. */
 static int show_pairs(struct dpo *x)
 {
     struct trainer *t = &x->t;
@@ -94,12 +103,17 @@ static int open_reference(struct dpo *x)
             return trainer_fail(t, &err);
         snprintf(t->reference_path, sizeof(t->reference_path), "%s", path);
     }
+    /* A run that is resumed has the path in its checkpoint record: the reference is the one that
+     * the first part used, even when --init has been changed since. */
     if (*t->reference_path)
         name = t->reference_path;
     x->reference = trainer_sampler_on(t, name, &status);
     return status;
 }
 
+/* The test pairs get the very loss of training, computed here on log-probabilities of the
+ * current weights.  The reference never changes, so its log-probabilities are asked once and
+ * kept for the run. */
 static int evaluate_pairs(struct dpo *x, size_t step)
 {
     struct trainer *t = &x->t;
@@ -150,6 +164,9 @@ static void log_pass(struct trainer *t, const tinker_step *r)
     }
 }
 
+/* One step: log-probabilities of the reference, then a forward pass of the model whose
+ * log-probabilities make the loss and its gradient here, then a backward pass with that gradient
+ * as weights (what tinker_recipe_submit_custom() does), then Adam. */
 static int train_pairs(struct dpo *x, size_t i)
 {
     struct trainer *t = &x->t;
@@ -197,6 +214,9 @@ static int train_pairs(struct dpo *x, size_t i)
     return status;
 }
 
+/* The last step is evaluated in any case, not only when its number is due: the figure people
+ * compare is the one at the end.  Evaluation precedes the step, so it judges i updates, as the
+ * metrics line i says. */
 static int run_pairs(struct dpo *x)
 {
     struct trainer *t = &x->t;
@@ -218,6 +238,8 @@ static int run_pairs(struct dpo *x)
     return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
 }
 
+/* No tokenizer after trainer_open(): --help was printed or the options are wrong, and status
+ * says which. */
 int cmd_train_dpo(int argc, char **argv)
 {
     struct dpo *x = calloc(1, sizeof(*x));
@@ -231,6 +253,8 @@ int cmd_train_dpo(int argc, char **argv)
     if (status == EXIT_OK && opened)
         status = show_pairs(x);
     if (status == EXIT_OK && opened && !x->t.o.dry_run) {
+        /* Members of the cookbook's DPO configuration that its tools look for; num_replicas has
+         * no meaning here and keeps the cookbook's default. */
         snprintf(tail, sizeof(tail),
                  ",\"dpo_beta\":%.17g,\"num_replicas\":8,\"reference_model_name\":null",
                  x->t.o.beta);

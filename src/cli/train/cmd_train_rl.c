@@ -4,6 +4,8 @@
 #include "cli/output/out.h"
 #include "cli/train/train_rl.h"
 
+/* The loop is in train_rl.c, which on-policy distillation shares.  No tokenizer: --help was
+ * printed, which is a success without a run. */
 int cmd_train_rl(int argc, char **argv)
 {
     struct trainer *t = calloc(1, sizeof(*t));

@@ -38,6 +38,8 @@ static double seconds_since(int64_t ns)
 
 /* ---- before anything is sent ---- */
 
+/* --order: one row number per line, from 0, the order of every epoch.  fscanf() stops at the
+ * first word that is no number; the end of the file tells that apart from success. */
 static int read_order(struct sft *x)
 {
     FILE *f = fopen(x->t.o.order, "re");
@@ -65,6 +67,8 @@ static int read_order(struct sft *x)
                                : out_fail(EXIT_DATA, NULL, "%s: %s", x->t.o.order, err.message);
 }
 
+/* All epochs one after the other, since each is shuffled with a seed of its own.  Written so
+ * that a loop in Python can be fed the same rows in the same order. */
 static int write_order(struct sft *x)
 {
     FILE *f = fopen(x->t.o.write_order, "we");
@@ -78,6 +82,9 @@ static int write_order(struct sft *x)
                                : out_fail(EXIT_IO, NULL, "cannot write %s", x->t.o.write_order);
 }
 
+/* What a user must see before paying for a run: how much of the file is trained, what was
+ * dropped or cut, and one row with its trained part marked.  Most mistakes of fine-tuning are
+ * visible here: a wrong template, an answer that is masked, rows cut at max_length. */
 static void show_data(struct sft *x)
 {
     tinker_rows_stats s = tinker_rows_count(x->rows);
@@ -104,6 +111,8 @@ static void show_data(struct sft *x)
     buf_clear(&trained);
 }
 
+/* Preference and prompt files are refused with the command that takes them; the form is read
+ * from the rows themselves, so no option has to be right for that. */
 static int prepare_data(struct sft *x)
 {
     struct trainer *t = &x->t;
@@ -133,6 +142,8 @@ static int prepare_data(struct sft *x)
     return status;
 }
 
+/* A file with fewer rows than --batch-size makes one batch of all of them; the plan says the
+ * real number. */
 static int show_plan(struct sft *x)
 {
     struct trainer *t = &x->t;
@@ -147,6 +158,8 @@ static int show_plan(struct sft *x)
 
 /* ---- the loop ---- */
 
+/* Steps finish in the order of submission.  Everything about step i is put into one metrics line
+ * here: the pass, the optimizer, times, and the evaluation that ran before it. */
 static int finish_step(struct sft *x)
 {
     struct trainer *t = &x->t;
@@ -162,6 +175,10 @@ static int finish_step(struct sft *x)
         return trainer_fail(t, &err);
     x->finished++;
     if (i == t->start && t->start > 0) {
+        /* After a resume the service must count on from where the checkpoint was.  One that lost
+         * the optimizer state starts at 1; training would go on with cold Adam moments and a
+         * jump in the loss that nobody could explain.  --init restores weights only, on purpose,
+         * and is left alone. */
         double steps = tinker_metric(r.metrics, r.n_metrics, "step:max");
         if (isfinite(steps) && !t->o.init && steps != (double)(t->start + 1))
             return out_fail(EXIT_FAILED, NULL,
@@ -184,6 +201,8 @@ static int finish_step(struct sft *x)
     if (s->n_eval)
         trainer_metric(t, "time/evals", s->eval_s);
     trainer_metric(t, "time/wait", seconds_since(wait_ns));
+    /* From submission to result: with steps in flight this includes the wait behind the step
+     * before, which is the rate that a user sees. */
     double total_s = seconds_since(s->begin_ns);
     trainer_metric(t, "time/total", total_s);
     trainer_metric(t, "time/tokens_per_second", (double)r.tokens / (total_s > 0 ? total_s : 1));
@@ -218,6 +237,9 @@ static int evaluate_before(struct sft *x, size_t i, struct sft_step *s)
     return status;
 }
 
+/* A due checkpoint is submitted before the pass, so it holds exactly i updates.  Evaluating
+ * needs the weights after step i - 1, so everything in flight is finished first; otherwise
+ * nothing here waits for the service. */
 static int submit_step(struct sft *x, size_t i)
 {
     struct trainer *t = &x->t;
@@ -241,6 +263,10 @@ static int submit_step(struct sft *x, size_t i)
     return EXIT_OK;
 }
 
+/* The window: at most `ahead` steps are submitted and not finished.  With one ahead the service
+ * always has the next step while we read the result of this one.  More only helps when the
+ * network is slow.  MAX_AHEAD bounds the ring of struct sft_step, and one slot is always left
+ * for the step that is being submitted. */
 static int run_steps(struct sft *x)
 {
     struct trainer *t = &x->t;
@@ -260,6 +286,8 @@ static int run_steps(struct sft *x)
     return x->finished < t->total ? trainer_interrupt(t, x->finished) : trainer_finish(t);
 }
 
+/* Everything up to trainer_begin() sends nothing that changes the service, which is what
+ * --dry-run promises. */
 int cmd_train_sft(int argc, char **argv)
 {
     struct sft *x = calloc(1, sizeof(*x));

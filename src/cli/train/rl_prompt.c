@@ -5,6 +5,8 @@
 #include "base/array.h"
 #include "json/json.h"
 
+/* What is put behind a question so that the graders of the same name find their answer: "math"
+ * and "gsm" look for a box, "choice" for a letter. */
 static const struct {
     const char *name, *suffix;
 } templates[] = {
@@ -52,10 +54,12 @@ static bool wrap_message(struct arena *a, const struct train_options *o, const t
     bool choice = strcmp(o->template, "choice") == 0;
     const char *choices = choice ? list_choices(a, row) : "";
     const char *suffix = o->prompt_suffix ? o->prompt_suffix : template_suffix(o->template);
+    /* Messages with parts (images) have no text to put things around. */
     if (m->parts || !choices)
         return choices != NULL;
     m->content = arena_printf(a, "%s%s%s%s", o->prompt_prefix ? o->prompt_prefix : "", m->content,
                               choices, suffix);
+    /* 0: the length is that of the string. */
     m->n_content = 0;
     return m->content != NULL;
 }
@@ -73,6 +77,8 @@ const tinker_conversation *rl_prompt_make(struct arena *a, const struct train_op
         m[n++] = (tinker_message){ .role = "system", .content = o->system };
     for (size_t i = 0; i < c->n_messages; i++)
         m[n++] = c->messages[i];
+    /* The last user message is the question; earlier turns of a conversation are examples and
+     * stay. */
     for (size_t i = n; i-- > 0;)
         if (strcmp(m[i].role, "user") == 0) {
             if (!wrap_message(a, o, row, &m[i]))

@@ -24,6 +24,7 @@ static void put_int(struct json_writer *w, const char *key, int64_t value)
     json_put_int64(w, value);
 }
 
+/* NaN stands for "not given" in the options and for null in the file; JSON has no NaN. */
 static void put_double(struct json_writer *w, const char *key, double value)
 {
     json_put_key(w, key);
@@ -46,6 +47,8 @@ static void put_empty_list(struct json_writer *w, const char *key)
     json_put_end_array(w);
 }
 
+/* The nesting is that of the cookbook's dataset builders, because its viewers and notebooks read
+ * config.json of a run and look for these members. */
 static void put_dataset(struct json_writer *w, const struct trainer *t)
 {
     json_put_key(w, "dataset_builder");
@@ -90,6 +93,8 @@ static void put_resume_key(struct json_writer *w, const struct trainer *t)
     json_put_end_object(w);
 }
 
+/* Members that the cookbook does not know are kept apart in one object, so that they can never
+ * clash with members it adds later. */
 static void put_ours(struct json_writer *w, const struct trainer *t)
 {
     json_put_key(w, "tinker");
@@ -109,6 +114,9 @@ static void put_ours(struct json_writer *w, const struct trainer *t)
     json_put_end_object(w);
 }
 
+/* Order and names of the cookbook's Config, with null, 0 or false for features that this program
+ * does not have (async saves, wandb, traces). `tail` is text from a command for members of its
+ * own; `tinker` comes last. */
 void train_config_put(struct buf *out, const struct trainer *t, const char *tail)
 {
     const struct train_options *o = &t->o;
@@ -159,6 +167,8 @@ void train_config_put(struct buf *out, const struct trainer *t, const char *tail
 
 /* ---- comparing ---- */
 
+/* The value as it stands in the file, so that comparing two configurations needs no types: equal
+ * text is an equal setting. */
 static struct json_str find_raw(struct arena *a, struct json_str from, const char *name, size_t n)
 {
     struct json_reader r;
@@ -192,6 +202,8 @@ int train_config_compare(const struct trainer *t, const char *old, const char *n
         json_reader_init(&r, now.s, now.n, &a);
         json_begin_object(&r);
         while (status == EXIT_OK && json_next_key(&r, &key) && json_raw(&r, &value)) {
+            /* A member that the old file lacks was added by a later version of this program and
+             * had no meaning then. */
             was = find_raw(&a, before, key.s, key.n);
             if (was.s && (was.n != value.n || memcmp(was.s, value.s, was.n) != 0))
                 status = out_fail(EXIT_USAGE, "Give --force-resume to go on all the same.",

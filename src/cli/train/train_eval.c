@@ -8,8 +8,12 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
+/* Longest wait for the log-probabilities of all test rows, in milliseconds. */
 enum { PATIENCE_MS = 600000 };
 
+/* Test rows from a file of their own are all used, in its order: no shuffle, nothing set apart,
+ * one batch.  --test-size instead takes them from the training file, after its shuffle, so that
+ * a file that is sorted by subject gives test rows of every subject. */
 int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows)
 {
     tinker_rows_options o;
@@ -42,6 +46,7 @@ void train_eval_close(struct train_eval *e)
     tinker_rows_free(e->questions);
 }
 
+/* Step 0 is due, too: the score of the untrained model is what all later ones are compared with. */
 bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step)
 {
     return (e->n > 0 || e->questions) && t->o.eval_every > 0 && step % (size_t)t->o.eval_every == 0;
@@ -49,6 +54,9 @@ bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t 
 
 /* ---- grading ---- */
 
+/* Scores of several graders add up, weighted.  A grader that cannot judge an answer gives NaN,
+ * and NaN + x is NaN: an answer that one of them could not judge has no score at all, rather
+ * than a score that is too low.  by_grader[] is the mean over the answers that were judged. */
 int train_eval_grade(struct trainer *t, tinker_grade *items, size_t n, double *scores,
                      double *by_grader)
 {
@@ -95,6 +103,9 @@ static void score_item(const double *scores, size_t n, double *share, double *me
     *mean = sum / (double)n;
 }
 
+/* Accuracy is the mean over questions of the share of right answers; its standard error treats
+ * questions, not answers, as the independent draws, since answers to one question are alike.
+ * The sum of squares form can dip below 0 by rounding, hence fmax(). */
 static void summarize_scores(const double *scores, size_t items, size_t n, struct eval_score *out)
 {
     double sum = 0, square = 0, reward = 0;
@@ -112,6 +123,8 @@ static void summarize_scores(const double *scores, size_t items, size_t n, struc
     out->stderr_ = items > 1 ? sqrt(fmax(0, square - sum * sum / m) / (m * (m - 1))) : NAN;
 }
 
+/* Answer i belongs to question i / group_size.  The row's JSON goes to grader commands as a
+ * string, one copy per question, because a row is lent for one call only. */
 static int grade_rollouts(struct trainer *t, const tinker_rows *questions, tinker_rollouts *x,
                           size_t step, struct eval_score *out)
 {
@@ -149,6 +162,8 @@ static int grade_rollouts(struct trainer *t, const tinker_rows *questions, tinke
     return status;
 }
 
+/* A fixed seed: two evaluations differ by the weights, not by the draw.  All questions go in one
+ * call; the service batches them. */
 int train_eval_sample(struct trainer *t, tinker_sampler *s, const tinker_rows *questions, size_t n,
                       double temperature, size_t max_tokens, size_t step, struct eval_score *out)
 {
@@ -181,6 +196,9 @@ int train_eval_sample(struct trainer *t, tinker_sampler *s, const tinker_rows *q
 
 /* ---- while training ---- */
 
+/* A forward pass on a copy of the weights, without gradient: nll is the mean over weighted
+ * tokens, as the loss of training is, and bpb divides it by the bytes of text, so that models
+ * with other tokenizers can be compared. */
 static int run_test_rows(struct train_eval *e, struct trainer *t, tinker_sampler *s, char *shown,
                          size_t size)
 {
@@ -198,6 +216,8 @@ static int run_test_rows(struct train_eval *e, struct trainer *t, tinker_sampler
     return EXIT_OK;
 }
 
+/* The names are those of the cookbook's loops, which differ: its RL loop reports rewards per
+ * environment group, the others an accuracy with its standard error. */
 static int run_questions(struct train_eval *e, struct trainer *t, tinker_sampler *s, size_t step,
                          char *shown, size_t size)
 {
@@ -214,6 +234,8 @@ static int run_questions(struct train_eval *e, struct trainer *t, tinker_sampler
     return EXIT_OK;
 }
 
+/* The sampler holds a copy of the weights as they are now.  Training steps that follow do not
+ * change it, and it is freed before the next evaluation makes another. */
 int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
 {
     tinker_error err;

@@ -10,9 +10,12 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
+/* Sets of kinds for the last column of the table: each option names the commands that have it. */
 enum { ALL = TRAIN_SFT | TRAIN_DPO | TRAIN_RL | TRAIN_DISTILL, FILES = TRAIN_SFT | TRAIN_DISTILL };
 enum { SAMPLED = TRAIN_RL | TRAIN_DISTILL, ROWS = TRAIN_SFT | TRAIN_DPO | TRAIN_DISTILL };
 
+/* Spellings of the choices.  tinker_row_form_parse() and its siblings know them, too; they are
+ * here so that --help and completion can list them. */
 static const char *const forms[] = { "auto",
                                      "messages",
                                      "sharegpt",
@@ -36,6 +39,8 @@ static const char *const grader_errors[] = { "drop", "zero", "fail", NULL };
 static const char *const templates[] = { "none", "math", "gsm", "choice", NULL };
 static const char *const modes[] = { "auto", "off-policy", "on-policy", NULL };
 
+/* Defaults and values live in struct train_options; a row of the table points into it by offset,
+ * since the struct of a command exists only when it runs. */
 #define AT(member) offsetof(struct train_options, member)
 
 /* As struct opt, with the place of the value and the kinds of training that have it. */
@@ -218,6 +223,9 @@ static const struct train_row {
       NULL, ALL },
 };
 
+/* Defaults are the cookbook's for each kind of loop, so that a run without options is comparable
+ * with its runs.  NaN marks defaults that depend on another option and are settled later (eps
+ * with the mode of distillation, format_coef with the template). */
 static void set_defaults(struct train_options *o, enum train_kind kind)
 {
     bool sampled = kind & SAMPLED;
@@ -268,6 +276,7 @@ static void set_defaults(struct train_options *o, enum train_kind kind)
     o->kl = kind == TRAIN_DISTILL ? 1 : 0;
 }
 
+/* The words of `tinker train <kind> --help`. */
 static const struct {
     enum train_kind kind;
     const char *command, *about, *example;
@@ -288,6 +297,10 @@ static const struct {
       "tinker train distill --teacher tinker/tiny --data mine.jsonl" },
 };
 
+/* Contradictions that the parser cannot see, one message each.  A group of one answer has no
+ * neighbor to be better than: its centered advantage is always 0, so nothing would be learned.
+ * The KL penalty compares sampled log-probabilities with those of the reference, which are the
+ * same distribution at temperature 1 only. */
 static bool check_options(const struct train_options *o, enum train_kind kind,
                           const struct opt_spec *spec, int *status)
 {
@@ -319,6 +332,8 @@ static bool check_options(const struct train_options *o, enum train_kind kind,
     return false;
 }
 
+/* The rows of this kind become the options of the command; the table order is the order of
+ * --help. */
 bool train_options_parse(struct train_options *o, enum train_kind kind, int argc, char **argv,
                          int *status)
 {
@@ -346,6 +361,7 @@ static void put_word(struct buf *out, const char *s)
     bool plain = *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                  "-_./:=,@+%") == strlen(s);
     buf_putc(out, ' ');
+    /* Inside single quotes a shell reads everything but the quote itself literally. */
     if (!plain)
         buf_putc(out, '\'');
     for (; *s; s++)
@@ -362,6 +378,8 @@ void train_options_repeat(struct buf *out, const struct train_options *o, int ar
 {
     buf_printf(out, "tinker %s", argv[0]);
     for (int i = 1; i < argc; i++) {
+        /* --resume and --out are written anew at the end: the folder may have had a default
+         * name, and --overwrite in the repeated command would delete the run it should continue. */
         if (strcmp(argv[i], "--resume") == 0 || strcmp(argv[i], "--overwrite") == 0)
             continue;
         if (strcmp(argv[i], "--out") == 0 || strcmp(argv[i], "-o") == 0) {

@@ -20,6 +20,7 @@ struct model_facts {
     double suggested; /* NaN: none */
 };
 
+/* A missing or broken file leaves the facts unknown; the rules below then know less. */
 static void read_facts(const char *path, struct model_facts *f)
 {
     struct arena arena;
@@ -47,6 +48,8 @@ static void read_facts(const char *path, struct model_facts *f)
     free(data);
 }
 
+/* Only models on this machine have files to read: the bundled one, and what `models pull`
+ * fetched.  For hosted models the name alone decides. */
 static struct model_facts find_facts(const char *model)
 {
     struct model_facts f = { .suggested = NAN };
@@ -62,6 +65,9 @@ static struct model_facts find_facts(const char *model)
     return f;
 }
 
+/* In the order of trust: rates that the cookbook uses for the kind of training, what the model's
+ * own files suggest, the cookbook's formula, a usual value.  *rule is shown in the plan, so that
+ * a user sees how much the number is worth. */
 double train_rate_auto(const char *model, enum train_kind kind, bool on_policy, const char **rule)
 {
     struct model_facts f = find_facts(model);
@@ -70,6 +76,7 @@ double train_rate_auto(const char *model, enum train_kind kind, bool on_policy, 
         *rule = "auto: for preferences";
         return 1e-5;
     }
+    /* Small models need larger steps before anything moves. */
     if (kind == TRAIN_RL) {
         *rule = "auto: for rewards";
         return f.hidden > 0 && f.hidden < 2048 ? 4e-5 : 1e-5;

@@ -22,6 +22,7 @@
 #include "cli/train/train_eval.h"
 #include "json/json.h"
 
+/* SHOW_EVERY: iterations between two looks at answers.  ANSWER_WIDTH: bytes of an answer shown. */
 enum { PATIENCE_MS = 1800000, SHOW_EVERY = 10, MAX_CONFIG = 16, ANSWER_WIDTH = 200 };
 
 struct rl {
@@ -48,6 +49,8 @@ struct rl {
 
 /* ---- settings ---- */
 
+/* NAME=NUMBER of --loss-config.  The name is copied because it ends at '=', not at a NUL.
+ * Unknown names are left to the service, which may know losses that we do not. */
 static int add_config(struct rl *r, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -72,6 +75,10 @@ static int choose_loss(struct rl *r)
     r->loss.name = o->loss;
     r->drop_constant = !o->keep_constant && !r->distill;
     if (strcmp(o->loss, "grpo") == 0 || strcmp(o->loss, "dapo") == 0) {
+        /* Both are the clipped surrogate of PPO; ratios outside of [low, high] give no gradient.
+         * GRPO divides advantages by their deviation within the group; DAPO raises the upper
+         * bound ("clip higher"), so that unlikely tokens can still gain, and drops groups
+         * without any contrast. */
         bool grpo = strcmp(o->loss, "grpo") == 0;
         r->loss.name = "ppo";
         r->advantage = grpo ? TINKER_ADVANTAGE_GRPO : r->advantage;
@@ -85,11 +92,15 @@ static int choose_loss(struct rl *r)
     }
     for (size_t i = 0; status == EXIT_OK && i < o->loss_config.n; i++)
         status = add_config(r, o->loss_config.items[i]);
+    /* The penalty for a wrong form, as in the cookbook's environments: 0.1 where a form is asked
+     * for by the template, none where the prompt asks for nothing. */
     r->format_coef =
         isnan(o->format_coef) ? strcmp(o->template, "none") == 0 ? 0 : 0.1 : o->format_coef;
     return status;
 }
 
+/* An epoch asks every row once, `groups` rows per iteration; its last iteration may be smaller.
+ * The buffers have the size of the largest iteration and are used again by every one. */
 static int prepare_prompts(struct rl *r)
 {
     struct trainer *t = r->t;
@@ -116,7 +127,8 @@ static int prepare_prompts(struct rl *r)
                                  : out_fail(EXIT_FAILED, NULL, "out of memory");
 }
 
-/* Which rows an iteration asks: r->order[from..from + r->n). */
+/* Which rows an iteration asks: r->order[from..from + r->n). The order of an epoch depends on
+ * seed and epoch alone, so an iteration that is run again after an interrupt asks the same rows. */
 static size_t find_batch(struct rl *r, size_t i)
 {
     struct trainer *t = r->t;
@@ -164,6 +176,9 @@ static int probe_graders(struct rl *r)
 
 /* ---- answers ---- */
 
+/* Prompts live in the iteration's arena.  Seeds: request p of iteration i gets a number that no
+ * other request of the run has, modulo 2^31 as samplers expect; 1000003, a prime, keeps runs
+ * with neighboring --seed values from sharing any. */
 static int sample_answers(struct rl *r, size_t i, size_t from)
 {
     struct trainer *t = r->t;
@@ -206,6 +221,10 @@ static double format_of(const struct rl *r, const tinker_rollout *a)
            (!boxed || strstr(a->text, "\\boxed"));
 }
 
+/* Reward = score + coefficient * (form - 1): a right form costs nothing, a wrong one costs the
+ * coefficient.  What happens to an answer that no grader could judge is --grader-error; when
+ * more than one in five is such an answer, the grader is broken, and training on the rest would
+ * teach the wrong thing quietly. */
 static int settle_rewards(struct rl *r, tinker_grade *items, size_t total)
 {
     r->failed = 0;
@@ -227,6 +246,7 @@ static int settle_rewards(struct rl *r, tinker_grade *items, size_t total)
     return EXIT_OK;
 }
 
+/* Answer k belongs to group k / group_size, whose row is order[from + group]. */
 static int grade_answers(struct rl *r, size_t i, size_t from)
 {
     size_t total = r->x->n_groups * r->x->group_size;
@@ -260,6 +280,8 @@ static void put_rollout(struct buf *out, const struct rl *r, size_t i, size_t k)
     struct json_writer w;
     json_writer_init(&w, out);
     json_put_begin_object(&w);
+    /* The first three are counters (integers in the file), the others rewards.  A single-turn
+     * episode has all of its reward in the one step, so final_reward is 0. */
     const struct {
         const char *name;
         double value;
@@ -307,6 +329,9 @@ static void put_rollout(struct buf *out, const struct rl *r, size_t i, size_t k)
     buf_putc(out, '\n');
 }
 
+/* One folder per iteration, as the cookbook's viewers expect.  mkdir() may find it there after a
+ * resume; a real failure shows when the file cannot be opened.  An iteration that is repeated
+ * overwrites its file with the same answers. */
 static int write_rollouts(const struct rl *r, size_t i)
 {
     char path[4096];
@@ -329,6 +354,9 @@ struct env_sums {
     double answer_tokens, prompt_tokens, reward, right, format, mixed, good, bad;
 };
 
+/* A group is mixed when its rewards differ; only mixed groups carry a gradient after centering.
+ * frac_mixed near 0 says that the task is too hard or too easy, which the mean reward does not
+ * show. */
 static void sum_answers(const struct rl *r, struct env_sums *s)
 {
     *s = (struct env_sums){ 0 };
@@ -349,6 +377,8 @@ static void sum_answers(const struct rl *r, struct env_sums *s)
     }
 }
 
+/* Names of the cookbook's RL loop; one turn per episode, since multi-turn environments need a
+ * program of their own. */
 static void log_answers(struct rl *r, const struct env_sums *s, size_t dropped)
 {
     struct trainer *t = r->t;
@@ -436,6 +466,8 @@ static int train_answers(struct rl *r, size_t i, const tinker_datum *data, size_
     for (size_t k = 0; k < parts; k++) {
         if (tinker_recipe_next(t->recipe, last, &err) != TINKER_OK)
             return trainer_fail(t, &err);
+        /* Means over sampled tokens of all substeps: parts differ in size, so their means are
+         * weighted. */
         double weight = (double)last->sampled;
         v1 += last->kl_v1 * weight;
         v2 += last->kl_v2 * weight;
@@ -453,6 +485,7 @@ static int train_answers(struct rl *r, size_t i, const tinker_datum *data, size_
     return EXIT_OK;
 }
 
+/* A group counts as dropped when all of its answers are: for lack of contrast, or of a judgment. */
 static size_t count_dropped(const tinker_rollouts *x)
 {
     size_t n = 0;
@@ -465,6 +498,9 @@ static size_t count_dropped(const tinker_rollouts *x)
     return n;
 }
 
+/* Evaluate (weights before this iteration), sample, grade, turn rewards into advantages, add
+ * what the reference says, train, write everything down.  The metrics line is written even when
+ * there was nothing to train, so that line i is always iteration i. */
 static int train_iteration(struct rl *r, size_t i)
 {
     struct trainer *t = r->t;
@@ -486,6 +522,8 @@ static int train_iteration(struct rl *r, size_t i)
         status = grade_answers(r, i, from);
     if (status != EXIT_OK)
         return status;
+    /* Distillation without a grader has rewards of 0, and centering keeps them 0: the teacher
+     * alone moves the tokens. */
     tinker_rollouts_advantages(r->x,
                                r->distill && !t->n_graders ? TINKER_ADVANTAGE_CENTER : r->advantage,
                                r->drop_constant);
@@ -524,12 +562,16 @@ static int train_iteration(struct rl *r, size_t i)
                         (size_t)(sums.answer_tokens + sums.prompt_tokens));
     if (status == EXIT_OK && !r->distill && i % SHOW_EVERY == 0)
         show_answers(r);
+    /* Groups whose answers all score the same teach nothing; three whole iterations of them will
+     * not get better by waiting, and each costs as much as one that trains. */
     if (status == EXIT_OK && r->skipped >= 3)
         status = out_fail(EXIT_FAILED, "Try another grader, or more answers in a group.",
                           "three iterations in a row had nothing to train");
     return status;
 }
 
+/* The KL reference defaults to the base model, so the penalty limits how far the run as a whole
+ * has moved.  The arena is per iteration: nothing of an iteration is needed in the next. */
 static int run_iterations(struct rl *r)
 {
     struct trainer *t = r->t;
@@ -556,6 +598,8 @@ static int run_iterations(struct rl *r)
     return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
 }
 
+/* At a temperature other than 1 the sampler draws from softmax(z / T), but the loss computes
+ * ratios with log softmax(z): they are off-policy by construction, which the plan says aloud. */
 static int show_prompts(struct rl *r)
 {
     struct trainer *t = r->t;

@@ -12,8 +12,12 @@
 #include "cli/output/out.h"
 #include "recipe/plot.h"
 
+/* LABEL: width of the first column.  Sparkline cells between SPARK_MIN and SPARK_MAX; fewer than
+ * SPARK_MIN show no shape.  MAX_EXAMPLE: bytes of the example row. */
 enum { LABEL = 7, SPARK_MIN = 6, SPARK_MAX = 24, MAX_EXAMPLE = 1200 };
 
+/* One line that is redrawn needs a terminal; a log file, CI or --json gets a line per step
+ * instead. */
 void train_view_init(struct train_view *v)
 {
     *v = (struct train_view){ .start_ns = clock_now_ns(clock_real()) };
@@ -35,6 +39,7 @@ double train_view_seconds(const struct train_view *v)
     return (double)(clock_now_ns(clock_real()) - v->start_ns) / 1e9;
 }
 
+/* A line that is being redrawn is ended first; it stays on the screen as the last state. */
 void train_view_say(struct train_view *v, const char *label, const char *fmt, ...)
 {
     va_list ap;
@@ -50,6 +55,7 @@ void train_view_say(struct train_view *v, const char *label, const char *fmt, ..
     fputc('\n', stderr);
 }
 
+/* Groups of three, by hand: the locale is "C", which has no separator. */
 void train_view_count(struct buf *out, size_t n)
 {
     char digits[32];
@@ -61,6 +67,8 @@ void train_view_count(struct buf *out, size_t n)
     }
 }
 
+/* Rounded up: an estimate that ends too early annoys, one that ends too late does not.  Below
+ * 100 seconds and 90 minutes the finer unit still says more. */
 static void put_duration(struct buf *out, double seconds)
 {
     long s = (long)ceil(seconds);
@@ -72,6 +80,7 @@ static void put_duration(struct buf *out, double seconds)
         buf_printf(out, "%ld h %02ld min", s / 3600, s / 60 % 60);
 }
 
+/* Without memory the sparkline just stops growing; no run fails for a drawing. */
 static void keep_value(struct train_view *v, double value)
 {
     if (v->n == v->cap) {
@@ -124,6 +133,8 @@ void train_view_step(struct train_view *v, size_t done, size_t total, size_t fir
     buf_init(&eta, 64);
     buf_init(&line, 4096);
     double seconds = train_view_seconds(v);
+    /* The estimate counts steps of this process only (done - first): after a resume the steps
+     * before it took none of this process's time. */
     snprintf(head, sizeof(head), "%-*s%*zu/%zu  %s %.3f", LABEL, "step", wide, done, total, name,
              value);
     snprintf(lr, sizeof(lr), "lr %.1e", rate);
@@ -133,6 +144,7 @@ void train_view_step(struct train_view *v, size_t done, size_t total, size_t fir
         buf_puts(&eta, "eta ");
         put_duration(&eta, seconds / (double)(done - first) * (double)(total - done));
     }
+    /* By importance: numbers of the task, when it ends, how fast, the rate. */
     const char *parts[] = { numbers, eta.len ? eta.data : "", speed.data, lr };
     put_step_line(&line, v, head, parts, 4, v->live ? out_width(STDERR_FILENO) : 0);
     if (buf_ok(&line)) {
@@ -173,6 +185,8 @@ void train_view_example(struct train_view *v, const tinker_datum *d,
     const float *weights = w->data;
     size_t n = t->n;
     for (size_t i = 0; i <= n && out.len < MAX_EXAMPLE;) {
+        /* Position 0 is the first token, which nothing predicts; token i > 0 is targets[i - 1]
+         * with its weight. */
         bool trained = i > 0 && weights[i - 1] != 0;
         tinker_tokens ids = TINKER_TOKENS_INIT;
         tinker_text text = TINKER_TEXT_INIT;

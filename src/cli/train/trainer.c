@@ -16,10 +16,13 @@
 #include "cli/text/text_model.h"
 #include "cli/train/train_rate.h"
 
+/* Problems of a file that are printed; the rest is counted.  LOG_PATIENCE_MS: longest wait for a
+ * metrics line that is on its way to the service. */
 enum { SHOWN_PROBLEMS = 20, LOG_PATIENCE_MS = 2000 };
 
 /* ---- signals ---- */
 
+/* Written by the handler, read by the loops between steps; can_save once, before the first step. */
 static volatile sig_atomic_t stop_signal, can_save;
 
 /* Before there is anything to save, and the second time, a signal ends the program at once. */
@@ -30,6 +33,8 @@ static void on_stop(int number)
     stop_signal = number;
 }
 
+/* SA_RESTART: file reads of the loop must not fail with EINTR. A signal that was ignored when
+ * the program began (nohup, a shell's background job) stays ignored. */
 static void watch_signals(void)
 {
     static const int numbers[] = { SIGINT, SIGTERM };
@@ -59,6 +64,8 @@ void trainer_allow_saving(void)
 
 /* ---- opening ---- */
 
+/* The error goes to the run's log as well, so that a run that died overnight says why in its
+ * folder. */
 int trainer_fail(struct trainer *t, const tinker_error *err)
 {
     if (t->view.line_open)
@@ -69,6 +76,8 @@ int trainer_fail(struct trainer *t, const tinker_error *err)
     return api_fail(err, NULL);
 }
 
+/* A renderer that does not suit the model is used all the same: fine-tuning a base model into a
+ * new chat format is legitimate.  The warning names the one that would fit. */
 static int open_text(struct trainer *t)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
@@ -122,6 +131,8 @@ static int resolve_names(struct trainer *t)
     return status;
 }
 
+/* The data file is looked at before the network: a typing error should not cost a connection and
+ * a tokenizer. */
 int trainer_open(struct trainer *t, enum train_kind kind, int argc, char **argv)
 {
     int status = EXIT_OK;
@@ -177,6 +188,8 @@ void trainer_close(struct trainer *t)
 
 /* ---- data ---- */
 
+/* The words of the options into the values of recipe.h; the parser has refused other words
+ * already where a table of choices exists. */
 int trainer_rows_options(const struct trainer *t, tinker_rows_options *out)
 {
     const struct train_options *o = &t->o;
@@ -210,6 +223,7 @@ struct problem_list {
     size_t n;
 };
 
+/* file:line:column, which editors and CI systems turn into links. */
 static void print_problem(void *state, size_t line, size_t column, const char *reason)
 {
     struct problem_list *list = state;
@@ -231,10 +245,13 @@ int trainer_load(struct trainer *t, const char *path, tinker_rows_options *opts,
     if (list.n > 0)
         return out_fail(EXIT_DATA, "Nothing was sent.", "%s: %zu row%s cannot be used", path,
                         list.n, list.n == 1 ? "" : "s");
+    /* More test rows than rows is a wrong option, not wrong data; both come as TINKER_EINVAL. */
     bool usage = strstr(err.message, "test rows") != NULL;
     return out_fail(usage ? EXIT_USAGE : EXIT_DATA, NULL, "%s", err.message);
 }
 
+/* --reward-cmd is the last grader, "cmd:COMMAND". Graders of a run write what their commands say
+ * on stderr into its log; without a run (tinker eval) it goes to ours. */
 int trainer_make_graders(struct trainer *t)
 {
     tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
@@ -283,6 +300,8 @@ static int settle_rate(struct trainer *t, const char **rule)
     return EXIT_OK;
 }
 
+/* Printed before anything is sent, and all that --dry-run prints: enough to see that the run is
+ * the intended one. */
 int trainer_plan(struct trainer *t, const char *what)
 {
     const char *rule;
@@ -296,6 +315,7 @@ int trainer_plan(struct trainer *t, const char *what)
     return EXIT_OK;
 }
 
+/* --min-lr is a floor below schedule and warm-up; it also holds during warm-up. */
 double trainer_rate(const struct trainer *t, size_t step)
 {
     double rate = t->lr * tinker_lr_multiplier(t->schedule, step, t->total, (size_t)t->o.warmup);
@@ -304,6 +324,8 @@ double trainer_rate(const struct trainer *t, size_t step)
 
 /* ---- metrics ---- */
 
+/* Names are copied into an arena that lives as long as the line.  Beyond TRAINER_METRICS names
+ * the rest is left out: a service that sends hundreds of metrics must not end a run. */
 void trainer_metric(struct trainer *t, const char *name, double value)
 {
     if (t->n_metrics == TRAINER_METRICS)
@@ -312,6 +334,7 @@ void trainer_metric(struct trainer *t, const char *name, double value)
     t->metrics[t->n_metrics++].value = value;
 }
 
+/* The prefix keeps the service's names apart from ours where both have a "loss". */
 void trainer_metrics_all(struct trainer *t, const char *prefix, const tinker_named_number *m,
                          size_t n)
 {
@@ -348,6 +371,7 @@ static void send_metrics(struct trainer *t, size_t step)
         t->logging = tinker_training_log(t->recipe->training, (int64_t)step + 1, own, n, &err);
 }
 
+/* The file first: it is the record of the run.  What the service gets is for those who watch. */
 int trainer_log(struct trainer *t, size_t step)
 {
     tinker_error err;
@@ -359,6 +383,8 @@ int trainer_log(struct trainer *t, size_t step)
     return status == TINKER_OK ? EXIT_OK : out_fail(EXIT_IO, NULL, "%s", err.message);
 }
 
+/* NaN or infinity never heals: Adam's moments are NaN from here on.  The run ends before the
+ * next checkpoint, so the last one on disk is still good, and the message names it. */
 int trainer_check_loss(struct trainer *t, size_t step, double loss)
 {
     if (isfinite(loss)) {

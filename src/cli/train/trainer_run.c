@@ -19,6 +19,7 @@
 
 /* ---- opening ---- */
 
+/* Kinds are single bits, so the table is sparse; only these entries are ever read. */
 static const char *const kind_names[] = {
     [TRAIN_SFT] = "sft", [TRAIN_DPO] = "dpo", [TRAIN_RL] = "rl", [TRAIN_DISTILL] = "distill"
 };
@@ -60,6 +61,7 @@ static int64_t find_int(const char *json, const char *name)
     return v;
 }
 
+/* As find_int() for a string; *out keeps what it was when there is none. */
 static void find_text(const char *json, const char *name, char *out, size_t size)
 {
     struct arena a;
@@ -77,6 +79,8 @@ static void find_text(const char *json, const char *name, char *out, size_t size
     arena_clear(&a);
 }
 
+/* metadata is what `run list` shows and what chat reads to choose the renderer.  Without --seed
+ * the service draws one.  The recipe borrows service and tokenizer: trainer_close() frees them. */
 static int create_model(struct trainer *t, const char *from_state, bool optimizer)
 {
     tinker_recipe_options o = TINKER_RECIPE_OPTIONS_INIT;
@@ -114,6 +118,9 @@ static int create_model(struct trainer *t, const char *from_state, bool optimize
     return t->recipe ? EXIT_OK : trainer_fail(t, &err);
 }
 
+/* A record counts epoch and batch, as the cookbook's do; steps follow from the length of an
+ * epoch.  Another file under the same name would make step numbers point at other rows, so its
+ * hash is compared. */
 static int find_start(struct trainer *t, const tinker_checkpoint_record *last)
 {
     char was[65] = "";
@@ -129,6 +136,9 @@ static int find_start(struct trainer *t, const tinker_checkpoint_record *last)
     return EXIT_OK;
 }
 
+/* tinker_run_rewind() cuts metrics behind the checkpoint: steps after it were lost with the
+ * process and will be written again.  A finished run prints its paths again, so that a script
+ * can repeat the command safely. */
 static int resume_run(struct trainer *t, const tinker_checkpoint_record *last)
 {
     tinker_error err;
@@ -151,6 +161,9 @@ static int resume_run(struct trainer *t, const tinker_checkpoint_record *last)
     return create_model(t, state, true);
 }
 
+/* The folder and its configuration come first: whatever fails later leaves a log there.  The
+ * command to continue is noted before the first step, since a machine that loses power prints
+ * nothing. */
 int trainer_begin(struct trainer *t, const char *config_tail)
 {
     tinker_error err;
@@ -187,12 +200,17 @@ int trainer_begin(struct trainer *t, const char *config_tail)
     if (status == EXIT_OK)
         trainer_describe(t);
     train_view_init(&t->view);
+    /* From here on the first signal is only remembered, see on_stop(). */
     trainer_allow_saving();
     return status;
 }
 
 /* ---- checkpoints ---- */
 
+/* Neither is awaited here: both requests take their turn behind the steps that were submitted,
+ * and training goes on behind them.  State may be overwritten (a run that is repeated after a
+ * crash saves the same name again). Rolling checkpoints exist for resuming only and need no
+ * weights for sampling. */
 static int submit_save(struct trainer *t, const char *name, size_t step, bool rolling, int64_t ttl)
 {
     tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;
@@ -210,6 +228,8 @@ static int submit_save(struct trainer *t, const char *name, size_t step, bool ro
     return EXIT_OK;
 }
 
+/* Never at step 0 or where this process began: that state exists already.  At most one save is
+ * in flight, so a slow disk slows training down instead of piling saves up. */
 int trainer_save_due(struct trainer *t, size_t step)
 {
     char name[24];
@@ -227,6 +247,8 @@ int trainer_save_due(struct trainer *t, size_t step)
     return submit_save(t, name, step, rolling, rolling ? t->o.rolling_ttl : t->o.ttl);
 }
 
+/* The line in checkpoints.jsonl, written once the service has confirmed the files: a path in it
+ * always exists.  `extra` carries what resuming needs beside the cookbook's members. */
 static int record_save(struct trainer *t, const char *name, const char *state, const char *sampler)
 {
     struct buf extra;
@@ -241,8 +263,11 @@ static int record_save(struct trainer *t, const char *name, const char *state, c
                                    .rolling = t->saving_rolling,
                                    .epoch = by_epoch ? (int64_t)epoch : -1,
                                    .batch = (int64_t)(step - epoch * t->per_epoch) };
+    /* The loops over iterations have no epochs in their records: the batch number is the
+     * iteration. */
     if (!by_epoch)
         c.batch = (int64_t)step;
+    /* At the very end the cookbook writes (epochs, 0), not (epochs - 1, per_epoch). */
     if (final && by_epoch && step == t->per_epoch * (size_t)t->o.epochs) {
         c.epoch = t->o.epochs;
         c.batch = 0;
@@ -284,6 +309,7 @@ static void replace_rolling(struct trainer *t, const char *path)
     t->rolling_path = path ? strdup(path) : NULL;
 }
 
+/* Waits without a limit: giving up on a checkpoint that the service still writes would lose it. */
 static int finish_save(struct trainer *t, const char *name)
 {
     tinker_error err;
@@ -312,6 +338,9 @@ int trainer_save_finish(struct trainer *t)
 
 /* ---- the end ---- */
 
+/* Stopped by a signal with `step` steps done: save exactly there unless a checkpoint of this
+ * step exists, and print the command that continues.  The exit status is that of a process that
+ * the signal ended, so that scripts see an interrupt and not success. */
 int trainer_interrupt(struct trainer *t, size_t step)
 {
     char name[24];
@@ -335,6 +364,7 @@ int trainer_interrupt(struct trainer *t, size_t step)
     return 128 + trainer_signal();
 }
 
+/* stdout carries data only: two paths for `$(...)`, or one JSON object. */
 static void print_result(struct trainer *t, const char *state, const char *sampler)
 {
     struct buf out;
@@ -371,6 +401,8 @@ static void print_result(struct trainer *t, const char *state, const char *sampl
     buf_clear(&out);
 }
 
+/* "final" has no time to live, unlike the periodic ones: what a run was for does not expire.
+ * The lines after "done" are the next commands people type, with the path filled in. */
 int trainer_finish(struct trainer *t)
 {
     int status = trainer_save_finish(t);
