@@ -43,6 +43,7 @@ static void add_row(struct listing *l, const struct conform_check *check, const 
     listing_object_end(l);
 }
 
+/* Not one of them is run: a server's author reads the list before running it. */
 static int list_checks(void)
 {
     struct listing l;
@@ -89,6 +90,8 @@ static size_t run_checks(struct conform *c, struct listing *l, size_t *total)
     return passed;
 }
 
+/* The score is in the head of the JSON object, before the checks, so that a reader of a stream
+ * has it first.  listing_print() adds the rows and closes both brackets. */
 static int print_score(struct listing *l, const char *url, const char *model, size_t passed,
                        size_t total, double score)
 {
@@ -112,7 +115,9 @@ static int print_score(struct listing *l, const char *url, const char *model, si
     return status;
 }
 
-/* Requests that are sent once, whatever comes back. */
+/* Requests that are sent once, whatever comes back.
+ * The library's own retries would hide what is measured here: a 500 that a retry makes good is
+ * still a fault.  Responses are kept, so that their status and headers can be judged. */
 static tinker_service *open_raw(struct api *a, tinker_error *err)
 {
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
@@ -128,11 +133,15 @@ static int run_conform(struct conform *c, double min_score)
     tinker_error err;
     size_t passed, total = 0;
     uint32_t mark = 0;
+    /* Names must differ between runs: two at once, or one after a crash, must not find each
+     * other's checkpoints. */
     rand_os(&mark, sizeof(mark));
     snprintf(c->mark, sizeof(c->mark), "conform-%08x", (unsigned)mark);
     c->raw = open_raw(c->api, &err);
     if (!c->raw)
         return api_fail(&err, NULL);
+    /* A server that cannot be reached gets no score: "0 %" would be a statement about a server
+     * that was never asked.  Any HTTP status counts as reached. */
     tinker_future *f =
         tinker_service_call(c->raw, "GET", CONFORM_API "healthz", NULL, 0, NULL, &err);
     if ((!f || api_await(f, &err) != TINKER_OK) && (!f || !err.http_status)) {
@@ -151,6 +160,7 @@ static int run_conform(struct conform *c, double min_score)
         return status;
     if (api_interrupted())
         return EXIT_INTERRUPTED;
+    /* For CI of a server's author: the exit status alone says whether the rules hold. */
     return score >= min_score ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -192,15 +202,20 @@ int cmd_conform(int argc, char **argv)
         return status;
     if (min_score < 0 || min_score > 100)
         return opt_usage_error(&spec, "--min-score is a percentage from 0 to 100.");
+    /* No credentials are needed to read the list. */
     if (list)
         return list_checks();
     if (url)
         globals.base_url = url;
+    /* The checks have deadlines of their own; this is the last resort when a whole request
+     * hangs. */
     if (globals.timeout < 0)
         globals.timeout = CALL_S;
     if (!api_open(&a, &status))
         return status;
     c.api = &a;
+    /* What it costs, said before anything is sent.  The figures are those of the checks: they do
+     * not grow with the model. */
     out_say("In two sessions of their own: 4 training runs of rank 4, about 30 passes of 6 tokens, "
             "about 40 samples of at most 8 tokens, 3 small checkpoints that are deleted at the "
             "end.");

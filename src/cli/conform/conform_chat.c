@@ -5,12 +5,15 @@
 #include "base/array.h"
 #include "cli/conform/conform.h"
 
+/* Programs choose a model from this list; an endpoint without it works with curl alone. */
 static bool check_models(struct conform *c)
 {
     return conform_get(c, "/oai/api/v1/models") &&
            (conform_has(c, "data.0.id") || conform_miss(c, "no data.0.id"));
 }
 
+/* A prompt of ids, so that the check needs no tokenizer and its usage is known exactly: three
+ * tokens. */
 static bool check_completion(struct conform *c)
 {
     double used;
@@ -26,6 +29,8 @@ struct stream {
     bool done;
 };
 
+/* Whatever is not the end counts as an event; that each is JSON was checked for the plain form
+ * already. */
 static tinker_receive_next take_piece(const tinker_piece *piece, void *state)
 {
     struct stream *s = state;
@@ -56,6 +61,7 @@ static bool check_stream(struct conform *c)
            conform_miss(c, "%zu events, %s at the end", s.pieces, s.done ? "[DONE]" : "no [DONE]");
 }
 
+/* The content is not judged: any model may be served, a bad answer is no fault of the server. */
 static bool check_chat(struct conform *c)
 {
     char role[16];
@@ -67,6 +73,8 @@ static bool check_chat(struct conform *c)
            (strcmp(role, "assistant") == 0 || conform_miss(c, "role %s", role));
 }
 
+/* OpenAI clients show error.message and fail on any other form, mostly with a message about
+ * themselves. */
 static bool check_chat_error(struct conform *c)
 {
     return conform_send(c, "POST", "/oai/api/v1/chat/completions",
@@ -76,6 +84,7 @@ static bool check_chat_error(struct conform *c)
            (conform_has(c, "error.message") || conform_miss(c, "no error.message"));
 }
 
+/* The smallest message of Anthropic's API; its "type" tells a message from an error. */
 static bool check_messages(struct conform *c)
 {
     char type[16];

@@ -11,6 +11,8 @@
 
 enum { RESULT_S = 300 }; /* how long a result may take: production queues are longer than ours */
 
+/* false, so that `return conform_miss(...)` and `... || conform_miss(...)` end a check with its
+ * reason.  The last reason of a check counts, which is the one nearest to the fault. */
 bool conform_miss(struct conform *c, const char *fmt, ...)
 {
     va_list ap;
@@ -20,6 +22,8 @@ bool conform_miss(struct conform *c, const char *fmt, ...)
     return false;
 }
 
+/* The response is copied into the arena of the check: its members are read after the future is
+ * gone.  Only a missing response fails here; what a status means is for the check to say. */
 bool conform_send(struct conform *c, const char *method, const char *path, const char *body)
 {
     tinker_error err;
@@ -35,6 +39,7 @@ bool conform_send(struct conform *c, const char *method, const char *path, const
         const char *length = tinker_response_header(r, "content-length");
         if (copy)
             c->body = (struct json_str){ copy, r->n_body };
+        /* "0" is no length for an error that has a body. */
         c->sized = length && strcmp(length, "0") != 0;
     }
     tinker_future_free(f);
@@ -57,6 +62,7 @@ bool conform_get(struct conform *c, const char *path)
     return conform_send(c, "GET", path, NULL) && expect_success(c, "GET", path);
 }
 
+/* 64 KB are enough for every body of the checks; a longer one is a mistake in a check. */
 static bool post_text(struct conform *c, const char *path, const char *fmt, va_list ap)
 {
     struct buf b;
@@ -76,6 +82,8 @@ bool conform_post(struct conform *c, const char *path, const char *fmt, ...)
     return ok;
 }
 
+/* 4xx, and not a number in particular: servers differ between 400, 404 and 422, clients treat
+ * them alike. */
 bool conform_refused(struct conform *c, const char *what)
 {
     if (c->status >= 400 && c->status < 500)
@@ -83,6 +91,7 @@ bool conform_refused(struct conform *c, const char *what)
     return conform_miss(c, "%s: HTTP %d, not 4xx", what, c->status);
 }
 
+/* For calls that are accepted first and answered by retrieve_future; the id goes to c->accepted. */
 bool conform_submit(struct conform *c, const char *path, const char *fmt, ...)
 {
     va_list ap;
@@ -100,6 +109,8 @@ static bool find_value(struct conform *c, const char *path, struct json_str *raw
     *raw = c->body;
     while (*path) {
         size_t n = strcspn(path, ".");
+        /* Parts of a path that are numbers index arrays.  A path without a match leaves *raw
+         * somewhere on the way, which no caller reads. */
         size_t wanted = strtoul(path, NULL, 10), i = 0;
         bool found = false;
         json_reader_init(&r, raw->s, raw->n, &c->arena);
@@ -120,6 +131,7 @@ static bool find_value(struct conform *c, const char *path, struct json_str *raw
     return true;
 }
 
+/* Two ways to say "not yet": HTTP 408, or 200 with the type try_again.  Clients know both. */
 bool conform_pending(struct conform *c)
 {
     static const char again[] = "\"try_again\"";
@@ -139,6 +151,7 @@ bool conform_result(struct conform *c, const char *id)
             return false;
         if (!conform_pending(c))
             break;
+        /* Checked after a poll, so that at least one is made, however late it is. */
         if (start > end || api_interrupted())
             return conform_miss(c, "no result of %s after %d s", id, RESULT_S);
         /* A server that does not hold polls is asked ten times a second. */
@@ -155,6 +168,7 @@ bool conform_result(struct conform *c, const char *id)
 
 /* ---- members of a response ----------------------------------------------------------------------- */
 
+/* null counts as missing: servers write optional members either way. */
 bool conform_has(struct conform *c, const char *path)
 {
     struct json_str raw;
@@ -196,6 +210,7 @@ bool conform_number(struct conform *c, const char *path, double *out)
            (json_double(&r, out) || conform_miss(c, "%s: %s", path, json_error(&r)));
 }
 
+/* null becomes NaN, as prompt_logprobs has it for the first token. */
 bool conform_numbers(struct conform *c, const char *path, float **out, size_t *n)
 {
     struct json_reader r;

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "cli/conform/conform.h"
 
+/* At least the run of the training group is there, so a limit of 1 must give exactly one. */
 static bool check_runs(struct conform *c)
 {
     double total;
@@ -29,6 +30,7 @@ static bool check_run(struct conform *c)
            (conform_has(c, "last_request_time") || conform_miss(c, "no last_request_time"));
 }
 
+/* 404 and nothing else: clients tell "gone" from "broken" by it. */
 static bool check_unknown_run(struct conform *c)
 {
     return conform_send(c, "GET", CONFORM_API "training_runs/conform-no-such-run", NULL) &&
@@ -39,6 +41,7 @@ static bool check_unknown_run(struct conform *c)
 static bool find_checkpoint(struct conform *c, const char *wanted, size_t *index)
 {
     char path[64], found[CONFORM_ID_MAX];
+    /* Bounded, in case a server answers an endless list. */
     for (*index = 0; *index < 1000; ++*index) {
         snprintf(path, sizeof(path), "checkpoints.%zu.tinker_path", *index);
         if (!conform_has(c, path))
@@ -51,6 +54,7 @@ static bool find_checkpoint(struct conform *c, const char *wanted, size_t *index
     return conform_miss(c, "%.120s is not listed", wanted);
 }
 
+/* *state: where the saved training state stands in the list. */
 static bool list_checkpoints(struct conform *c, size_t *state)
 {
     char path[CONFORM_ID_MAX + 64];
@@ -58,6 +62,8 @@ static bool list_checkpoints(struct conform *c, size_t *state)
     return conform_get(c, path) && find_checkpoint(c, c->state, state);
 }
 
+/* Both kinds must be told apart by checkpoint_type: only "training" can be loaded with an
+ * optimizer.  Weights are looked for only if the sampling group could save any. */
 static bool check_checkpoints(struct conform *c)
 {
     char path[64], type[16];
@@ -70,6 +76,7 @@ static bool check_checkpoints(struct conform *c)
            (!c->weights[0] || find_checkpoint(c, c->weights, &i));
 }
 
+/* A fresh checkpoint is on the first page, whatever else the user has: lists are newest first. */
 static bool check_user_checkpoints(struct conform *c)
 {
     size_t i;
@@ -83,6 +90,7 @@ static bool check_listed_sessions(struct conform *c)
            (conform_has(c, "sessions.0") || conform_miss(c, "no session is listed"));
 }
 
+/* Among the first ten: the session has at most three runs. */
 static bool check_listed_session(struct conform *c)
 {
     char path[CONFORM_ID_MAX + 64], found[CONFORM_ID_MAX];
@@ -98,6 +106,7 @@ static bool check_listed_session(struct conform *c)
     return conform_miss(c, "training_run_ids does not name %.120s", c->run);
 }
 
+/* A sampler is found by its id alone, as another process would ask for it. */
 static bool check_listed_sampler(struct conform *c)
 {
     char path[CONFORM_ID_MAX + 64], base[sizeof(c->model)];
@@ -113,6 +122,8 @@ static bool checkpoint_route(struct conform *c, const char *tinker_path, const c
     const char *run = tinker_path + 9, *slash = strchr(run, '/');
     if (strncmp(tinker_path, "tinker://", 9) != 0 || !slash)
         return conform_miss(c, "nothing was saved");
+    /* The path's second part, "weights/<name>" or "sampler_weights/<name>", goes into the URL as
+     * it is. */
     int n = snprintf(out, size, CONFORM_API "training_runs/%.*s/checkpoints%s%s",
                      (int)(slash - run), run, slash, tail);
     return (n > 0 && (size_t)n < size) || conform_miss(c, "the path is too long");
@@ -130,6 +141,8 @@ static bool read_expiration(struct conform *c, char out[64])
     return !conform_has(c, path) || conform_text(c, path, out, 64);
 }
 
+/* The list is read before and after: a server that accepts the request and does nothing is
+ * found. */
 static bool check_ttl(struct conform *c)
 {
     char route[CONFORM_ID_MAX + 64], before[64], after[64];
@@ -143,6 +156,7 @@ static bool check_ttl(struct conform *c)
             conform_miss(c, "expires_at is %s after a ttl was set", after[0] ? after : "missing"));
 }
 
+/* 0 would mean "expired already": a client that computed it wrongly must be told. */
 static bool check_bad_ttl(struct conform *c)
 {
     char route[CONFORM_ID_MAX + 64];
@@ -174,12 +188,14 @@ static bool delete_checkpoint(struct conform *c, const char *tinker_path)
             conform_miss(c, "DELETE %.100s: HTTP %d", route, c->status));
 }
 
+/* Both are tried even if the first fails, so that as little as possible stays behind. */
 static bool check_delete(struct conform *c)
 {
     bool state = delete_checkpoint(c, c->state);
     return delete_checkpoint(c, c->weights) && state;
 }
 
+/* A second DELETE that succeeds would hide from a script that it deletes the wrong thing. */
 static bool check_deleted(struct conform *c)
 {
     char route[CONFORM_ID_MAX + 64];
@@ -188,6 +204,7 @@ static bool check_deleted(struct conform *c)
            conform_refused(c, "deleting what was deleted");
 }
 
+/* Frees the server's memory for the run; its checkpoints stay. */
 static bool unload_run(struct conform *c, const char *run)
 {
     return conform_submit(c, CONFORM_API "unload_model",
@@ -201,6 +218,7 @@ static bool check_unload(struct conform *c)
     return unload_run(c, c->run) && second;
 }
 
+/* The session ends with a reason, as the SDK ends it; without this it would time out. */
 static bool check_finish(struct conform *c)
 {
     char path[CONFORM_ID_MAX + 64];

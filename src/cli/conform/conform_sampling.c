@@ -5,8 +5,12 @@
 #include "base/array.h"
 #include "cli/conform/conform.h"
 
+/* SAMPLE_TOKENS: enough to see an order, few enough for a slow server.  MANY: more than most
+ * servers run in one batch, so that some of them wait. */
 enum { SAMPLE_TOKENS = 8, MANY = 16 };
 
+/* `params` continues the object sampling_params, ", \"seed\": 7", or is "". prompt_logprobs are
+ * always asked for, so every sample also exercises them. */
 static bool submit_sample(struct conform *c, const char *sampling, int64_t seq, int count,
                           int max_tokens, const char *params)
 {
@@ -31,6 +35,7 @@ static bool sample_tokens(struct conform *c, const char *params, float **tokens,
            conform_numbers(c, "sequences.0.tokens", tokens, n);
 }
 
+/* A sampler of the base model; all checks below sample from it unless they make their own. */
 static bool check_sampler(struct conform *c)
 {
     return conform_post(c, CONFORM_API "create_sampling_session",
@@ -55,6 +60,8 @@ static bool check_sample(struct conform *c)
     for (size_t i = 0; i < n; i++)
         if (!(logprobs[i] <= 0))
             return conform_miss(c, "log-probability %g of token %zu", (double)logprobs[i], i);
+    /* "length" exactly when max_tokens was reached; a model may also end by itself on the last
+     * token. */
     bool length = strcmp(reason, "length") == 0;
     return length == (n == SAMPLE_TOKENS) || strcmp(reason, "stop") == 0 ||
            conform_miss(c, "stop_reason %s after %zu of %d tokens", reason, n, SAMPLE_TOKENS);
@@ -74,6 +81,7 @@ static bool check_sequence_ids(struct conform *c)
            conform_result(c, c->accepted);
 }
 
+/* Twice the same request under two numbers, so that no cache of results can answer the second. */
 static bool same_tokens(struct conform *c, const char *params)
 {
     float *first, *again;
@@ -83,6 +91,7 @@ static bool same_tokens(struct conform *c, const char *params)
             conform_miss(c, "the second sample differs from the first"));
 }
 
+/* At temperature 1, where only the seed can make two draws the same. */
 static bool check_seed(struct conform *c)
 {
     return same_tokens(c, ",\"temperature\":1.0,\"seed\":7");
@@ -111,6 +120,7 @@ static bool check_stop(struct conform *c)
         return false;
     if (n < 3)
         return true; /* the model ended by itself: nothing to stop */
+    /* A greedy sample may repeat itself, so the token may come earlier than third. */
     while (tokens[wanted] != tokens[2])
         wanted++;
     snprintf(params, sizeof(params), ",\"temperature\":0.0,\"stop\":[%lld]", (long long)tokens[2]);
@@ -146,6 +156,8 @@ static bool check_prompt_logprobs(struct conform *c)
     bool scored = conform_loss(c, run, &seq, &loss) &&
                   conform_numbers(c, "loss_fn_outputs.0.logprobs.data", &pass, &n_pass);
     for (size_t i = 1; scored && i < n && i <= n_pass; i++)
+        /* 0.05: what half precision and other batch shapes may differ by; a shift by one token
+         * or a wrong temperature is far above it. */
         if (fabs((double)prompt[i] - (double)pass[i - 1]) > 0.05)
             scored = conform_miss(c, "token %zu: %.4f when sampling, %.4f when training", i,
                                   (double)prompt[i], (double)pass[i - 1]);
@@ -157,6 +169,7 @@ static bool check_prompt_logprobs(struct conform *c)
     return scored;
 }
 
+/* The number of a sample identifies it as the number of a training request does. */
 static bool check_sample_again(struct conform *c)
 {
     char first[CONFORM_ID_MAX];
@@ -170,6 +183,7 @@ static bool check_sample_again(struct conform *c)
            conform_result(c, first);
 }
 
+/* Refused when it is submitted, so that no client waits for a result that cannot come. */
 static bool check_unknown_sampler(struct conform *c)
 {
     return submit_sample(c, "conform-no-such-sampler", 0, 1, 1, "")
@@ -186,6 +200,8 @@ static bool check_many(struct conform *c)
             return false;
         snprintf(ids[i], sizeof(ids[i]), "%s", c->accepted);
     }
+    /* Read in reverse: a server that gives out results in order of completion would give wrong
+     * ones here. */
     for (int i = MANY; i-- > 0;) {
         float *tokens;
         size_t n;
@@ -213,6 +229,7 @@ static bool check_unnamed(struct conform *c)
            (conform_has(c, "sequences.0.tokens") || conform_miss(c, "a sample without tokens"));
 }
 
+/* What `tinker checkpoint` and other sessions use: weights that outlive the sampler. */
 static bool check_named(struct conform *c)
 {
     char sampling[CONFORM_ID_MAX];
@@ -241,6 +258,8 @@ static bool check_futures(struct conform *c)
     if (!submit_sample(c, c->sampling, c->sample_seq++, 1, 1, ""))
         return false;
     snprintf(wanted, sizeof(wanted), "%s", c->accepted);
+    /* A poll may return early with other requests, so a few are allowed; each continues behind
+     * the cursor of the last. */
     for (int polls = 0; polls < 20; polls++) {
         if (!conform_post(c, CONFORM_API "retrieve_futures",
                           "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":"
@@ -266,6 +285,7 @@ static bool check_futures(struct conform *c)
     return conform_miss(c, "20 polls did not name %.100s", wanted);
 }
 
+/* Copies of a sampler in several processes number their requests apart by this counter. */
 static bool check_join(struct conform *c)
 {
     double first, second;
@@ -279,6 +299,7 @@ static bool check_join(struct conform *c)
            conform_miss(c, "client_counter is %g, then %g", first, second);
 }
 
+/* Canceling what has finished is no error: the two cross on the network all the time. */
 static bool check_cancel(struct conform *c)
 {
     if (!submit_sample(c, c->sampling, c->sample_seq++, 1, 1, "") ||

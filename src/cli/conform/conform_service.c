@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "cli/conform/conform.h"
 
+/* The first thing that clients and load balancers ask. */
 static bool check_health(struct conform *c)
 {
     char status[16];
@@ -12,6 +13,7 @@ static bool check_health(struct conform *c)
            (strcmp(status, "ok") == 0 || conform_miss(c, "status is %s, not ok", status));
 }
 
+/* An empty object is fine: flags have defaults in the client. */
 static bool check_config(struct conform *c)
 {
     struct json_str config;
@@ -19,6 +21,7 @@ static bool check_config(struct conform *c)
            conform_object(c, "", &config);
 }
 
+/* 0 would make clients ask without a pause. */
 static bool check_dynamic_config(struct conform *c)
 {
     double seconds;
@@ -45,6 +48,7 @@ static bool check_capabilities(struct conform *c)
     return true;
 }
 
+/* The mark is among the tags, so that a person can find what a check has left behind. */
 static bool check_session(struct conform *c)
 {
     return conform_post(c, CONFORM_API "create_session",
@@ -54,6 +58,7 @@ static bool check_session(struct conform *c)
            conform_text(c, "session_id", c->session, sizeof(c->session));
 }
 
+/* Missing heartbeats end a session; clients send one every ten seconds. */
 static bool check_heartbeat(struct conform *c)
 {
     return conform_post(c, CONFORM_API "session_heartbeat",
@@ -74,6 +79,7 @@ static bool check_unknown_session(struct conform *c)
            conform_refused(c, "heartbeat of an unknown session");
 }
 
+/* Without events: nothing of this machine is sent. */
 static bool check_telemetry(struct conform *c)
 {
     return conform_post(c, CONFORM_API "telemetry",
@@ -106,30 +112,35 @@ static bool check_unknown_route(struct conform *c)
            (c->status == 404 || conform_miss(c, "HTTP %d, not 404", c->status));
 }
 
+/* 404 passes as well: some frameworks route by method first. */
 static bool check_wrong_method(struct conform *c)
 {
     return conform_send(c, "DELETE", CONFORM_API "create_session", NULL) &&
            (c->status == 405 || c->status == 404 || conform_miss(c, "HTTP %d, not 405", c->status));
 }
 
+/* A proxy may cut a body; what is left must be refused, not read as far as it goes. */
 static bool check_broken_json(struct conform *c)
 {
     return conform_send(c, "POST", CONFORM_API "create_session", "{\"tags\":[") &&
            conform_refused(c, "a body that is no JSON");
 }
 
+/* It must not become a server error: clients retry those. */
 static bool check_missing_member(struct conform *c)
 {
     return conform_send(c, "POST", CONFORM_API "create_sampling_session", "{}") &&
            conform_refused(c, "a request without its required members");
 }
 
+/* The SDK never sends this; a fuzzer does within a second. */
 static bool check_wrong_type(struct conform *c)
 {
     return conform_send(c, "POST", CONFORM_API "retrieve_future", "{\"request_id\":{\"a\":1}}") &&
            conform_refused(c, "an object where a text belongs");
 }
 
+/* "detail" is what the SDK puts into its exception. */
 static bool check_detail(struct conform *c)
 {
     return conform_send(c, "POST", CONFORM_API "create_sampling_session", "{}") &&

@@ -16,6 +16,7 @@ static const double NEAR = 2e-3;
 
 const char conform_prompt[] = "{\"chunks\":[{\"tokens\":[20,21,22,23,24,25],"
                               "\"type\":\"encoded_text\"}]}";
+/* The prompt shifted by one: token i predicts token i + 1. */
 #define TARGETS "{\"data\":[21,22,23,24,25,26],\"dtype\":\"int64\",\"shape\":[6]}"
 #define WEIGHTS "{\"data\":[1.0,1.0,1.0,1.0,1.0,1.0],\"dtype\":\"float32\",\"shape\":[6]}"
 #define INPUTS  "{\"target_tokens\":" TARGETS ",\"weights\":" WEIGHTS "}"
@@ -32,6 +33,7 @@ static bool submit_step(struct conform *c, const char *path, const char *members
     return true;
 }
 
+/* Only the inputs and the loss differ between passes; the text is always the same six tokens. */
 static bool submit_pass(struct conform *c, const char *loss, const char *inputs)
 {
     char members[1024];
@@ -42,6 +44,7 @@ static bool submit_pass(struct conform *c, const char *loss, const char *inputs)
     return submit_step(c, "forward_backward", members);
 }
 
+/* A large learning rate, so that one step moves the loss by much more than rounding does. */
 static bool submit_adam(struct conform *c)
 {
     return submit_step(c, "optim_step",
@@ -74,6 +77,7 @@ static bool submit_forward(struct conform *c, const char *run, int64_t seq)
                           conform_prompt, run, (long long)seq);
 }
 
+/* A forward pass leaves no gradient, so it may stand anywhere between the others. */
 bool conform_loss(struct conform *c, const char *run, int64_t *seq, double *loss)
 {
     if (!submit_forward(c, run, *seq))
@@ -90,6 +94,7 @@ static bool check_near(struct conform *c, const char *what, double got, double w
 
 /* ---- a new run ------------------------------------------------------------------------------------- */
 
+/* `number` is the model_seq_id: the same one names the same run of the session. */
 static bool create_run(struct conform *c, int number, char run[CONFORM_ID_MAX])
 {
     return conform_submit(c, CONFORM_API "create_model",
@@ -113,6 +118,7 @@ static bool check_create_again(struct conform *c)
            (strcmp(again, c->run) == 0 || conform_miss(c, "a second run %.100s was made", again));
 }
 
+/* The rank that was asked for, not the server's default. */
 static bool check_info(struct conform *c)
 {
     char name[sizeof(c->model)];
@@ -158,6 +164,8 @@ static bool check_metrics(struct conform *c)
     return conform_number(c, "metrics.loss:sum", &sum) && check_near(c, "loss:sum", sum, loss);
 }
 
+/* Once down the gradient of this very text the loss must fall; if it rises, the sign or the
+ * order of the two requests is wrong. */
 static bool check_step(struct conform *c)
 {
     double loss;
@@ -206,7 +214,8 @@ static bool check_protobuf(struct conform *c)
 
 /* ---- order and repetition -------------------------------------------------------------------------- */
 
-/* Three requests at once take effect by their numbers: the last one sees the step. */
+/* Three requests at once take effect by their numbers: the last one sees the step.
+ * None is awaited before the next is sent, as clients do it to keep a server busy. */
 static bool check_pipeline(struct conform *c)
 {
     double before, after;
@@ -233,6 +242,7 @@ static bool check_gap(struct conform *c)
     snprintf(body, sizeof(body), "{\"request_id\":\"%s\"}", late);
     tinker_future *poll = tinker_service_call(c->raw, "POST", CONFORM_API "retrieve_future", body,
                                               strlen(body), NULL, &err);
+    /* 100 ms: long enough for a server to run the pass too early if it is going to. */
     nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
     /* 2xx that is no "try again" is a result, and it came too early. */
     const tinker_response *r =
@@ -264,6 +274,8 @@ static bool check_repeat(struct conform *c)
            conform_result(c, first);
 }
 
+/* The number belongs to the pass; an optimizer step under it must not be taken for a retry, nor
+ * run. */
 static bool check_conflict(struct conform *c)
 {
     int64_t next = c->seq;
@@ -284,7 +296,8 @@ static bool check_result_again(struct conform *c)
 
 /* ---- failures -------------------------------------------------------------------------------------- */
 
-/* A request that makes no sense is refused at once, or its result is a failure of the user. */
+/* A request that makes no sense is refused at once, or its result is a failure of the user.
+ * The category decides whether a client retries: "user" says that it is no use. */
 static bool expect_failure(struct conform *c, bool accepted, const char *what)
 {
     char category[32] = "";
@@ -304,6 +317,8 @@ static bool check_bad_loss(struct conform *c)
     return expect_failure(c, submit_pass(c, "conform_no_such_loss", INPUTS), "an unknown loss");
 }
 
+/* Checked by servers before or during the pass; both are allowed, a crash or a loss of NaN is
+ * not. */
 static bool check_bad_shape(struct conform *c)
 {
     bool accepted = submit_pass(c, "cross_entropy",
@@ -312,6 +327,7 @@ static bool check_bad_shape(struct conform *c)
     return expect_failure(c, accepted, "two targets for six tokens");
 }
 
+/* The numbers of failed requests are used up: what follows must not wait for them. */
 static bool check_after_failure(struct conform *c)
 {
     double loss;
@@ -320,6 +336,7 @@ static bool check_after_failure(struct conform *c)
 
 /* ---- checkpoints ----------------------------------------------------------------------------------- */
 
+/* The loss right before saving is kept: the run that loads the state must start from it. */
 static bool check_save(struct conform *c)
 {
     char members[128];
@@ -333,6 +350,7 @@ static bool check_save(struct conform *c)
             conform_miss(c, "%.100s does not begin with tinker://", c->state));
 }
 
+/* What a client needs to know before it can load a path: the base model and the rank. */
 static bool check_weights_info(struct conform *c)
 {
     char base[sizeof(c->model)];

@@ -11,12 +11,17 @@
 #define LAZY_CURL "libcurl.so.4"
 #endif
 
+/* Declared with const in every version, so that the definition below has one signature. */
 CURLUcode curl_url_get(const CURLU *u, CURLUPart part, char **text, unsigned flags);
 
+/* libcurl's headers check the types of these three with macros of the same name; here the
+ * functions themselves are defined. */
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
 #undef curl_multi_setopt
 
+/* Every function of libcurl that src/http calls, once: the struct of pointers and the look-up
+ * are made of this list.  One that is missing here is a link error, never a crash. */
 #define CURL_FUNCTIONS(X)       \
     X(curl_easy_cleanup)        \
     X(curl_easy_getinfo)        \
@@ -41,6 +46,7 @@ CURLUcode curl_url_get(const CURLU *u, CURLUPart part, char **text, unsigned fla
     X(curl_url_set)
 
 #define MEMBER(name) __typeof__(&name) name;
+/* Filled once by load_curl() and only read afterwards. */
 static struct curl_functions {
     CURL_FUNCTIONS(MEMBER)
 } functions;
@@ -68,6 +74,9 @@ CURLcode curl_easy_setopt(CURL *h, CURLoption option, ...)
     va_list more;
     CURLcode code;
     va_start(more, option);
+    /* Numbers of options are ranges by type (curl/curl.h): from 0 long, from 10000 objects, from
+     * 20000 functions, from 30000 curl_off_t, from 40000 blobs.  va_arg() must name the right
+     * type, or the wrong bytes arrive. */
     if (option < CURLOPTTYPE_OBJECTPOINT)
         code = c->curl_easy_setopt(h, option, va_arg(more, long));
     else if (option >= CURLOPTTYPE_OFF_T && option < CURLOPTTYPE_BLOB)
@@ -98,6 +107,7 @@ CURLMcode curl_multi_setopt(CURLM *m, CURLMoption option, ...)
 CURLcode curl_easy_getinfo(CURL *h, CURLINFO info, ...)
 {
     va_list more;
+    /* The caller's pointer may be to a long, a double or a list; libcurl alone has to know. */
     va_start(more, info);
     CURLcode code = loaded_curl()->curl_easy_getinfo(h, info, va_arg(more, void *));
     va_end(more);

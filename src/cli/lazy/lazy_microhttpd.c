@@ -8,6 +8,8 @@
 #define LAZY_MICROHTTPD "libmicrohttpd.so.12"
 #endif
 
+/* As CURL_FUNCTIONS in lazy_curl.c.  The variadic MHD_start_daemon() is passed on to its _va
+ * sibling. */
 #define MHD_FUNCTIONS(X)                 \
     X(MHD_add_response_header)           \
     X(MHD_create_response_from_buffer)   \
@@ -24,7 +26,9 @@
     X(MHD_stop_daemon)                   \
     X(MHD_suspend_connection)
 
+/* One pointer for each name in the list, of the type that the header gives the function. */
 #define MEMBER(name) __typeof__(&name) name;
+/* Filled once by load_mhd() and only read afterwards. */
 static struct mhd_functions {
     MHD_FUNCTIONS(MEMBER)
 } functions;
@@ -44,6 +48,8 @@ static const struct mhd_functions *loaded_mhd(void)
     return &functions;
 }
 
+/* A function with "..." cannot pass its arguments on to another one; its sibling takes them as a
+ * va_list. */
 struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPolicyCallback accept,
                                     void *accept_context, MHD_AccessHandlerCallback access,
                                     void *access_context, ...)
@@ -63,6 +69,8 @@ const union MHD_ConnectionInfo *MHD_get_connection_info(struct MHD_Connection *c
     return loaded_mhd()->MHD_get_connection_info(conn, type);
 }
 
+/* The rest passes its arguments on unchanged.  Declarations are the library's own, from its
+ * header, so a wrong type here does not compile. */
 enum MHD_Result MHD_add_response_header(struct MHD_Response *r, const char *name, const char *value)
 {
     return loaded_mhd()->MHD_add_response_header(r, name, value);
@@ -125,6 +133,7 @@ void MHD_stop_daemon(struct MHD_Daemon *d)
     loaded_mhd()->MHD_stop_daemon(d);
 }
 
+/* Held polls: the connection sleeps without a thread until MHD_resume_connection(). */
 void MHD_suspend_connection(struct MHD_Connection *conn)
 {
     loaded_mhd()->MHD_suspend_connection(conn);

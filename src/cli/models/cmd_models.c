@@ -31,11 +31,14 @@ struct entry {
     bool served;
 };
 
+/* What people ask first: is it here, so that it works without a network? */
 static const char *describe_place(const struct entry *e)
 {
     return e->served && e->local ? "service, here" : e->served ? "service" : e->local->place;
 }
 
+/* Compared with memory that is free now.  "" when nothing is known: a model of the service needs
+ * none here. */
 static const char *describe_fit(const struct local_model *m, char text[64])
 {
     char size[FMT_TEXT];
@@ -56,6 +59,8 @@ static tinker_tokenizer *load_tokenizer(const struct entry *e)
     return tinker_tokenizer_load(e->local ? e->local->dir : e->name, NULL, &err);
 }
 
+/* `renderer` and the tokenizer column say whether training on text would work with this model
+ * here. */
 static void add_entry_row(struct listing *l, const struct entry *e)
 {
     char text[FMT_TEXT], fit[64];
@@ -92,7 +97,9 @@ static void add_entry_row(struct listing *l, const struct entry *e)
     tinker_tokenizer_free(tokenizer);
 }
 
-/* All that is known of one model. */
+/* All that is known of one model.
+ * Rows without a value are left out rather than shown empty: a model of the service has no files
+ * here. */
 static int show_model(const struct entry *e)
 {
     struct listing l;
@@ -115,6 +122,7 @@ static int show_model(const struct entry *e)
     }
     tinker_tokenizer *tokenizer = load_tokenizer(e);
     rows_property(&l, "Renderer", tinker_renderer_for(e->name, tokenizer));
+    /* The first recommendation is the renderer itself, above. */
     for (size_t i = 1; tinker_renderer_recommended(e->name, i); i++)
         rows_property(&l, "  - or", tinker_renderer_recommended(e->name, i));
     rows_property(&l, "Tokenizer here", tokenizer ? "yes" : "no");
@@ -142,7 +150,8 @@ static const struct local_model *find_local(const struct local_models *all, cons
     return NULL;
 }
 
-/* Models of the service first, then the others of this machine; name (may be NULL): only that. */
+/* Models of the service first, then the others of this machine; name (may be NULL): only that.
+ * A model that is in both lists is one entry with both sides. */
 static size_t list_entries(const tinker_capabilities *c, const struct local_models *here,
                            const char *name, struct entry *out)
 {
@@ -155,6 +164,7 @@ static size_t list_entries(const tinker_capabilities *c, const struct local_mode
                                        .context = m->max_context_length,
                                        .served = true };
     }
+    /* Only these can be named twice: local names differ from each other. */
     size_t served = n;
     for (size_t i = 0; i < here->n; i++) {
         const struct local_model *m = &here->v[i];
@@ -167,11 +177,13 @@ static size_t list_entries(const tinker_capabilities *c, const struct local_mode
     return n;
 }
 
+/* One name that is nowhere is an error with the command that fetches it; an empty list is not. */
 static int show_entries(const tinker_capabilities *c, const struct local_models *here,
                         const char *name)
 {
     static const char *const columns[] = { "Model",     "Where",    "Weights",  "Context",
                                            "Fits here", "Renderer", "Tokenizer" };
+    /* At most every model of both lists. */
     struct entry *entries = calloc((c ? c->n : 0) + here->n + 1, sizeof(*entries));
     struct listing l;
     char title[64];
@@ -191,6 +203,7 @@ static int show_entries(const tinker_capabilities *c, const struct local_models 
         for (size_t i = 0; i < n; i++)
             add_entry_row(&l, &entries[i]);
         snprintf(title, sizeof(title), "%zu model%s", n, n == 1 ? "" : "s");
+        /* For the shell's completion, which asks nobody at run time. */
         names_cache_keep("models", &l, 0);
         status = listing_print(&l, title, "{\"models\":[");
     }
@@ -198,6 +211,7 @@ static int show_entries(const tinker_capabilities *c, const struct local_models 
     return status;
 }
 
+/* Also lists without a service: a machine that is offline still knows its own models. */
 int cmd_models(int argc, char **argv)
 {
     const char *name = NULL;
@@ -231,6 +245,7 @@ int cmd_models(int argc, char **argv)
         return status;
     if (server_only && local_only)
         return opt_usage_error(&spec, "--server-only and --local-only exclude each other.");
+    /* --local-only works offline and starts no engine. */
     bool connected = !local_only && api_open(&a, &status);
     if (connected)
         f = api_get_capabilities(&a, &status);
@@ -248,6 +263,8 @@ int cmd_models(int argc, char **argv)
     return status;
 }
 
+/* The folder is the Hub's own cache, so that transformers and other tools find the same files,
+ * and files that they fetched are not fetched again. */
 int cmd_models_pull(int argc, char **argv)
 {
     const char *id = NULL, *token = NULL, *quant = NULL;
@@ -286,20 +303,25 @@ int cmd_models_pull(int argc, char **argv)
         return status;
     if (!model_dir_is_id(id))
         return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
+    /* Options first: the token of this command line wins over the environment and the file. */
     hf_set_token(token);
     tinker_status got =
         tokenizer_only ? hf_download_tokenizer(id, &err) : hf_download_model(id, quant, &err);
     if (got != TINKER_OK)
+        /* A refused id is "not found", since the Hub does not say whether it is missing or
+         * gated. */
         return out_fail(got == TINKER_ECONNECT || got == TINKER_ETIMEDOUT ? EXIT_NETWORK
                         : got == TINKER_EINVAL                            ? EXIT_NOT_FOUND
                                                                           : EXIT_IO,
                         NULL, "%s", err.message);
+    /* stdout is the directory alone, for scripts; the hint goes to stderr. */
     if (model_dir_cached(id, dir))
         puts(dir);
     out_say(tokenizer_only ? "Ready: %s" : "Next: tinker chat -m %s", id);
     return EXIT_OK;
 }
 
+/* Removes the folder of the cache with all its snapshots, also an unfinished one. */
 int cmd_models_rm(int argc, char **argv)
 {
     const char *id = NULL;
@@ -320,11 +342,14 @@ int cmd_models_rm(int argc, char **argv)
     if (!model_dir_is_id(id))
         return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
     model_dir_folder(id, folder);
+    /* Checked before the question, which would otherwise ask about nothing. */
     if (!os_is_dir(folder))
         return out_fail(EXIT_NOT_FOUND, "tinker models --local-only lists what is here.",
                         "%s is not in the cache", id);
     local_models_find(&here);
     const struct local_model *m = find_local(&here, id);
+    /* Gigabytes that took an hour to fetch are not deleted by a typing error; --yes skips the
+     * question. */
     bool go = confirm_ask(&status, "Remove %s (%s) from %s?", id,
                           m ? fmt_size(m->weight_bytes, size) : "unfinished", folder);
     local_models_clear(&here);

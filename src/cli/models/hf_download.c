@@ -33,6 +33,8 @@
 #include "cli/service/web.h"
 #include "json/json.h"
 
+/* LIST_MAX bounds the list of files, TRIES the attempts per file (each resumes where the last
+ * ended), NAME_MAX_LEN what becomes part of a path. */
 enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_LEN = 200 };
 
 /* The model that is being fetched, and how the Hub is reached. */
@@ -390,6 +392,7 @@ static bool has_quantization(const char *name, const char *quant)
     for (const char *at = name; n && *at; at++) {
         if (strncasecmp(at, quant, n) != 0)
             continue;
+        /* "q4_k" must not match inside of "q4_k_m": letters, digits and '_' continue a name. */
         bool begins = at == name || (!isalnum((unsigned char)at[-1]) && at[-1] != '_');
         if (begins && !isalnum((unsigned char)at[n]) && at[n] != '_')
             return true;
@@ -397,6 +400,7 @@ static bool has_quantization(const char *name, const char *quant)
     return false;
 }
 
+/* mmproj*.gguf is the vision tower of a model, which is no language model by itself. */
 static bool is_gguf_model(const char *name)
 {
     return ends_with(name, ".gguf") && strncmp(name, "mmproj", 6) != 0;
@@ -419,6 +423,7 @@ static const char *find_quantization(const struct file_list *l, const char *quan
     return best;
 }
 
+/* With the names that are there: the answer to the question is in the message. */
 static tinker_status refuse_choice(const struct hub *h, const struct file_list *l,
                                    tinker_error *err)
 {
@@ -438,6 +443,8 @@ static tinker_status refuse_choice(const struct hub *h, const struct file_list *
 /* Leaves the weights that are wanted in the list: safetensors, or one GGUF model with all its parts. */
 static tinker_status choose_weights(const struct hub *h, struct file_list *l, tinker_error *err)
 {
+    /* In the order of what most machines can use: about half a byte per weight first, then what
+     * is nearest; "" is a repository with a single model of any kind. */
     static const char *const usual[] = { "Q4_K_M", "Q4_0", "Q5_K_M", "Q6_K",  "Q8_0",
                                          "Q4_K_S", "BF16", "F16",    "MXFP4", "" };
     const char *chosen = NULL;
@@ -454,6 +461,8 @@ static tinker_status choose_weights(const struct hub *h, struct file_list *l, ti
     size_t kept = 0;
     for (size_t i = 0; i < l->n; i++) {
         const char *name = l->names[i];
+        /* n is 0 for everything that is not a GGUF file: configuration and tokenizer are always
+         * wanted. */
         size_t n = ends_with(name, ".gguf") ? stem_length(name) : 0;
         bool wanted = !n && !ends_with(name, ".safetensors");
         if (!h->tokenizer_only && n)

@@ -9,8 +9,10 @@
 #include "base/log.h"
 #include "base/os.h"
 
+/* Of --hf-token; NULL: not given.  One process runs one command, so a variable is enough. */
 static const char *given;
 
+/* The variable of the Hub's own tools: mirrors and companies set it. */
 const char *hf_endpoint(void)
 {
     const char *endpoint = getenv("HF_ENDPOINT");
@@ -39,6 +41,8 @@ static void find_token_file(char *out, size_t size)
     }
 }
 
+/* The order of the Hub's own tools, with the option in front.  false only for a token that does
+ * not fit: that is a wrong file, and sending its beginning would be a leak. */
 bool hf_authorization(char out[HF_AUTHORIZATION_MAX])
 {
     char path[4096], *text = NULL;

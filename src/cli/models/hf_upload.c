@@ -23,8 +23,12 @@
 #include "cli/service/web.h"
 #include "json/json.h"
 
+/* SAMPLE_BYTES: the Hub decides by the first 512 bytes whether a file is text.  FILE_BYTES_MAX:
+ * adapters are smaller; base models do not go this way.  PARTS_MAX: what storage allows for one
+ * object. */
 enum { FILES_MAX = 256, SAMPLE_BYTES = 512, FILE_BYTES_MAX = 1 << 30, PARTS_MAX = 10000 };
 
+/* oid: the hash by which storage knows the file; the Hub sets lfs and ignored, see read_modes(). */
 struct upload_file {
     char name[256];
     char *data;
@@ -33,6 +37,7 @@ struct upload_file {
     bool lfs, ignored;
 };
 
+/* Everything of one upload.  The token is wiped before the memory is freed. */
 struct upload {
     struct hf_upload *u;
     char authorization[HF_AUTHORIZATION_MAX];
@@ -63,6 +68,7 @@ static tinker_status call_hub(const struct upload *p, struct web_exchange *x, co
     return web_send(x, err);
 }
 
+/* Never NULL, and NUL-terminated, so that messages can quote it. */
 static const char *answer_text(const struct web_exchange *x)
 {
     return x->request.resp.body.data ? x->request.resp.body.data : "";
@@ -74,6 +80,7 @@ static tinker_status check_answer(const struct web_exchange *x, int also, const 
 {
     if ((x->status >= 200 && x->status < 300) || x->status == also)
         return TINKER_OK;
+    /* A refused token is the user's to mend; other codes may pass by themselves. */
     if (x->status == 401 || x->status == 403)
         return err_set(err, TINKER_EINVAL, "%s: the Hub refuses the token (%d)", what, x->status);
     return err_set(err, TINKER_ECONNECT, "%s: the Hub answers %d: %.150s", what, x->status,
@@ -99,6 +106,7 @@ static void read_text_member(const struct web_exchange *x, const char *name, cha
     arena_clear(&arena);
 }
 
+/* Also the check of the token: a wrong one must show before a repository is made. */
 tinker_status hf_upload_whoami(char out[128], tinker_error *err)
 {
     struct upload p = { 0 };
@@ -120,6 +128,8 @@ tinker_status hf_upload_whoami(char out[128], tinker_error *err)
 
 /* ---- repository ------------------------------------------------------------------------------------- */
 
+/* Private unless asked otherwise.  A repository or branch that exists is used: uploading twice
+ * is an update.  Its privacy is not changed then. */
 static tinker_status make_repository(struct upload *p, tinker_error *err)
 {
     struct hf_upload *u = p->u;
@@ -160,7 +170,8 @@ static tinker_status make_repository(struct upload *p, tinker_error *err)
     return status;
 }
 
-/* A README that speaks of another checkpoint: the repository is somebody else's work. */
+/* A README that speaks of another checkpoint: the repository is somebody else's work.
+ * Its own last upload names the same path, and may be replaced. */
 static tinker_status check_readme(struct upload *p, tinker_error *err)
 {
     struct web_exchange x;
@@ -191,6 +202,8 @@ static bool matches_any(const struct opt_list *list, const char *name)
     return false;
 }
 
+/* Plain files of the folder itself, not of folders in it: a checkpoint has none.  All are read
+ * before anything is sent, so that a file that cannot be read ends it in time. */
 static tinker_status read_files(struct upload *p, tinker_error *err)
 {
     const struct hf_upload *u = p->u;
@@ -200,6 +213,7 @@ static tinker_status read_files(struct upload *p, tinker_error *err)
         char path[4096];
         struct stat st;
         snprintf(path, sizeof(path), "%s/%s", u->dir, e->d_name);
+        /* --allow and --ignore are patterns of names, as for the Hub's own tool. */
         if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || matches_any(u->ignore, e->d_name) ||
             (u->allow && u->allow->n && !matches_any(u->allow, e->d_name)) || p->n == FILES_MAX)
             continue;
@@ -207,6 +221,8 @@ static tinker_status read_files(struct upload *p, tinker_error *err)
         struct sha256 h;
         uint8_t digest[32];
         snprintf(f->name, sizeof(f->name), "%s", e->d_name);
+        /* In memory as a whole: it is hashed, then sent once or in parts, and must not change
+         * between. */
         status = os_read_file(path, FILE_BYTES_MAX, &f->data, &f->n, err);
         if (status == TINKER_OK) {
             sha256_init(&h);
@@ -222,6 +238,7 @@ static tinker_status read_files(struct upload *p, tinker_error *err)
     return status;
 }
 
+/* NULL for names that we did not send. */
 static struct upload_file *find_file(struct upload *p, const char *name)
 {
     for (size_t i = 0; name && i < p->n; i++)
@@ -230,7 +247,8 @@ static struct upload_file *find_file(struct upload *p, const char *name)
     return NULL;
 }
 
-/* {"files":[{"path","uploadMode","shouldIgnore"}]} */
+/* {"files":[{"path","uploadMode","shouldIgnore"}]}
+ * shouldIgnore: the repository's .gitignore leaves the file out. */
 static bool read_modes(struct upload *p, const struct web_exchange *x)
 {
     struct arena arena;
@@ -265,6 +283,8 @@ static bool read_modes(struct upload *p, const struct web_exchange *x)
     return ok;
 }
 
+/* Large and binary files must go to storage; which ones these are is the repository's setting,
+ * so the Hub is asked for each. */
 static tinker_status ask_modes(struct upload *p, tinker_error *err)
 {
     struct web_exchange x;
@@ -279,6 +299,7 @@ static tinker_status ask_modes(struct upload *p, tinker_error *err)
     for (size_t i = 0; i < p->n; i++) {
         const struct upload_file *f = &p->files[i];
         buf_init(&sample, 4096);
+        /* Of the beginning only: text or binary is all that is judged by it. */
         base64_encode(&sample, f->data, f->n < SAMPLE_BYTES ? f->n : SAMPLE_BYTES);
         json_put_begin_object(&w);
         json_put_key(&w, "path");
@@ -325,6 +346,8 @@ static bool read_lfs_header(struct json_reader *r, struct lfs_actions *a)
             continue;
         }
         size_t number = 0, digits = 0;
+        /* Parts are members called "1" or "00001"; other members are headers of a plain upload,
+         * which signed addresses do not need. */
         for (; digits < key.n && key.s[digits] >= '0' && key.s[digits] <= '9' && number < PARTS_MAX;
              digits++)
             number = number * 10 + (size_t)(key.s[digits] - '0');
@@ -339,7 +362,8 @@ static bool read_lfs_header(struct json_reader *r, struct lfs_actions *a)
     return ok;
 }
 
-/* {"upload": {"href","header"}, "verify": {"href"}} */
+/* {"upload": {"href","header"}, "verify": {"href"}}
+ * href: where an "href" at this level goes; NULL at the top, where there is none. */
 static bool read_lfs_actions(struct json_reader *r, struct lfs_actions *a, char **href)
 {
     struct json_str key;
@@ -395,6 +419,8 @@ static tinker_status put_bytes(const char *url, const char *data, size_t n, char
     return status;
 }
 
+/* Signed addresses, one per part, all but the last of chunk_size bytes.  Storage names each part
+ * by an ETag, and is told all of them at the end to put the object together. */
 static tinker_status put_parts(const struct upload *p, const struct upload_file *f,
                                const struct lfs_actions *a, tinker_error *err)
 {
@@ -415,6 +441,7 @@ static tinker_status put_parts(const struct upload *p, const struct upload_file 
     json_put_begin_array(&w);
     for (size_t i = 0; status == TINKER_OK && i < a->n_parts; i++) {
         char etag[256] = "";
+        /* The last part is what is left. */
         size_t n = i * size + size <= f->n ? size : f->n - i * size;
         status = a->parts[i] ? put_bytes(a->parts[i], f->data + i * size, n, etag, err)
                              : err_set(err, TINKER_EPROTOCOL, "part %zu of %s has no address",
@@ -449,6 +476,8 @@ static void put_object(struct json_writer *w, const struct upload_file *f)
     json_put_end_object(w);
 }
 
+/* Upload, then "verify" if storage asks for it: it then compares size and hash with what has
+ * arrived. */
 static tinker_status send_object(const struct upload *p, const struct upload_file *f,
                                  const struct lfs_actions *a, tinker_error *err)
 {
@@ -472,6 +501,8 @@ static tinker_status send_object(const struct upload *p, const struct upload_fil
     return status;
 }
 
+/* One object per request: uploads are few, and a failure then names its file.  No addresses in
+ * the answer: storage has an object with this hash already. */
 static tinker_status store_file(const struct upload *p, const struct upload_file *f,
                                 tinker_error *err)
 {
@@ -481,6 +512,7 @@ static tinker_status store_file(const struct upload *p, const struct upload_file
     struct arena arena;
     struct json_reader r;
     char url[1024];
+    /* 80 KB of pointers to parts: too large for the stack. */
     struct lfs_actions *a = calloc(1, sizeof(*a));
     if (!a)
         return err_nomem(err, f->name);
@@ -565,12 +597,15 @@ static void put_commit_line(struct buf *out, const struct upload_file *f, const 
     buf_putc(out, '\n');
 }
 
+/* One commit with everything: the repository never shows half a checkpoint.  Small files travel
+ * in it as base64, stored ones by their hash. */
 static tinker_status commit_files(struct upload *p, tinker_error *err)
 {
     struct web_exchange x;
     struct buf body;
     char url[1024];
     buf_init(&body, (size_t)2 << 30);
+    /* The first line is the message, then one line per file. */
     put_commit_line(&body, NULL, p->u->message ? p->u->message : "Upload with tinker");
     for (size_t i = 0; i < p->n; i++)
         if (!p->files[i].ignored)
@@ -593,8 +628,11 @@ tinker_status hf_upload_folder(struct hf_upload *u, tinker_error *err)
         return err_nomem(err, "upload");
     p->u = u;
     snprintf(p->revision, sizeof(p->revision), "%s", u->revision ? u->revision : "main");
+    /* Checked by whoami, which fails without a token. */
     hf_authorization(p->authorization);
     tinker_status status = hf_upload_whoami(owner, err);
+    /* A name without an owner belongs to the token's user; "%.0s" takes the owner and prints
+     * nothing of it. */
     snprintf(u->full_repo, sizeof(u->full_repo), strchr(u->repo, '/') ? "%.0s%s" : "%s/%s", owner,
              u->repo);
     if (status == TINKER_OK)

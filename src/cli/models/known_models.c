@@ -10,6 +10,8 @@
 #include "base/os.h"
 #include "json/json.h"
 
+/* Directories that `tinker serve --model DIR` was started with, so that `tinker models` can list
+ * them.  The file is a convenience: what cannot be read or written is passed over. */
 enum { FILE_MAX = 1 << 20 };
 
 /* {"NAME": "DIR", ...} */
@@ -25,6 +27,7 @@ void known_models_each(const char *data, known_models_fn *each, void *state)
     struct json_str key;
     arena_init(&arena, FILE_MAX * 4);
     json_reader_init(&r, text, n, &arena);
+    /* A file that is not what it should be ends the walk; what came before counts. */
     bool ok = json_begin_object(&r);
     while (ok && json_next_key(&r, &key)) {
         char *dir = NULL, *name = arena_printf(&arena, "%.*s", (int)key.n, key.s);
@@ -48,6 +51,7 @@ static void match_known(const char *name, const char *dir, void *state)
         snprintf(s->out, MODEL_DIR_MAX, "%s", dir);
 }
 
+/* A directory that has been moved or deleted since is not found. */
 bool known_models_find(const char *data, const char *name, char out[MODEL_DIR_MAX])
 {
     struct search s = { name, out };
@@ -61,6 +65,7 @@ struct rewrite {
     const char *name;
 };
 
+/* All but the one that is written anew, which goes to the end. */
 static void copy_known(const char *name, const char *dir, void *state)
 {
     struct rewrite *r = state;
@@ -70,6 +75,8 @@ static void copy_known(const char *name, const char *dir, void *state)
     json_put_string(&r->w, dir);
 }
 
+/* Full paths, since commands run in other directories.  Nothing is written when nothing changes:
+ * servers start often. */
 void known_models_add(const char *data, const char *name, const char *dir)
 {
     char path[MODEL_DIR_MAX + 32], old[MODEL_DIR_MAX], *full = os_full_path(dir);

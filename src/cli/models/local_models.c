@@ -54,6 +54,7 @@ static bool read_config_members(struct json_reader *r, struct local_model *m)
     return ok;
 }
 
+/* Without config.json the model is listed with what is known from its files. */
 static void read_model_config(struct local_model *m)
 {
     char path[MODEL_DIR_MAX + 32], *text;
@@ -70,6 +71,7 @@ static void read_model_config(struct local_model *m)
     free(text);
 }
 
+/* What lies on disk is the only measure that needs no opening of the files. */
 static void measure_files(struct local_model *m)
 {
     DIR *d = opendir(m->dir);
@@ -108,16 +110,19 @@ static void read_gguf(struct local_model *m)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
         char key[128];
         int64_t value;
+        /* Keys of GGUF begin with the architecture: "qwen3.context_length". */
         snprintf(key, sizeof(key), "%s.%s", m->type, numbers[i].key);
         if (gguf_get_int(&g, key, &value))
             *(int64_t *)((char *)m + numbers[i].at) = value;
     }
+    /* Quantized blocks as they are stored, which is also what they take in memory. */
     for (size_t i = 0; i < g.n; i++)
         m->weight_bytes += (int64_t)g.tensors[i]->bytes;
     m->has_tokenizer = gguf_get(&g, "tokenizer.ggml.tokens") != NULL;
     gguf_close(&g);
 }
 
+/* A name counts once: the bundled model, then the cache, then directories that were served. */
 static bool add_model(struct local_models *out, const char *name, const char *dir,
                       const char *place)
 {
@@ -137,6 +142,7 @@ static bool add_model(struct local_models *out, const char *name, const char *di
     snprintf(m->name, sizeof(m->name), "%s", name);
     snprintf(m->dir, sizeof(m->dir), "%s", dir);
     m->place = place;
+    /* A GGUF file is a model by itself; a directory with such a name is one with config.json. */
     if (gguf_is_name(dir) && !os_is_dir(dir)) {
         read_gguf(m);
     } else {
@@ -146,7 +152,8 @@ static bool add_model(struct local_models *out, const char *name, const char *di
     return true;
 }
 
-/* models--OWNER--NAME in the folder of the Hub's cache. */
+/* models--OWNER--NAME in the folder of the Hub's cache.
+ * Only finished downloads count: model_dir_cached() wants refs/main. */
 static bool add_cached(struct local_models *out)
 {
     char folder[MODEL_FOLDER_MAX], dir[MODEL_DIR_MAX], id[256];
@@ -155,8 +162,11 @@ static bool add_cached(struct local_models *out)
     *strrchr(folder, '/') = 0;
     DIR *d = opendir(folder);
     for (const struct dirent *e; ok && d && (e = readdir(d)) != NULL;) {
+        if (strncmp(e->d_name, "models--", 8) != 0)
+            continue;
+        /* The first "--" parts owner and name; owners have none in theirs. */
         const char *name = e->d_name + 8, *dashes = strstr(name, "--");
-        if (strncmp(e->d_name, "models--", 8) != 0 || !dashes)
+        if (!dashes)
             continue;
         snprintf(id, sizeof(id), "%.*s/%s", (int)(dashes - name), name, dashes + 2);
         if (model_dir_cached(id, dir))
@@ -167,6 +177,7 @@ static bool add_cached(struct local_models *out)
     return ok;
 }
 
+/* Directories are remembered by name; the files may be gone since. */
 static void add_known(const char *name, const char *dir, void *state)
 {
     if (model_dir_is_model(dir))
@@ -178,6 +189,8 @@ static int compare_models(const void *a, const void *b)
     return strcasecmp(((const struct local_model *)a)->name, ((const struct local_model *)b)->name);
 }
 
+/* Sorted by name, in any case, so that the list does not change with the order in which a file
+ * system returns its entries. */
 bool local_models_find(struct local_models *out)
 {
     char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];

@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "gguf/gguf.h"
 
+/* Only whether it looks like one: opening it says what is wrong with it. */
 bool model_dir_is_model(const char *dir)
 {
     char path[MODEL_DIR_MAX + 16];

@@ -78,6 +78,7 @@ static void put_valued_options(const struct opt_spec *spec, void *state)
     (void)state;
     for (size_t i = 0; i < spec->n_opts; i++) {
         const struct opt *o = &spec->opts[i];
+        /* Flags have no value name, and only they have none. */
         if (!o->value)
             continue;
         printf(" --%s", o->name);
@@ -140,7 +141,8 @@ static void put_bash_values(const struct opt_spec *spec, void *state)
     }
 }
 
-/* Commands whose first argument is one of those names. */
+/* Commands whose first argument is one of those names.
+ * Only the first argument: no command takes two of them. */
 static void put_bash_arguments(const struct opt_spec *spec, void *state)
 {
     const struct script *s = state;
@@ -233,7 +235,8 @@ static void print_bash(void)
            "complete -o default -F _tinker tinker\n");
 }
 
-/* zsh runs the bash script through its own emulation. */
+/* zsh runs the bash script through its own emulation.
+ * One script for both shells cannot differ between them. */
 static void print_zsh(void)
 {
     printf("autoload -U +X compinit && compinit\n"
@@ -267,6 +270,7 @@ static void put_fish_options(const struct opt_spec *spec, void *state)
         printf(" -l %s", o->name);
         if (o->letter)
             printf(" -s %c", o->letter);
+        /* Fixed choices, names of the cache, or anything at all; a flag takes nothing. */
         if (o->choices) {
             printf(" -xa '");
             for (const char *const *c = o->choices; *c; c++)

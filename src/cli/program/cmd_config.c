@@ -9,12 +9,14 @@
 #include "cli/output/listing.h"
 #include "cli/output/out.h"
 
-/* The value as people may see it. */
+/* The value as people may see it.
+ * A key is never shown whole, not even to its owner: terminals are recorded and shared. */
 static const char *show_value(enum config_key k, const char *value, char redacted[16])
 {
     return !value ? "" : config_keys[k].secret ? config_redact(value, redacted) : value;
 }
 
+/* For commands without options: only their names, words and arguments differ. */
 static bool parse_plain(const char *command, const char *about, const struct opt_arg *args,
                         size_t n_args, const char *example, int argc, char **argv, int *status)
 {
@@ -24,6 +26,8 @@ static bool parse_plain(const char *command, const char *about, const struct opt
     return opt_parse(&spec, argc, argv, status);
 }
 
+/* What holds now, wherever it is from: "From" tells a variable of the shell from the file, which
+ * is the usual cause of a setting that does not take effect. */
 int cmd_config_list(int argc, char **argv)
 {
     static const char *const columns[] = { "Setting", "Value", "From", "Meaning" };
@@ -36,6 +40,7 @@ int cmd_config_list(int argc, char **argv)
     for (enum config_key k = 0; k < CONFIG_KEYS; k++) {
         const char *value, *from;
         char redacted[16];
+        /* A broken file was reported by config_get(). */
         if (!config_get(k, &value, &from, &status)) {
             listing_clear(&l);
             return status;
@@ -64,6 +69,7 @@ int cmd_config_list(int argc, char **argv)
     return listing_print(&l, "Settings", "{\"settings\":[");
 }
 
+/* Settings are few enough to be suggested by their spelling. */
 static int fail_unknown_setting(const char *name)
 {
     const char *names[CONFIG_KEYS];
@@ -76,6 +82,7 @@ static int fail_unknown_setting(const char *name)
     return out_fail(EXIT_USAGE, hint, "no such setting: %s", name);
 }
 
+/* EXIT_NOT_FOUND for a setting without a value, so that scripts can tell it from an empty one. */
 int cmd_config_get(int argc, char **argv)
 {
     const char *name = NULL, *value;
@@ -96,6 +103,8 @@ int cmd_config_get(int argc, char **argv)
     return EXIT_OK;
 }
 
+/* value NULL removes it.  A wrong name is refused here, because a file with an unknown name
+ * stops every later command. */
 static int change_setting(const char *name, const char *value)
 {
     tinker_error err;
@@ -107,6 +116,8 @@ static int change_setting(const char *name, const char *value)
     return EXIT_OK;
 }
 
+/* VALUE is not checked beyond line breaks: what a setting allows is known to the command that
+ * uses it, and it names the file in its message. */
 int cmd_config_set(int argc, char **argv)
 {
     const char *name = NULL, *value = NULL;
@@ -119,6 +130,8 @@ int cmd_config_set(int argc, char **argv)
     return change_setting(name, value);
 }
 
+/* Without the setting the command succeeds: afterwards it is not set, which is what was asked
+ * for. */
 int cmd_config_unset(int argc, char **argv)
 {
     const char *name = NULL;
@@ -130,6 +143,7 @@ int cmd_config_unset(int argc, char **argv)
     return change_setting(name, NULL);
 }
 
+/* Printed whether or not the file is there, so that `$EDITOR "$(tinker config path)"` makes one. */
 int cmd_config_path(int argc, char **argv)
 {
     char path[CONFIG_PATH_MAX];

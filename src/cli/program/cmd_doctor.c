@@ -30,8 +30,10 @@
 #include "cli/serve/serve_place.h"
 #include "cli/text/text_model.h"
 
+/* NOTICE: works, but not as well as it could.  BAD alone makes the exit status 1. */
 enum verdict { GOOD, NOTICE, BAD };
 
+/* Counts of what was found decide the last line and the exit status. */
 struct doctor {
     const char *model;
     bool fix;
@@ -55,6 +57,7 @@ static void report_check(struct doctor *d, enum verdict v, const char *name, con
     va_end(ap);
     d->bad += v == BAD;
     d->notices += v == NOTICE;
+    /* As soon as it is known: a check that hangs shows where. */
     if (!globals.json) {
         printf("%-4s  %-16s %s\n", words[v], name, value);
         if (remedy && v != GOOD)
@@ -73,10 +76,14 @@ static void report_check(struct doctor *d, enum verdict v, const char *name, con
 
 /* ---- this machine --------------------------------------------------------------------------------- */
 
+/* What decides how large a model fits and how fast it is.  1 GB is the least for a small model;
+ * every client and every held poll of a server takes a descriptor. */
 static void check_machine(struct doctor *d)
 {
     char text[FMT_TEXT];
     int64_t limit = 0, unused = 0;
+    /* The variable forces a set of kernels, as tests do; left over in a shell it makes
+     * everything slow. */
     const char *kernels = getenv("TINKER_KERNELS");
     report_check(d, GOOD, "program", NULL, "tinker %s", TINKER_VERSION);
     report_check(d, GOOD, "processor", NULL, "%d cores, %s kernels", os_cpu_count(),
@@ -90,6 +97,7 @@ static void check_machine(struct doctor *d)
                      "Raise it with: ulimit -n 4096", "%lld allowed", (long long)limit);
 }
 
+/* A missing folder is fine, it is made when it is needed; one that cannot be written is not. */
 static void check_disk(struct doctor *d, const char *name, const char *dir)
 {
     struct statvfs s;
@@ -101,6 +109,7 @@ static void check_disk(struct doctor *d, const char *name, const char *dir)
         report_check(d, GOOD, name, NULL, "%s is not there yet", dir);
         return;
     }
+    /* f_bavail: what is free for this user, without the blocks that are kept for root. */
     int64_t bytes = (int64_t)s.f_bavail * (int64_t)s.f_frsize;
     bool writable = access(dir, W_OK) == 0;
     report_check(d,
@@ -113,6 +122,7 @@ static void check_disk(struct doctor *d, const char *name, const char *dir)
                  "%s free in %s%s", fmt_size(bytes, text), dir, writable ? "" : ", not writable");
 }
 
+/* Where files go: data of the local server, the cache of models, the configuration. */
 static void check_places(struct doctor *d)
 {
     char data[SERVE_PLACE_MAX], folder[MODEL_FOLDER_MAX], path[CONFIG_PATH_MAX];
@@ -124,6 +134,7 @@ static void check_places(struct doctor *d)
         check_disk(d, "data", data);
     else
         report_check(d, BAD, "data", "Set HOME or XDG_DATA_HOME.", "there is no home directory");
+    /* Any id: only the cache's own folder above it is wanted. */
     model_dir_folder("a/b", folder);
     *strrchr(folder, '/') = 0;
     check_disk(d, "model cache", folder);
@@ -133,6 +144,8 @@ static void check_places(struct doctor *d)
     local_models_clear(&here);
     if (!config_path(path))
         return;
+    /* --fix makes a configuration with the one setting that suits every machine, for people to
+     * edit. */
     if (access(path, F_OK) != 0 && d->fix &&
         config_set(NULL, "model", MODEL_DIR_BUNDLED, &err) == TINKER_OK)
         report_check(d, GOOD, "configuration", NULL, "wrote %s", path);
@@ -146,6 +159,8 @@ static void check_places(struct doctor *d)
 
 /* ---- the service ------------------------------------------------------------------------------------ */
 
+/* In the order in which commands look, so that what is shown is what they would use.  Keys are
+ * shown in part only. */
 static void check_credentials(struct doctor *d)
 {
     const char *key, *from, *command;
@@ -158,6 +173,7 @@ static void check_credentials(struct doctor *d)
         !config_get(CONFIG_CREDENTIAL_CMD, &command, NULL, &status))
         return;
     if (key) {
+        /* Other forms are accepted by servers of one's own, so this is a remark, not a fault. */
         bool usual = strncmp(key, "tml-", 4) == 0 || strncmp(key, "eyJ", 3) == 0;
         report_check(d, usual ? GOOD : NOTICE, "credential",
                      "Keys of the hosted service begin with tml-.", "%s from %s",
@@ -174,9 +190,11 @@ static void check_credentials(struct doctor *d)
     }
 }
 
-/* Seconds that our clock is ahead of the Date of an answer; NaN: there is none. */
+/* Seconds that our clock is ahead of the Date of an answer; NaN: there is none.
+ * Seconds are exact enough: the header has no fraction, and the way back is far below one. */
 static double measure_skew(const tinker_response *r)
 {
+    /* The Date header of HTTP, in English whatever the locale (RFC 9110, 5.6.7). */
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     const char *date = tinker_response_header(r, "date");
     char month[4], iso[64];
@@ -192,11 +210,14 @@ static double measure_skew(const tinker_response *r)
     return fmt_read_date(iso, &us) ? (double)(clock_wall_ns(clock_real()) / 1000 - us) / 1e6 : NAN;
 }
 
+/* How far the way goes: connection, health, what the credential may see, whose it is.  The first
+ * one that fails is the answer; what depends on it is left out. */
 static void check_service(struct doctor *d)
 {
     tinker_error err;
     int status;
     double start = (double)clock_now_ns(clock_real()) / 1e6;
+    /* Without an address this starts the local engine, which is part of what is checked. */
     d->connected = api_open_model(&d->api, d->model, NULL, &status);
     if (!d->connected) {
         report_check(d, BAD, "service", "See the error above.", "no connection");
@@ -216,6 +237,7 @@ static void check_service(struct doctor *d)
                  : api_is_local(&d->api) ? "local server"
                                          : "remote",
                  ms, (long long)tinker_future_response(f)->elapsed_ms);
+    /* 30 s: signed addresses and tokens carry times, and services allow about a minute. */
     if (!isnan(skew))
         report_check(d, fabs(skew) < 30 ? GOOD : NOTICE, "clock", "Set it: tokens depend on it.",
                      "%.0f s off", fabs(skew) < 1 ? 0 : skew);
@@ -229,13 +251,15 @@ static void check_service(struct doctor *d)
         report_check(d, BAD, "models offered", "Is the credential right? tinker auth status", "%s",
                      err.message);
     tinker_future_free(f);
+    /* Services without identities just have no such line. */
     f = tinker_rest_whoami(d->api.rest, &err);
     if (f && api_await(f, &err) == TINKER_OK)
         report_check(d, GOOD, "identity", NULL, "%s", tinker_future_identity(f)->user_urn);
     tinker_future_free(f);
 }
 
-/* One token of the model, which is the whole way: session, queue, engine, answer. */
+/* One token of the model, which is the whole way: session, queue, engine, answer.
+ * A tokenizer is not needed for it, but people want one next. */
 static void check_sample(struct doctor *d)
 {
     static const int32_t ids[] = { 20, 21, 22 };
@@ -246,6 +270,7 @@ static void check_sample(struct doctor *d)
     int status;
     if (!d->connected)
         return;
+    /* A service works without it, on tokens alone; text commands do not. */
     tinker_tokenizer *t = text_model_open(&d->api, NULL, &err);
     report_check(d, t ? GOOD : NOTICE, "tokenizer",
                  "Fetch it: tinker models pull --tokenizer-only NAME", "%s%s", d->api.model,
@@ -265,6 +290,7 @@ static void check_sample(struct doctor *d)
     tinker_sampler_free(s);
 }
 
+/* Only looked at, not tried: most users need the Hub for a download once. */
 static void check_hub(struct doctor *d)
 {
     char authorization[HF_AUTHORIZATION_MAX];
@@ -274,9 +300,12 @@ static void check_hub(struct doctor *d)
                  : fits           ? "none: gated models cannot be fetched"
                                   : "broken",
                  hf_endpoint());
+    /* The token does not stay in memory for a look at whether it is there. */
     memset(authorization, 0, sizeof(authorization));
 }
 
+/* From near to far: machine, files, credential, network, model.  The first FAIL is mostly the
+ * cause of those below it. */
 int cmd_doctor(int argc, char **argv)
 {
     struct doctor d = { 0 };
