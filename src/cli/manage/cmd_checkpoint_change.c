@@ -9,6 +9,7 @@
 
 enum { CONFLICT = 409 };
 
+/* The two calls of the library have the same shape, which is what lets one function serve both. */
 typedef tinker_future *visibility_call(tinker_rest *r, const char *path, tinker_error *err);
 
 /* Publish and unpublish differ only in the call. path and strict point into the caller's option
@@ -41,6 +42,8 @@ int cmd_checkpoint_publish(int argc, char **argv)
 {
     const char *path = NULL;
     bool strict = false;
+    /* Scripts that must know whether they changed anything give --strict; all others may be run
+     * twice. */
     const struct opt opts[] = { { "strict", 0, OPT_FLAG, NULL, "fail when it is published already",
                                   &strict, NULL } };
     const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
@@ -78,6 +81,7 @@ int cmd_checkpoint_unpublish(int argc, char **argv)
 int cmd_checkpoint_set_ttl(int argc, char **argv)
 {
     const char *path = NULL;
+    /* -1: not given; 0 is a value that people type and that is refused. */
     int64_t ttl = -1;
     bool forget = false;
     const struct opt opts[] = {
@@ -94,6 +98,7 @@ int cmd_checkpoint_set_ttl(int argc, char **argv)
         1,
         "tinker checkpoint set-ttl tinker://RUN_ID/weights/0001 --ttl 7d"
     };
+    /* One hint for both mistakes: neither option, or both. */
     static const char hint[] = "Give --ttl TIME to set an expiry, or --remove to take it away.";
     struct api a;
     tinker_error err;

@@ -16,7 +16,8 @@
 #include "cli/weights/adapter_dir.h"
 #include "cli/weights/weights.h"
 
-/* {"tinker_path": ...} or the path alone: for $(...). */
+/* {"tinker_path": ...} or the path alone: for $(...).
+ * Nothing else is on stdout, so `P=$(tinker checkpoint save ...)` is a path. */
 static void print_path(const char *path)
 {
     if (!globals.json) {
@@ -36,9 +37,12 @@ static void print_path(const char *path)
 
 /* ---- copy ---------------------------------------------------------------------------------------- */
 
+/* The copy is made by the service; nothing passes through this machine. */
 int cmd_checkpoint_copy(int argc, char **argv)
 {
     const char *path = NULL, *key_variable = NULL;
+    /* The options of the command are members of this struct; what is not given keeps its
+     * default. */
     tinker_copy_options o = TINKER_COPY_OPTIONS_INIT;
     const struct opt opts[] = {
         { .name = "to-project",
@@ -72,6 +76,8 @@ int cmd_checkpoint_copy(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_check_path(path, &status))
         return status;
+    /* The key of the other account comes from a variable: an option would stand in the process
+     * list. */
     o.access_token = key_variable ? getenv(key_variable) : NULL;
     if (key_variable && (!o.access_token || !*o.access_token))
         return out_fail(EXIT_CONFIG, NULL, "the variable %s is not set", key_variable);
@@ -90,13 +96,15 @@ int cmd_checkpoint_copy(int argc, char **argv)
 /* Which of the two kinds --kind asks for. */
 static const char *const kinds[] = { "sampler", "training", "both", NULL };
 
-/* Save under a name, as training state, as sampler weights, or as both; prints the paths. */
+/* Save under a name, as training state, as sampler weights, or as both; prints the paths.
+ * State first: if the second save fails, what training needs is there. */
 static int save_kinds(tinker_training *t, const char *name, const char *kind, int64_t ttl)
 {
     tinker_save_options o = TINKER_SAVE_OPTIONS_INIT;
     tinker_error err;
     int status = EXIT_OK;
     o.ttl_seconds = ttl;
+    /* Anything but "sampler" includes the training state, anything but "training" the weights. */
     if (strcmp(kind, "sampler") != 0) {
         tinker_future *f = api_wait(tinker_training_save_state(t, name, &o, &err), &err, &status);
         if (f)
@@ -113,6 +121,7 @@ static int save_kinds(tinker_training *t, const char *name, const char *kind, in
     return status;
 }
 
+/* A new run with an untrained adapter; its checkpoints belong to this run. */
 static tinker_training *create_training(struct api *a, const tinker_lora *lora, int *status)
 {
     tinker_error err;
@@ -123,6 +132,8 @@ static tinker_training *create_training(struct api *a, const tinker_lora *lora, 
     return t;
 }
 
+/* Loads the adapter into a new training run and saves it from there: the server checks it on the
+ * way, and from then on it is a checkpoint like any other. */
 int cmd_checkpoint_import(int argc, char **argv)
 {
     const char *dir = NULL, *model = NULL, *name = "imported", *kind = "both";
@@ -164,20 +175,24 @@ int cmd_checkpoint_import(int argc, char **argv)
     char url[ADAPTER_PATH_MAX + 16];
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* The server runs in another directory, so it is told the full path, as a file URL. */
     char *full = os_full_path(dir);
     snprintf(url, sizeof(url), "file://%s", full ? full : dir);
     free(full);
     status = adapter_dir_open(&adapter, dir);
     if (status != EXIT_OK)
         return status;
+    /* Checked before connecting: nothing can be created without a base model. */
     if (!model && !adapter.base[0])
         return opt_usage_error(&spec, "The adapter does not say its base: give it with '-m'.");
+    /* The run must have the rank of the adapter, or its tensors do not fit. */
     if (adapter.rank > 0)
         lora.rank = adapter.rank;
     if (!api_open_model(&a, model ? model : adapter.base, NULL, &status))
         return status;
     tinker_training *t = create_training(&a, &lora, &status);
     if (t)
+        /* 0: weights only.  A PEFT adapter has no optimizer state. */
         status = api_done(tinker_training_load_state(t, url, 0, NULL, &err), &err);
     if (t && status == EXIT_OK)
         status = save_kinds(t, name, kind, 0);
@@ -186,6 +201,8 @@ int cmd_checkpoint_import(int argc, char **argv)
     return status;
 }
 
+/* Untrained, or a copy of another run's state under a name of its own: a common beginning for
+ * several runs that are to be compared. */
 int cmd_checkpoint_save(int argc, char **argv)
 {
     const char *model = NULL, *name = "initial", *kind = "sampler", *from = NULL;
@@ -254,12 +271,14 @@ int cmd_checkpoint_save(int argc, char **argv)
     lora.train_mlp = !no_mlp;
     lora.train_attn = !no_attn;
     lora.train_unembed = !no_unembed;
+    /* Without --seed the service draws one; with it, two runs begin with the same weights. */
     lora.has_seed = seed != INT64_MIN;
     lora.seed = lora.has_seed ? seed : 0;
     if (!api_open_model(&a, model, NULL, &status))
         return status;
     tinker_training *t = create_training(&a, &lora, &status);
     if (t && from)
+        /* 1: with the optimizer, so that training goes on as if the run had never stopped. */
         status = api_done(tinker_training_load_state(t, from, 1, NULL, &err), &err);
     if (t && status == EXIT_OK)
         status = save_kinds(t, name, kind, ttl);
@@ -270,6 +289,7 @@ int cmd_checkpoint_save(int argc, char **argv)
 
 /* ---- verify, prune --------------------------------------------------------------------------------- */
 
+/* Everything that can be checked without computing: what passes here can still be a bad model. */
 int cmd_checkpoint_verify(int argc, char **argv)
 {
     const char *where = NULL, *base = NULL;
@@ -295,6 +315,8 @@ int cmd_checkpoint_verify(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* The same checks as `tinker weights verify`; the base model is only loaded when it was
+     * named. */
     return weights_verify(where, base, base != NULL);
 }
 
@@ -305,6 +327,7 @@ struct prune {
     bool dry_run;
 };
 
+/* Newest first, so that an index counts back from the present. */
 static int compare_newest(const void *a, const void *b)
 {
     const tinker_checkpoint *const *x = a, *const *y = b;
@@ -317,11 +340,14 @@ static bool is_kept(const struct prune *p, const tinker_checkpoint *c, size_t in
     const char *slash = strrchr(c->id, '/'), *name = slash ? slash + 1 : c->id;
     if ((int64_t)index < p->keep_last)
         return true;
+    /* Index 0 is the newest, so every Kth is counted back from the present, and which ones are
+     * kept moves as new ones come. */
     if (p->keep_every > 0 && index % (size_t)p->keep_every == 0)
         return true;
     for (size_t i = 0; i < p->keep.n; i++)
         if (fnmatch(p->keep.items[i], name, 0) == 0)
             return true;
+    /* The result of a run goes only when somebody names it. */
     return strcmp(name, "final") == 0;
 }
 
@@ -330,12 +356,16 @@ static bool is_kept(const struct prune *p, const tinker_checkpoint *c, size_t in
 static char **list_pruned(const struct prune *p, const tinker_checkpoints *all, int *n)
 {
     const tinker_checkpoint **sorted = calloc(all->n + 1, sizeof(*sorted));
+    /* The name of the command, the paths, --dry-run and the final NULL. */
     char **argv = calloc(all->n + 4, sizeof(*argv));
+    /* One count per kind, and one for kinds that this program does not know: the newest of each
+     * is kept, so that a run keeps both its training state and its sampler weights. */
     size_t index[4] = { 0 };
     bool ok = sorted && argv && (argv[0] = strdup("checkpoint delete")) != NULL;
     *n = ok;
     for (size_t i = 0; ok && i < all->n; i++)
         sorted[i] = tinker_checkpoint_at(all, i);
+    /* qsort() of one or no element is allowed, but not with a NULL array. */
     if (ok && all->n > 1)
         qsort(sorted, all->n, sizeof(*sorted), compare_newest);
     for (size_t i = 0; ok && i < all->n; i++) {
@@ -346,6 +376,7 @@ static char **list_pruned(const struct prune *p, const tinker_checkpoints *all, 
     if (ok && p->dry_run)
         ok = (argv[(*n)++] = strdup("--dry-run")) != NULL;
     free(sorted);
+    /* What was copied before memory ran out. */
     for (int i = 0; !ok && argv && i < *n; i++)
         free(argv[i]);
     if (!ok) {
@@ -355,6 +386,7 @@ static char **list_pruned(const struct prune *p, const tinker_checkpoints *all, 
     return argv;
 }
 
+/* Only makes the list: deleting, with its question and report, is `checkpoint delete`. */
 int cmd_checkpoint_prune(int argc, char **argv)
 {
     struct prune p = { .keep_last = 1 };
@@ -402,6 +434,7 @@ int cmd_checkpoint_prune(int argc, char **argv)
         return opt_usage_error(&spec, "--keep-last and --keep-every are 0 or more.");
     if (!api_open(&a, &status))
         return status;
+    /* One list is all that is read; what to keep is decided here. */
     tinker_future *f = api_wait(tinker_rest_list_checkpoints(a.rest, p.run, &err), &err, &status);
     int n = 0;
     char **list = f ? list_pruned(&p, tinker_future_checkpoints(f), &n) : NULL;
@@ -410,6 +443,7 @@ int cmd_checkpoint_prune(int argc, char **argv)
     tinker_future_free(f);
     /* The deletion connects by itself: it shows what goes, asks, and reports. */
     api_close(&a);
+    /* Only the name, and perhaps --dry-run: no path is left to delete. */
     if (list && n == 1 + p.dry_run)
         out_say("Nothing to prune");
     else if (list)

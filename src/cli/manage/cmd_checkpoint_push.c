@@ -33,7 +33,8 @@ static void sanitize_name(const char *s, char *out, size_t size)
     memmove(out, out + lead, strlen(out + lead) + 1);
 }
 
-/* tinker-<last part of the base model>-<run>. */
+/* tinker-<last part of the base model>-<run>.
+ * The run's id makes it unique, so two runs never share a repository by accident. */
 static void derive_repo(const struct adapter_dir *a, const tinker_checkpoint_path *path,
                         char out[256])
 {
@@ -47,7 +48,9 @@ static void derive_repo(const struct adapter_dir *a, const tinker_checkpoint_pat
     sanitize_name(text, out, 256);
 }
 
-/* A model card, unless the checkpoint has one. */
+/* A model card, unless the checkpoint has one.
+ * base_model and the adapter tag are what the Hub links adapters to their models by; tinker_path
+ * is what a second upload is recognized by. */
 static tinker_status write_card(const struct adapter_dir *a, const char *path, tinker_error *err)
 {
     char file[ADAPTER_PATH_MAX + 16];
@@ -75,6 +78,7 @@ static tinker_status write_card(const struct adapter_dir *a, const char *path, t
     return status;
 }
 
+/* The names of the rows are those of the official program. */
 static int print_push_report(const char *path, const struct hf_upload *u)
 {
     struct listing l;
@@ -98,6 +102,8 @@ static int print_push_report(const char *path, const struct hf_upload *u)
     return listing_print_one(&l, title);
 }
 
+/* The causes as hf_upload_folder() tells them: no token, no network, a refused request, anything
+ * else. */
 static int fail_upload(const tinker_error *err)
 {
     switch (err->status) {
@@ -112,7 +118,9 @@ static int fail_upload(const tinker_error *err)
     }
 }
 
-/* The checkpoint is in a temporary directory, which may be changed. */
+/* The checkpoint is in a temporary directory, which may be changed.
+ * It is checked, then rewritten for PEFT, then given a card: what arrives on the Hub loads
+ * there. */
 static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *path,
                         const char *base, bool card)
 {
@@ -123,19 +131,23 @@ static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *
     int status;
     if (!api_read_path(path, &parts, &status))
         return status;
+    /* The same checks as `weights verify`: a broken file must not be published. */
     if (adapter_dir_check(a, &pairs, &err) != TINKER_OK)
         return out_fail(EXIT_DATA, err.message,
                         "Checkpoint archive does not contain a PEFT adapter.");
+    /* Half a checkpoint must not become a public one. */
     if (!a->complete)
         return out_fail(EXIT_DATA, "Download it again; it may not be whole.",
                         "Checkpoint archive is missing 'checkpoint_complete'.");
     status = adapter_dir_to_peft(a, base);
     if (status != EXIT_OK)
         return status;
+    /* Without --repo everything is derived: a repository per run, a branch per checkpoint. */
     if (!u->repo) {
         derive_repo(a, &parts, repo);
         u->repo = repo;
         if (!u->revision) {
+            /* A branch named after the checkpoint, "sampler_weights-final". */
             sanitize_name(parts.checkpoint_id, revision, sizeof(revision));
             u->revision = revision;
         }
@@ -147,8 +159,10 @@ static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *
     return print_push_report(path, u);
 }
 
+/* Token first, then the checkpoint, then the upload: the cheapest failure comes first. */
 int cmd_checkpoint_push_hf(int argc, char **argv)
 {
+    /* Static: two lists of this size are too much for the stack of a command. */
     static struct opt_list allow, ignore;
     struct hf_upload u = { .allow = &allow, .ignore = &ignore };
     const char *path = NULL, *token = NULL, *base = NULL;
@@ -220,8 +234,11 @@ int cmd_checkpoint_push_hf(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !api_check_path(path, &status))
         return status;
     hf_set_token(token);
+    /* Before the download: without a good token the rest is wasted. */
     if (hf_upload_whoami(owner, &err) != TINKER_OK)
         return fail_upload(&err);
+    /* The marker means something to `tinker` only, and would be the one file that is not an
+     * adapter's. */
     if (!allow.n && ignore.n < OPT_LIST_MAX)
         ignore.items[ignore.n++] = "checkpoint_complete";
     status = adapter_dir_open(&a, path);

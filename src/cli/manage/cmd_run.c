@@ -11,10 +11,13 @@
 #include "cli/output/progress.h"
 #include "cli/output/rows.h"
 
+/* PAGE: the most the service gives per request.  NAMES_MAX bounds the message about unknown
+ * columns. */
 enum { PAGE = 100, MAX_COLUMNS = 32, NAMES_MAX = 4096 };
 
 /* ---- columns -------------------------------------------------------------------------- */
 
+/* One function per column, so that --columns is a list of pointers into the table below. */
 static void put_id_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->id);
@@ -66,6 +69,7 @@ static void put_checkpoint_time_cell(struct listing *l, const tinker_training_ru
     listing_cell(l, fmt_cell_time(us, "N/A", text));
 }
 
+/* The order here is the order in the message that lists them. */
 static const struct column {
     const char *name, *header;
     void (*put)(struct listing *l, const tinker_training_run *r);
@@ -177,12 +181,16 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
             const tinker_training_run *run = tinker_training_run_at(runs, i);
             for (size_t k = 0; k < choice->n; k++)
                 choice->columns[k]->put(l, run);
+            /* JSON has all members whatever --columns says: it is for programs, which choose
+             * themselves. */
             rows_run_json(listing_object(l), run);
             listing_object_end(l);
         }
         *shown += runs->n;
         int64_t behind = runs->cursor.total_count - r->offset;
         *total = behind > (int64_t)*shown ? (size_t)behind : *shown;
+        /* Any of the three ends the loop, so a service with a wrong total cannot keep it
+         * running. */
         bool last = runs->n < (size_t)page.limit || (int64_t)*shown >= want || *shown >= *total;
         tinker_future_free(f);
         progress_at(&bar, (int64_t)*shown,
@@ -207,6 +215,8 @@ static int list_runs(struct api *a, const struct list_request *r, const struct c
         listing_clear(&l);
         return status;
     }
+    /* The completion of the shell offers the ids that were listed last; other first columns have
+     * none. */
     if (strcmp(choice->headers[0], "Run ID") == 0)
         names_cache_keep("runs", &l, 0);
     if (r->ids)
@@ -314,6 +324,7 @@ int cmd_run_info(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
+    /* "accessible" also finds runs that others have shared. */
     tinker_scope s = scope == scopes[0] || strcmp(scope, scopes[0]) == 0 ? TINKER_SCOPE_OWNED
                                                                          : TINKER_SCOPE_ACCESSIBLE;
     tinker_future *f = api_wait(tinker_rest_get_training_run(a.rest, id, s, &err), &err, &status);

@@ -11,6 +11,7 @@
 #include "cli/output/out.h"
 #include "cli/output/rows.h"
 
+/* JSON and CSV pass through as the service made them: exact numbers, not those of a table. */
 static int print_body(struct api *a, const char *id, const struct run_query *q, const char *format)
 {
     int status;
@@ -30,12 +31,14 @@ static int print_body(struct api *a, const char *id, const struct run_query *q, 
     return EXIT_OK;
 }
 
+/* Six digits: enough to compare, few enough for a column. */
 static void put_value_cell(struct listing *l, double v)
 {
     listing_cellf(l, isfinite(v) ? "%.6g" : "N/A", v);
 }
 
-/* A row per metric: where it began, where it is, how far it went. */
+/* A row per metric: where it began, where it is, how far it went.
+ * Lowest and highest are those of all steps, not only of the points that were sent. */
 static int print_summary(const struct run_progress *run, const struct run_history *h)
 {
     static const char *const columns[] = {
@@ -46,6 +49,7 @@ static int print_summary(const struct run_progress *run, const struct run_histor
     listing_init(&l, columns, ARRAY_LEN(columns));
     for (size_t i = 0; i < h->n; i++) {
         const struct history_metric *m = &h->metrics[i];
+        /* Names that were asked for but never recorded. */
         if (!m->n)
             continue;
         double first = m->values[0], last = m->values[m->n - 1], step = m->steps[m->n - 1];
@@ -97,13 +101,17 @@ int cmd_run_metrics(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* The service would refuse them, too, but after a connection. */
     if (q.from < 0 || q.to < 0 || q.max_points < 0)
         return opt_usage_error(&spec, "--from, --to and --max-points must not be negative.");
     if (!api_open(&a, &status))
         return status;
     arena_init(&arena, 64 << 20);
     if (run_history_find(&a, text, &arena, &run, &status)) {
+        /* Pointers to all series: too large for the stack. */
         struct run_history *h = arena_alloc(&arena, sizeof(*h));
+        /* Both machine formats are the service's own, with every point; the summary is for
+         * people. */
         if (globals.json)
             status = print_body(&a, run.id, &q, "json");
         else if (strcmp(globals.format, "csv") == 0)

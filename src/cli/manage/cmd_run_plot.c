@@ -16,9 +16,12 @@
 #include "cli/output/fmt.h"
 #include "cli/output/out.h"
 
+/* PLOT_POINTS: the service thins out longer series, keeping lows and highs; a terminal has fewer
+ * columns, an SVG file shows no more.  WIDTH_USUAL is for pipes. */
 enum { PLOT_ROWS = 16, PLOT_POINTS = 2000, PANELS_MAX = 16, WIDTH_MIN = 30, WIDTH_USUAL = 100 };
 
-/* One panel per metric, in the order of the list.  Returns how many there are. */
+/* One panel per metric, in the order of the list.  Returns how many there are.
+ * Names that the run does not have make no panel. */
 static size_t make_panels(const struct run_history *h, const char *names, struct arena *arena,
                           struct plot_panel *panels)
 {
@@ -29,6 +32,7 @@ static size_t make_panels(const struct run_history *h, const char *names, struct
         const struct history_metric *m = name ? run_history_metric(h, name) : NULL;
         struct plot_series *s = m ? arena_alloc(arena, sizeof(*s)) : NULL;
         if (s) {
+            /* Borrowed from the history, which outlives the panels. */
             *s = (struct plot_series){ m->name, m->steps, m->values, m->n };
             panels[n++] = (struct plot_panel){ m->name, s, 1 };
         }
@@ -37,6 +41,7 @@ static size_t make_panels(const struct run_history *h, const char *names, struct
     return n;
 }
 
+/* "-" is stdout, for a pipe into a viewer. */
 static int save_svg(const char *path, const struct plot_panel *panels, size_t n)
 {
     struct buf b;
@@ -61,6 +66,7 @@ static void draw_panels(struct buf *b, const struct plot_panel *panels, size_t n
         plot_terminal(b, &panels[i], width, PLOT_ROWS);
 }
 
+/* Asked anew for each picture: a window may have been resized. */
 static size_t find_width(void)
 {
     size_t width = out_width(STDOUT_FILENO);
@@ -109,6 +115,7 @@ int cmd_run_plot(int argc, char **argv)
         status = out_fail(EXIT_FAILED, NULL, "Out of memory");
     } else if (run_history_find(&a, text, &arena, &run, &status) &&
                load_panels(&a, run.id, names, &arena, h, panels, &n, &status)) {
+        /* A name that the run does not have; other names beside it would have been drawn. */
         if (!n) {
             status = out_fail(EXIT_NOT_FOUND, "`tinker run metrics` shows what there is",
                               "The run has no metric %s", names);
@@ -150,7 +157,8 @@ static void put_progress(struct buf *b, const struct run_progress *p)
     buf_putc(b, '\n');
 }
 
-/* One look at the run: false at its end, or after an error was printed. */
+/* One look at the run: false at its end, or after an error was printed.
+ * Everything is fetched anew: a run may be renamed, resumed or lost between two looks. */
 static bool watch_once(struct api *a, const char *text, const char *names, bool draw,
                        int64_t *last_step, int *status)
 {
@@ -167,6 +175,7 @@ static bool watch_once(struct api *a, const char *text, const char *names, bool 
         (!draw || load_panels(a, run.id, names, &arena, h, panels, &n, status))) {
         /* In a terminal the picture is drawn in place; elsewhere a line for each new step. */
         if (draw)
+            /* Cursor home, then clear to the end: the next picture replaces the last one. */
             buf_puts(&b, "\033[H\033[J");
         if (draw || run.step != *last_step)
             put_progress(&b, &run);
@@ -176,6 +185,8 @@ static bool watch_once(struct api *a, const char *text, const char *names, bool 
         out_flush();
         *last_step = run.step;
         *status = EXIT_OK;
+        /* The two states from which a run does not come back.  A lost model is not trained
+         * further. */
         more = strcmp(run.state, "finished") != 0 && strcmp(run.state, "lost") != 0;
     }
     if (h)
@@ -212,6 +223,8 @@ int cmd_run_watch(int argc, char **argv)
     if (!api_open(&a, &status))
         return status;
     bool draw = out_can_draw(STDOUT_FILENO);
+    /* Polled rather than held: a picture every two seconds is what an eye follows.  Ctrl-C ends
+     * it, as its message says. */
     while (watch_once(&a, text, names, draw, &last_step, &status)) {
         struct timespec wait = { (time_t)every, 0 };
         nanosleep(&wait, NULL);

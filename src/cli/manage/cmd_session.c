@@ -50,14 +50,18 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
     tinker_error err;
     size_t want = r->limit > 0 ? (size_t)r->limit : SIZE_MAX;
     const char *id = NULL;
+    /* The first page is not larger than what is wanted. */
     page.limit = want < PAGE ? (int64_t)want : PAGE;
     page.offset = r->offset;
     page.scope = parse_scope(r->scope);
     *status = EXIT_OK;
+    /* A pager rather than offsets: sessions come and go while the list is read, and none is
+     * shown twice. */
     tinker_pager *p = tinker_rest_all_sessions(a->rest, &page, &err);
     if (!p)
         *status = api_fail(&err, NULL);
     while (p && l->n < want && !l->failed && (id = next_session(p, status)) != NULL) {
+        /* Copied into the listing: the id is lent until the next call of the pager. */
         listing_cell(l, id);
         json_put_string(listing_object(l), id);
         listing_object_end(l);
@@ -121,6 +125,7 @@ static void put_id_lines(struct listing *l, struct json_writer *w, const char *n
 {
     struct buf lines;
     buf_init(&lines, SIZE_MAX / 2);
+    /* An empty text, not NULL, for a session that created nothing. */
     buf_puts(&lines, "");
     json_put_key(w, key);
     json_put_begin_array(w);
@@ -134,7 +139,8 @@ static void put_id_lines(struct listing *l, struct json_writer *w, const char *n
     buf_clear(&lines);
 }
 
-/* `session info`: the ids of what the session created. */
+/* `session info`: the ids of what the session created.
+ * Ids only, in the layout of the official program. */
 static int show_session(const char *id, const tinker_session *s)
 {
     struct listing l;

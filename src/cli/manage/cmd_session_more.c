@@ -17,11 +17,13 @@
 #include "cli/service/api.h"
 #include "cli/service/web.h"
 
+/* Of file names, as the system allows them. */
 enum { PATH_SIZE = 4096 };
 
 /* ---- export-trace ------------------------------------------------------------------------------ */
 
-/* url or destination is NULL; size -1: nothing was fetched. */
+/* url or destination is NULL; size -1: nothing was fetched.
+ * Only what there is: an address, or a file with its size. */
 static int print_trace_report(const char *id, const char *url, const char *destination,
                               int64_t size)
 {
@@ -50,7 +52,8 @@ static int print_trace_report(const char *id, const char *url, const char *desti
     return listing_print_one(&l, title);
 }
 
-/* Into a file beside the final one, which appears when it is complete. */
+/* Into a file beside the final one, which appears when it is complete.
+ * The address is signed, so no credentials are sent along. */
 static int fetch_trace(const char *url, const char *path, int64_t *size)
 {
     char part[PATH_SIZE + 16], dir[PATH_SIZE];
@@ -70,16 +73,21 @@ static int fetch_trace(const char *url, const char *path, int64_t *size)
     x.label = "Downloading trace";
     tinker_status got = web_send(&x, &err);
     int http = x.status;
+    /* Read before web_clear(), which forgets it. */
     *size = x.received;
     web_clear(&x);
+    /* A full disk may show only here. */
     if (close(fd) != 0 && got == TINKER_OK)
         got = TINKER_ESTATE;
+    /* rename() last: a file under the final name is always a whole one. */
     if (got == TINKER_OK && http == 200 && rename(part, path) == 0)
         return EXIT_OK;
+    /* unlink() may overwrite it. */
     int reason = errno;
     unlink(part);
     if (got == TINKER_OK && http == 200)
         return out_fail(EXIT_IO, NULL, "Failed to save trace: %s: %s", path, strerror(reason));
+    /* An HTTP status other than 200: the bytes in the file are an error message. */
     if (got == TINKER_OK)
         return out_fail(EXIT_FAILED, "The address may have expired; ask again.",
                         "Failed to download trace: the server answers %d", http);
@@ -88,6 +96,7 @@ static int fetch_trace(const char *url, const char *path, int64_t *size)
                     err.message);
 }
 
+/* The timeline of everything the service did for a session, in the format of Perfetto. */
 int cmd_session_export_trace(int argc, char **argv)
 {
     const char *id = NULL, *output = NULL;
@@ -118,13 +127,16 @@ int cmd_session_export_trace(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status) || !api_open(&a, &status))
         return status;
+    /* The service writes the trace on demand, which may take minutes. */
     if (!globals.json)
         out_say("Exporting the trace of session %s; this may take a while", id);
     tinker_future *f = tinker_rest_export_trace(a.rest, id, &err);
     if (f && api_await_download(f, &err) == TINKER_OK) {
+        /* Borrowed from the future, which is freed at the end. */
         const char *url = tinker_future_file(f);
         int64_t size = -1;
         char path[PATH_SIZE], cwd[PATH_SIZE - 512] = ".";
+        /* The address alone, for `curl "$(...)"`. */
         if (url_only && !globals.json) {
             puts(url);
             status = EXIT_OK;
@@ -149,6 +161,7 @@ int cmd_session_export_trace(int argc, char **argv)
 
 /* ---- move, sampler ------------------------------------------------------------------------------- */
 
+/* Asked first, since nothing moves it back. */
 int cmd_session_move(int argc, char **argv)
 {
     const char *id = NULL, *project = NULL;
@@ -185,6 +198,7 @@ int cmd_session_move(int argc, char **argv)
     return status;
 }
 
+/* The way back from an id in a log to the weights that answered. */
 int cmd_session_sampler(int argc, char **argv)
 {
     const char *id = NULL;
@@ -202,6 +216,7 @@ int cmd_session_sampler(int argc, char **argv)
         return status;
     tinker_future *f = api_wait(tinker_rest_get_sampler(a.rest, id, &err), &err, &status);
     if (f) {
+        /* model_path is NULL for a sampler of the base model itself. */
         const tinker_sampler_info *s = tinker_future_sampler_info(f);
         char title[300];
         listing_init(&l, rows_properties, 2);

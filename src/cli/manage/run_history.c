@@ -8,12 +8,15 @@
 #include "cli/output/out.h"
 #include "json/json.h"
 
+/* Bounds what a response may become in memory: a million points are some 50 MB. */
 enum { FETCH_MEMORY = 256 << 20 };
 
 /* Ids and names of metrics in an address. */
 static void put_escaped(struct buf *b, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        /* Letters, digits and "-_.~" are never escaped (RFC 3986, 2.3); the comma parts names of
+         * metrics in the query and stays, too. */
         if ((*p >= '0' && *p <= '9') || ((*p | 32) >= 'a' && (*p | 32) <= 'z') ||
             strchr("-_.~,", *p))
             buf_putc(b, (char)*p);
@@ -35,6 +38,7 @@ static tinker_future *get_path(struct api *a, struct buf *path, int *status)
     return f;
 }
 
+/* "format" is json or csv: the service writes both, so this program never converts numbers. */
 tinker_future *run_history_ask(struct api *a, const char *id, const struct run_query *q,
                                const char *format, int *status)
 {
@@ -47,6 +51,7 @@ tinker_future *run_history_ask(struct api *a, const char *id, const struct run_q
         buf_puts(&path, "&names=");
         put_escaped(&path, q->names);
     }
+    /* 0: from the beginning, to the end, all points. */
     if (q->from)
         buf_printf(&path, "&from=%lld", (long long)q->from);
     if (q->to)
@@ -85,6 +90,8 @@ static size_t read_numbers(struct json_reader *r, struct arena *arena, double **
     return n;
 }
 
+/* "steps" and "values" belong together by position; "min" and "max" are there for a thinned
+ * series, whose values alone would hide its lows and highs. */
 static void read_metric(struct json_reader *r, struct arena *arena, struct history_metric *m)
 {
     struct json_str key;
@@ -114,9 +121,11 @@ static void read_metric(struct json_reader *r, struct arena *arena, struct histo
             m->n = n;
         }
     }
+    /* A service that sends unequal lengths is read as far as both go. */
     m->n = m->n < n_steps ? m->n : n_steps;
 }
 
+/* The result is in the arena of *out, for as long as it is drawn or printed. */
 bool run_history_fetch(struct api *a, const char *id, const struct run_query *q,
                        struct run_history *out, int *status)
 {
@@ -137,6 +146,7 @@ bool run_history_fetch(struct api *a, const char *id, const struct run_query *q,
         }
         json_begin_object(&r);
         while (json_next_key(&r, &name)) {
+            /* More series than any view shows; the rest is passed over. */
             if (out->n == HISTORY_SERIES_MAX) {
                 json_skip(&r);
                 continue;
@@ -170,6 +180,7 @@ const struct history_metric *run_history_metric(const struct run_history *h, con
 
 /* ---- which run ------------------------------------------------------------------------------ */
 
+/* null: not known, as before the first step. */
 static void read_real(struct json_reader *r, double *out)
 {
     *out = NAN;
@@ -179,6 +190,7 @@ static void read_real(struct json_reader *r, double *out)
         json_double(r, out);
 }
 
+/* Never NULL, so that callers compare and print without a test. */
 static void read_name(struct json_reader *r, const char **out)
 {
     char *text = NULL;
@@ -189,6 +201,7 @@ static void read_name(struct json_reader *r, const char **out)
     *out = text ? text : "";
 }
 
+/* Members of the summary that this version does not know are passed over. */
 static void read_progress(struct json_reader *r, struct run_progress *p)
 {
     struct json_str key;
@@ -224,6 +237,7 @@ bool run_history_find(struct api *a, const char *text, struct arena *arena,
     struct buf path;
     bool found = false;
     buf_init(&path, 128);
+    /* The 500 newest are enough for a person; ids of older runs need `run info`. */
     buf_puts(&path, "/api/v1/training_run_summaries?limit=500");
     tinker_future *f = get_path(a, &path, status);
     if (!f)
@@ -239,6 +253,8 @@ bool run_history_find(struct api *a, const char *text, struct arena *arena,
         json_begin_array(&r);
         while (json_next_item(&r)) { /* newest first */
             read_progress(&r, &one);
+            /* An id, a name, or "last". Names need not be unique: the newest run with it is
+             * meant. */
             bool matches = strcmp(text, "last") == 0 || strcmp(text, one.id) == 0 ||
                            (*one.name && strcmp(text, one.name) == 0);
             if (!found && matches && !r.failed) {

@@ -20,18 +20,22 @@
 #include "cli/output/rows.h"
 #include "cli/sample/prompt_model.h"
 
+/* Limits of what makes sense to ask; beyond them an option was mistyped. */
 enum { MAX_CONCURRENCY = 4096, MAX_REQUESTS = 1000000 };
 
+/* The options as given. */
 struct bench {
     const char *what, *model, *concurrency;
     int64_t prompt_tokens, max_tokens, requests, warmup, rank, batch_tokens;
 };
 
+/* Seconds of the monotonic clock: a clock that is set during a measurement must not change it. */
 static double now_s(void)
 {
     return (double)clock_now_ns(clock_real()) / 1e9;
 }
 
+/* Of this process: what the client itself costs per request, user and system time. */
 static double cpu_s(void)
 {
     struct rusage u;
@@ -46,13 +50,16 @@ static int compare_reals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value below which a part p of them lies; v is sorted. */
+/* The value below which a part p of them lies; v is sorted.
+ * The nearest rank: one of the measured values, never a mean of two. */
 static double find_quantile(const double *v, size_t n, double p)
 {
     return n ? v[(size_t)fmin((double)(n - 1), ceil(p * (double)n) - 1)] : NAN;
 }
 
-/* Token ids that every vocabulary has, different for each request. */
+/* Token ids that every vocabulary has, different for each request.
+ * A linear congruential generator: the same prompts in every run, so that figures compare.  Ids
+ * 16 to 215 are ordinary tokens in every vocabulary we know of. */
 static void fill_prompt(int32_t *ids, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -69,9 +76,11 @@ struct result {
     double *latency; /* n of them */
 };
 
+/* NULL after a failure, which counts as an error of this request. */
 static tinker_future *submit_request(const struct bench *b, tinker_sampler *s, uint64_t seed,
                                      tinker_error *err)
 {
+    /* Freed below: a submission copies its input. */
     int32_t *ids = calloc((size_t)b->prompt_tokens, sizeof(*ids));
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
     if (!ids)
@@ -89,9 +98,14 @@ static tinker_future *submit_request(const struct bench *b, tinker_sampler *s, u
     return f;
 }
 
+/* Request i uses slot i % window.  Requests are awaited in the order of submission, so the time
+ * of one that finished early includes the wait for its elders; with equal lengths that is small.
+ * A closed loop: the next request goes out when one came back. */
 static bool run_requests(const struct bench *b, tinker_sampler *s, size_t window, size_t n,
                          uint64_t seed, struct result *r)
 {
+    /* A slot holds the future that was submitted into it until it is awaited; what is left in
+     * them after an interrupt is freed below, which does not wait. */
     tinker_future **flight = calloc(window, sizeof(*flight));
     double *start = calloc(window, sizeof(*start));
     tinker_error err;
@@ -111,6 +125,7 @@ static bool run_requests(const struct bench *b, tinker_sampler *s, size_t window
             r->n++;
         } else {
             r->errors++;
+            /* The first one explains the others; a thousand lines would not. */
             if (r->errors == 1)
                 out_say("warning: %s", err.message);
         }
@@ -125,6 +140,8 @@ static bool run_requests(const struct bench *b, tinker_sampler *s, size_t window
     return ok;
 }
 
+/* Latency in quantiles, since means hide the waits that users notice.  "CPU s/1000" is the
+ * client's own cost of a thousand requests. */
 static void add_sample_row(struct listing *l, const struct bench *b, size_t window,
                            struct result *r)
 {
@@ -153,11 +170,13 @@ static void add_sample_row(struct listing *l, const struct bench *b, size_t wind
     for (size_t i = 0; i < ARRAY_LEN(v); i++)
         rows_put_real(w, keys[i], v[i]);
     rows_put_count(w, "errors", (int64_t)r->errors);
+    /* ru_maxrss is in kilobytes on Linux. */
     rows_put_count(w, "peak_memory_bytes", (int64_t)u.ru_maxrss * 1024);
     json_put_end_object(w);
     listing_object_end(l);
 }
 
+/* One sampler for all measurements: making one may load a model. */
 static int bench_sample(const struct bench *b, struct api *a)
 {
     static const char *const columns[] = { "Concurrency",   "Requests/s", "Prompt tok/s",
@@ -170,7 +189,9 @@ static int bench_sample(const struct bench *b, struct api *a)
     if (!s)
         return status;
     listing_init(&l, columns, ARRAY_LEN(columns));
+    /* strtok_r() writes into its text; the option is printed later. */
     snprintf(list, sizeof(list), "%s", b->concurrency);
+    /* Each concurrency is measured on its own, behind a warm-up with other prompts. */
     for (char *rest = list, *word;
          status == EXIT_OK && (word = strtok_r(rest, ",", &rest)) != NULL;) {
         long window = strtol(word, NULL, 10);
@@ -201,7 +222,9 @@ static int bench_sample(const struct bench *b, struct api *a)
 
 /* ---- training ------------------------------------------------------------------------------------ */
 
-/* Steps of one batch; `ahead` of them in flight before the first is waited for. */
+/* Steps of one batch; `ahead` of them in flight before the first is waited for.
+ * The second is what a training loop does that submits ahead; the difference between both is
+ * what the wait for the network costs. */
 static int run_steps(tinker_training *t, const tinker_datum *datum, size_t steps, size_t ahead,
                      double *seconds)
 {
@@ -231,9 +254,11 @@ static int run_steps(tinker_training *t, const tinker_datum *datum, size_t steps
     return status;
 }
 
+/* Random text learns nothing, but costs what any text costs. */
 static int bench_train(const struct bench *b, struct api *a)
 {
     static const char *const columns[] = { "Mode", "Steps/s", "Tokens/s" };
+    /* "one by one": each step waits for the last one, as a loop does that looks at every loss. */
     static const char *const modes[] = { "one by one", "pipelined" };
     struct listing l;
     tinker_error err;
@@ -257,8 +282,10 @@ static int bench_train(const struct bench *b, struct api *a)
     double seconds;
     if (t)
         status = run_steps(t, datum, (size_t)b->warmup, 0, &seconds);
+    /* Mode 0 waits for each step, mode 1 has the next one submitted by then. */
     for (size_t mode = 0; t && status == EXIT_OK && mode < 2; mode++) {
         status = run_steps(t, datum, steps, mode, &seconds);
+        /* Steps of one batch each, so tokens per second are steps times its length. */
         double per_s = (double)steps / seconds;
         listing_cell(&l, modes[mode]);
         listing_cellf(&l, "%.4g", per_s);
@@ -283,6 +310,7 @@ static int bench_train(const struct bench *b, struct api *a)
     return listing_print(&l, title, "{\"measurements\":[");
 }
 
+/* Against any service: the figures are what this machine sees of it, network included. */
 int cmd_bench(int argc, char **argv)
 {
     struct bench b = { .what = "sample",
@@ -360,6 +388,7 @@ int cmd_bench(int argc, char **argv)
         return opt_usage_error(&spec, "Numbers are 1 or more, --batch-tokens 2 or more.");
     if (!api_open_model(&a, b.model, NULL, &status))
         return status;
+    /* A server of one's own is never asked about; anything else may be billed. */
     if (!api_is_local(&a) &&
         !confirm_ask(&status, "Send %lld requests, which may cost money?", (long long)b.requests)) {
         api_close(&a);

@@ -13,13 +13,17 @@
 #include "cli/sample/sample_job.h"
 #include "cli/text/text_model.h"
 
+/* The options as given; one of text, file and tokens, or standard input. */
 struct request {
     const char *model, *path, *tokenizer, *text, *file, *tokens;
     int64_t topk;
 };
 
+/* A line break would end the row of the table. */
 static void put_piece(struct listing *l, const struct prompt_model *text, int32_t id)
 {
+    /* Decoded one by one: a character that is spread over several tokens shows as replacement
+     * marks. */
     tinker_text piece = TINKER_TEXT_INIT;
     struct buf shown;
     tinker_tokenizer_decode(text->tokenizer, &id, 1, NULL, &piece, NULL);
@@ -31,7 +35,8 @@ static void put_piece(struct listing *l, const struct prompt_model *text, int32_
     tinker_text_clear(&piece);
 }
 
-/* "12 -0.31, 7 -2.10": the likeliest tokens at a position. */
+/* "12 -0.31, 7 -2.10": the likeliest tokens at a position.
+ * Unused cells of the rectangle have a log-probability of -99999. */
 static void put_rivals(struct listing *l, const tinker_sample *s, size_t i)
 {
     struct buf b;
@@ -47,6 +52,7 @@ static void put_rivals(struct listing *l, const tinker_sample *s, size_t i)
     buf_clear(&b);
 }
 
+/* The title sums up: perplexity is exp of the negative mean, the number that papers give. */
 static int show_scores(const struct request *q, const struct prompt_model *text,
                        const struct sample_job *j, const tinker_sample *s)
 {
@@ -55,13 +61,16 @@ static int show_scores(const struct request *q, const struct prompt_model *text,
     double sum = 0;
     size_t scored = 0;
     char title[128];
+    /* Without --topk the last column is left off. */
     listing_init(&l, columns, q->topk ? 5 : 4);
     for (size_t i = 0; i < j->prompt.n && i < s->n_prompt; i++) {
+        /* The first token has none: nothing predicts it.  It is not part of the mean. */
         float logprob = s->prompt_logprobs ? s->prompt_logprobs[i] : NAN;
         if (!isnan(logprob)) {
             sum += logprob;
             scored++;
         }
+        /* Counted from 0, as positions of prompt_logprobs are. */
         listing_cellf(&l, "%zu", i);
         listing_cellf(&l, "%d", (int)j->prompt.ids[i]);
         put_piece(&l, text, j->prompt.ids[i]);
@@ -75,19 +84,23 @@ static int show_scores(const struct request *q, const struct prompt_model *text,
         json_put_begin_object(w);
         json_put_key(w, "token");
         json_put_int64(w, j->prompt.ids[i]);
+        /* NaN becomes null. */
         rows_put_real(w, "logprob", (double)logprob);
         json_put_end_object(w);
         listing_object_end(&l);
     }
+    /* NaN if nothing was scored, which prints as nan rather than as a wrong figure. */
     double mean = scored ? sum / (double)scored : NAN;
     snprintf(title, sizeof(title), "%zu tokens, mean %.4f, perplexity %.4g", j->prompt.n, mean,
              exp(-mean));
     return listing_print(&l, title, "{\"tokens\":[");
 }
 
+/* raw: the text is scored as it is, without a chat format around it. */
 static int score_text(const struct request *q, struct api *a)
 {
     const struct prompt_choice choice = { .tokenizer = q->tokenizer, .raw = true };
+    /* One token is sampled because the API has no request that samples none; it is not shown. */
     const struct sample_params params = {
         .n = 1,
         .how = { .size = sizeof(tinker_sampling_params), .max_tokens = 1, .top_k = -1, .top_p = 1 },
@@ -98,13 +111,16 @@ static int score_text(const struct request *q, struct api *a)
     struct sample_job j;
     tinker_error err;
     const char *file = q->tokens ? q->tokens : q->file;
+    /* What was read from a file or from standard input; an argument needs no copy. */
     char *read = NULL;
     size_t n = q->text ? strlen(q->text) : 0;
     int status = prompt_model_open(&text, a, &choice);
     if (status != EXIT_OK)
         return status;
+    /* The job of `tinker sample` is used as it is: a score is a sample that nobody looks at. */
     sample_job_init(&j, &text, &params);
     if (!q->text || strcmp(q->text, "-") == 0)
+        /* Without any source the text is read from standard input, as everywhere. */
         text_model_read(file ? file : "-", &read, &n, &status);
     if (status == EXIT_OK && q->tokens)
         status = text_model_all_ids(file, read, n, &j.prompt);
@@ -112,8 +128,10 @@ static int score_text(const struct request *q, struct api *a)
              (sample_job_set_text(&j, read ? read : q->text, n, &err) != TINKER_OK ||
               sample_job_set_stops(&j, &err) != TINKER_OK))
         status = text_model_fail_data(&err);
+    /* The first token has no log-probability, so one token has none at all. */
     if (status == EXIT_OK && j.prompt.n < 2)
         status = out_fail(EXIT_DATA, NULL, "a text of one token has nothing to score");
+    /* The model is loaded only when the text is known to be good. */
     tinker_sampler *s = status == EXIT_OK ? prompt_model_sampler(a, &status) : NULL;
     tinker_future *f =
         s ? api_wait(sample_job_submit(&j, s, NULL, NULL, &err), &err, &status) : NULL;
@@ -127,6 +145,7 @@ static int score_text(const struct request *q, struct api *a)
     return status;
 }
 
+/* No service call scores a text alone; prompt_logprobs of a sample does. */
 int cmd_logprobs(int argc, char **argv)
 {
     struct request q = { 0 };
@@ -180,6 +199,7 @@ int cmd_logprobs(int argc, char **argv)
         return status;
     if (!!q.text + !!q.file + !!q.tokens > 1)
         return opt_usage_error(&spec, "Give one of TEXT, --file and --tokens.");
+    /* A bound on what one response may hold: K numbers for each token of the prompt. */
     if (q.topk < 0 || q.topk > 1000)
         return opt_usage_error(&spec, "Invalid value for '--topk': must be 0 to 1000.");
     if (!api_open_model(&a, q.model, q.path, &status))

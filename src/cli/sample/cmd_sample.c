@@ -30,7 +30,9 @@ struct request {
 
 /* ---- one prompt --------------------------------------------------------------------------------- */
 
-/* The prompt from the one source that was given; standard input if there is none. */
+/* The prompt from the one source that was given; standard input if there is none.
+ * An empty prompt is refused: a chat format would make a question of nothing, and a raw one has
+ * no last token to continue. */
 static int read_prompt(const struct request *q, struct sample_job *j)
 {
     const char *file = q->messages_file ? q->messages_file
@@ -44,6 +46,7 @@ static int read_prompt(const struct request *q, struct sample_job *j)
         return sample_job_set_text(j, q->prompt, strlen(q->prompt), &err) == TINKER_OK
                    ? EXIT_OK
                    : text_model_fail_data(&err);
+    /* For messages: people must know which of the sources was empty. */
     const char *where = file && strcmp(file, "-") != 0 ? file : "standard input";
     if (!text_model_read(file ? file : "-", &text, &n, &status))
         return status;
@@ -105,6 +108,7 @@ static int print_sample_text(const struct request *q, const struct sample_job *j
         tinker_text text = TINKER_TEXT_INIT;
         if (sample_decode(j, s, q->raw, &text, &err) != TINKER_OK)
             return text_model_fail_data(&err);
+        /* A single sample is printed without remarks, for pipes. */
         if (sample->n_sequences > 1 || globals.verbose)
             report_sequence(s, i);
         fwrite(text.s ? text.s : "", 1, text.n, stdout);
@@ -123,6 +127,7 @@ static int print_sample_json(const struct request *q, const struct api *a,
     struct buf b;
     struct json_writer w;
     tinker_error err;
+    /* Bounds the document: many long samples with their log-probabilities. */
     buf_init(&b, (size_t)1 << 31);
     json_writer_init(&w, &b);
     json_put_begin_object(&w);
@@ -132,9 +137,11 @@ static int print_sample_json(const struct request *q, const struct api *a,
     json_put_array_int32(&w, j->prompt.ids, j->prompt.n);
     tinker_status status = sample_put_result(&w, j, q->raw, tinker_future_sample(f), &err);
     json_put_key(&w, "latency_ms");
+    /* From submission, without the time to load a model or a tokenizer. */
     json_put_int64(&w, (clock_now_ns(clock_real()) - j->start_ns) / 1000000);
     json_put_key(&w, "request_ids");
     json_put_begin_array(&w);
+    /* A list, because the SDK may split a request; here there is one. */
     json_put_string(&w, tinker_future_request_id(f));
     json_put_end_array(&w);
     json_put_end_object(&w);
@@ -165,6 +172,7 @@ static int on_stream_event(const tinker_stream_event *e, void *state)
                                ? tinker_decoder_put(s->decoder, &e->token, 1, &s->text, NULL)
                                : tinker_decoder_end(s->decoder, &s->text, NULL);
     fwrite(s->text.s ? s->text.s : "", 1, s->text.n, stdout);
+    /* The memory is kept for the next token. */
     s->text.n = 0;
     bool left = fflush(stdout) != 0;
     if (left)
@@ -180,12 +188,14 @@ static int stream_sample(const struct request *q, struct sample_job *j, tinker_s
     struct screen screen = { .text = TINKER_TEXT_INIT };
     tinker_error err;
     int status = EXIT_OK;
+    /* --raw shows what was sampled, control tokens included. */
     o.skip_special = !q->raw;
     screen.decoder = tinker_decoder_new(j->text->tokenizer, &o, &err);
     if (!screen.decoder)
         return text_model_fail_data(&err);
     tinker_future *f = sample_job_submit(j, s, on_stream_event, &screen, &err);
     bool ok = f && api_await(f, &err) == TINKER_OK;
+    /* What was printed so far ends with a line end, also when it was cut off. */
     if (ok || atomic_load(&screen.begun))
         putchar('\n');
     if (ok) {
@@ -194,6 +204,7 @@ static int stream_sample(const struct request *q, struct sample_job *j, tinker_s
         if (globals.verbose)
             report_sequence(all, 0);
     } else if (!atomic_load(&screen.left)) {
+        /* A reader that has left wants no message about it. */
         status = api_fail(&err, f);
     }
     tinker_future_free(f); /* then nobody writes to the screen */
@@ -204,6 +215,7 @@ static int stream_sample(const struct request *q, struct sample_job *j, tinker_s
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
+/* Stops first, prompt second: a wrong option should show before a long text is read. */
 static int sample_one(const struct request *q, struct api *a, const struct prompt_model *text,
                       tinker_sampler *s)
 {
@@ -229,19 +241,25 @@ static int sample_one(const struct request *q, struct api *a, const struct promp
     return status;
 }
 
-/* --out of a single sample: standard output goes there. */
+/* --out of a single sample: standard output goes there.
+ * An existing file is replaced, as a shell's > would. */
 static int redirect_output(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    /* The file becomes standard output, so that text, JSON and details need no other way to
+     * print. */
     bool ok = fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0;
+    /* close() may overwrite it. */
     int reason = errno;
     if (fd >= 0)
         close(fd);
     return ok ? EXIT_OK : out_fail(EXIT_IO, NULL, "open %s: %s", path, strerror(reason));
 }
 
+/* One prompt or a file of them; the model's text side and the sampler are the same for both. */
 static int run_sample(const struct request *q, struct api *a)
 {
+    /* Token ids need no format; messages always need one. */
     const struct prompt_choice choice = { .tokenizer = q->tokenizer,
                                           .renderer = q->renderer,
                                           .raw = q->raw || q->tokens_file,
@@ -250,9 +268,11 @@ static int run_sample(const struct request *q, struct api *a)
     int status = prompt_model_open(&text, a, &choice);
     if (status != EXIT_OK)
         return status;
+    /* A system message without a format would be text before the prompt, which nobody means. */
     if (q->system && !text.renderer)
         status = out_fail(EXIT_USAGE, "Give one with --renderer NAME.",
                           "--system needs a chat format, and %s has none of its own", a->model);
+    /* A batch writes its file itself, line by line. */
     if (status == EXIT_OK && q->out && !q->in)
         status = redirect_output(q->out);
     tinker_sampler *s = status == EXIT_OK ? prompt_model_sampler(a, &status) : NULL;
@@ -275,7 +295,8 @@ static int run_sample(const struct request *q, struct api *a)
     return status;
 }
 
-/* Option combinations the table cannot express; first problem wins. */
+/* Option combinations the table cannot express; first problem wins.
+ * Checked before connecting, so that a wrong command line costs nothing. */
 static bool check_sample_request(const struct opt_spec *spec, const struct request *q)
 {
     const struct sample_params *p = &q->params;

@@ -9,6 +9,7 @@
 #include "cli/output/out.h"
 #include "cli/text/text_model.h"
 
+/* Longest wait for what only improves a message or a default, in milliseconds. */
 enum { PATIENCE_MS = 3000 };
 
 /* Does the server have the model? true also when it does not say. *names: the models it has,
@@ -74,6 +75,8 @@ static int open_renderer(struct prompt_model *m, struct api *a, const struct pro
     const char *name = c->renderer;
     if (c->raw)
         return EXIT_OK;
+    /* What the run was trained with wins over what suits its base model: a fine-tune may have
+     * given the model a format of its own. */
     find_trained_renderer(a, trained);
     if (name && *trained && strcmp(name, trained) != 0)
         out_say("warning: these weights were trained with the renderer %s, not %s", trained, name);
@@ -87,6 +90,7 @@ static int open_renderer(struct prompt_model *m, struct api *a, const struct pro
     return m->renderer ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
 
+/* The tokenizer first: a renderer is made of its special tokens. */
 int prompt_model_open(struct prompt_model *m, struct api *a, const struct prompt_choice *choice)
 {
     tinker_error err;

@@ -41,6 +41,7 @@ struct done_ids {
     size_t n, cap;
 };
 
+/* All items and where their results go.  Items stay until the end, but small: see write_item(). */
 struct run {
     const struct sample_batch *b;
     tinker_sampler *sampler;
@@ -53,7 +54,8 @@ struct run {
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
-/* Count the lines that are not empty, and point at them. */
+/* Count the lines that are not empty, and point at them.
+ * NULL: out of memory; an input without lines gives an empty array. */
 static struct item *split_lines(char *text, size_t n, size_t *count)
 {
     size_t cap = 0;
@@ -82,7 +84,8 @@ static struct item *split_lines(char *text, size_t n, size_t *count)
     return items ? items : calloc(1, sizeof(*items));
 }
 
-/* The text of a member that is a string or a number, as JSON spells it. */
+/* The text of a member that is a string or a number, as JSON spells it.
+ * Ids are compared and written back in this form, so 1 and "1" stay different. */
 static char *copy_raw(struct json_str raw)
 {
     char *copy = malloc(raw.n + 1);
@@ -114,7 +117,8 @@ static bool read_stops(struct json_reader *r, struct opt_list *out)
     return true;
 }
 
-/* A number that the line sets. *known: the member is one of them. */
+/* A number that the line sets. *known: the member is one of them.
+ * A line may set what the options set for all; everything else keeps the value of the options. */
 static bool read_override(struct json_reader *r, struct json_str key, struct sample_params *p,
                           bool *known)
 {
@@ -150,6 +154,7 @@ struct line_prompt {
     struct json_str text, messages, tokens;
 };
 
+/* Unknown members are passed over: datasets carry columns of their own. */
 static bool read_line_members(struct json_reader *r, struct item *it, struct line_prompt *p)
 {
     struct json_str key, raw;
@@ -227,6 +232,7 @@ static bool read_done(const char *path, struct done_ids *done, off_t *end)
         return true;
     bool ok = true;
     for (size_t i = 0; ok && i < n;) {
+        /* The last line without an end was cut off and is asked again. */
         const char *newline = memchr(text + i, '\n', n - i);
         if (!newline)
             break;
@@ -238,6 +244,7 @@ static bool read_done(const char *path, struct done_ids *done, off_t *end)
         bool failed = false;
         arena_init(&arena, LINE_MAX_BYTES);
         json_reader_init(&r, text + i, len, &arena);
+        /* A line of another program in the file has no id and is neither counted nor removed. */
         bool good = json_begin_object(&r);
         while (good && json_next_key(&r, &key)) {
             good = json_raw(&r, &raw);
@@ -275,6 +282,7 @@ static bool is_done(const struct done_ids *done, const char *id)
 
 /* ---- writing ---------------------------------------------------------------------------------- */
 
+/* A line without an id is known by its number, which --resume uses the same way. */
 static void put_id(struct json_writer *w, const struct item *it)
 {
     json_put_key(w, "id");
@@ -284,6 +292,7 @@ static void put_id(struct json_writer *w, const struct item *it)
         json_put_uint64(w, it->line);
 }
 
+/* The request id lets the operator of the service find the failure in its logs. */
 static void put_item_error(struct json_writer *w, const struct item *it)
 {
     json_put_key(w, "error");
@@ -322,6 +331,7 @@ static bool write_item(struct run *r, struct item *it)
     bool ok = left > 0;
     while (ok && left) {
         ssize_t k = write(r->fd, p, left);
+        /* A pipe may take less than a line at once; the loop writes the rest. */
         if (k < 0 && errno == EINTR)
             continue;
         ok = k > 0;
@@ -342,6 +352,8 @@ static bool write_item(struct run *r, struct item *it)
 
 /* ---- running ---------------------------------------------------------------------------------- */
 
+/* A line that cannot be sent is a failed item at once: its error stands in its place in the
+ * output. */
 static void submit_item(struct run *r, struct item *it)
 {
     struct arena arena;
@@ -356,6 +368,8 @@ static void submit_item(struct run *r, struct item *it)
     arena_clear(&arena);
 }
 
+/* After an interrupt requests in flight get GRACE_MS each, so that work that is nearly done is
+ * not thrown away. */
 static void await_item(struct item *it)
 {
     if (it->failed || !it->future)
@@ -365,7 +379,9 @@ static void await_item(struct item *it)
     it->failed = status != TINKER_OK;
 }
 
-/* The next item to write among those in flight: the oldest, or (unordered) one that is ready. */
+/* The next item to write among those in flight: the oldest, or (unordered) one that is ready.
+ * Waiting for the oldest even when a later one is ready keeps the order; its result stays in
+ * memory until then. */
 static size_t choose_item(const struct run *r, size_t from, size_t to)
 {
     size_t first = from;
@@ -379,7 +395,9 @@ static size_t choose_item(const struct run *r, size_t from, size_t to)
     return first;
 }
 
-/* Keep the window full and write what is ready.  false: the output failed. */
+/* Keep the window full and write what is ready.  false: the output failed.
+ * `first`: everything before it is written.  `sent`: everything before it was submitted or
+ * skipped.  At most `window` items lie between. */
 static bool run_items(struct run *r)
 {
     size_t sent = 0, first = 0, window = (size_t)r->b->concurrency;
@@ -391,6 +409,8 @@ static bool run_items(struct run *r)
                 r->items[sent].written = true;
         }
         size_t i = choose_item(r, first, sent);
+        /* Everything in flight is written: the lines before `sent` were skipped, or the input is
+         * through. */
         if (i == sent) {
             if (api_interrupted() || sent == r->n)
                 return true;
@@ -436,17 +456,20 @@ static void skip_done(struct run *r, const struct done_ids *done)
                 id = copy_raw(raw);
         }
         snprintf(line, sizeof(line), "%zu", it->line);
+        /* A line without an id was written with its number as one. */
         it->skipped = is_done(done, id ? id : line);
         free(id);
         arena_clear(&arena);
     }
 }
 
+/* `end` is where the last whole line ends; what a killed run left behind it is cut off. */
 static int open_output(const struct sample_batch *b, off_t end, int *fd)
 {
     *fd = STDOUT_FILENO;
     if (!b->out || strcmp(b->out, "-") == 0)
         return EXIT_OK;
+    /* O_EXCL: results of hours are not overwritten by a command that was repeated. */
     *fd = open(b->out, O_WRONLY | O_CREAT | O_CLOEXEC | (b->resume ? 0 : O_EXCL), 0644);
     if (*fd < 0 && errno == EEXIST)
         return out_fail(EXIT_IO, "Use --resume to go on with it, or another name.",
@@ -466,12 +489,15 @@ static int report_batch(const struct run *r, bool ok)
                 r->b->out ? "  Go on with --resume." : "");
         return 128 + api_interrupted();
     }
+    /* The other lines are good, hence a status of its own. */
     if (r->failed)
         return out_fail(EXIT_PARTIAL, "Their lines have an \"error\"; --resume tries them again.",
                         "%zu of %zu lines failed", r->failed, r->n);
     return EXIT_OK;
 }
 
+/* The output is opened before the first request: hours of work must not end with a file that
+ * cannot be written. */
 int sample_batch_run(const struct sample_batch *b, tinker_sampler *s)
 {
     struct run r = { .b = b, .sampler = s, .fd = -1 };
@@ -480,6 +506,7 @@ int sample_batch_run(const struct sample_batch *b, tinker_sampler *s)
     size_t n;
     off_t end = 0;
     int status;
+    /* The whole input is read: lines are pointed at, not copied, and --resume must know all ids. */
     if (!text_model_read(b->in, &text, &n, &status))
         return status;
     r.items = split_lines(text, n, &r.n);

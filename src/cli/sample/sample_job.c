@@ -14,6 +14,7 @@ void sample_job_init(struct sample_job *j, const struct prompt_model *text,
     *j = (struct sample_job){ .params = *params, .text = text, .prompt = TINKER_TOKENS_INIT };
 }
 
+/* The prompt and both lists are owned; texts in stop_strings are borrowed from the options. */
 void sample_job_clear(struct sample_job *j)
 {
     tinker_tokens_clear(&j->prompt);
@@ -26,7 +27,8 @@ void sample_job_clear(struct sample_job *j)
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
 /* Encode messages in the chat format. The tokens are copied; a prompt from the command line has
- * nothing but text. */
+ * nothing but text.
+ * An image cannot come from here, but a renderer of another format might make one. */
 static tinker_status render_messages(struct sample_job *j, const tinker_message *messages, size_t n,
                                      tinker_error *err)
 {
@@ -53,6 +55,7 @@ tinker_status sample_job_set_text(struct sample_job *j, const char *text, size_t
         return err_set(err, TINKER_EINVAL, "the prompt is empty");
     if (!j->text->renderer)
         return tinker_tokenizer_encode(j->text->tokenizer, text, n, NULL, &j->prompt, err);
+    /* The system message is used only if there is one: an empty one is not the same as none. */
     messages[0].content = j->system;
     messages[1].content = text;
     messages[1].n_content = n;
@@ -85,6 +88,7 @@ tinker_status sample_job_set_stops(struct sample_job *j, tinker_error *err)
         return err_set(err, TINKER_EINVAL, "Give either --stop or --stop-token.");
     if (j->text->renderer && !p->no_default_stop && !p->stop.n)
         own = tinker_renderer_stop(j->text->renderer);
+    /* Room for everything in both lists; which of them is used is known at the end. */
     size_t n = p->stop.n + p->stop_tokens.n + own.n;
     j->stop_tokens = calloc(n + 1, sizeof(*j->stop_tokens));
     j->stop_strings = calloc(n + 1, sizeof(*j->stop_strings));
@@ -104,6 +108,7 @@ tinker_status sample_job_set_stops(struct sample_job *j, tinker_error *err)
         j->stop_tokens[j->n_stop++] = (int32_t)v;
     }
     for (size_t i = 0; i < own.n; i++) {
+        /* A renderer has strings or tokens; next to --stop-token only its tokens can be used. */
         if (own.strings && !p->stop_tokens.n)
             j->stop_strings[j->n_stop++] = own.strings[i];
         else if (own.tokens)
@@ -154,6 +159,7 @@ const char *sample_stop_name(tinker_stop_reason reason)
     return reason == TINKER_STOP_STOP ? "stop" : "length";
 }
 
+/* raw keeps control tokens in the text. */
 tinker_status sample_decode(const struct sample_job *j, const tinker_sequence *s, bool raw,
                             tinker_text *out, tinker_error *err)
 {
@@ -162,7 +168,8 @@ tinker_status sample_decode(const struct sample_job *j, const tinker_sequence *s
     return tinker_tokenizer_decode(j->text->tokenizer, s->tokens, s->n, &o, out, err);
 }
 
-/* NaN stands for "none", as for the first token of a prompt, and becomes null. */
+/* NaN stands for "none", as for the first token of a prompt, and becomes null.
+ * NULL: they were not asked for. */
 static void put_logprobs(struct json_writer *w, const float *v, size_t n)
 {
     if (!v) {
@@ -204,6 +211,7 @@ static void put_topk(struct json_writer *w, const tinker_sample *s)
     json_put_end_array(w);
 }
 
+/* Members that were not asked for are null, never missing, so that readers need no tests. */
 tinker_status sample_put_result(struct json_writer *w, const struct sample_job *j, bool raw,
                                 const tinker_sample *s, tinker_error *err)
 {

@@ -20,6 +20,7 @@
 #include "cli/serve/serve_options.h"
 #include "server/server.h"
 
+/* Seconds that a clean stop may take. */
 enum { STOP_S = 9 };
 
 /* What server.json and the announcement say: an IPv6 host needs brackets in a URL. */
@@ -115,7 +116,8 @@ static void stop_server(struct server *s)
 }
 
 /* Runs while the weights are read. Cancellation is disabled before the message, so that
- * open_server() cannot cancel it between message and exit. */
+ * open_server() cannot cancel it between message and exit.
+ * 128 plus the number, as a shell reports a process that a signal ended. */
 static void *exit_on_signal(void *arg)
 {
     int sig = SIGTERM;

@@ -20,6 +20,7 @@
 #include "cli/output/out.h"
 #include "cli/serve/serve_place.h"
 
+/* Twice what the server takes at most, see STOP_S in cmd_serve.c. */
 enum { STOP_WAIT_S = 20, ANSWER_MAX = 16 << 20 };
 
 /* Parse the one option of these commands and find the data directory. false: *status is the
@@ -139,7 +140,8 @@ static const char *get_status_number(const char *json, const char *name, char ou
     return out;
 }
 
-/* One line per number; a server with HTTPS shows only its address. */
+/* One line per number; a server with HTTPS shows only its address.
+ * A number that this server does not report shows as a dash. */
 static void print_status(const struct serve_info *info, const char *json)
 {
     static const char *const rows[][2] = {

@@ -13,6 +13,8 @@
 
 #include "base/array.h"
 
+/* The signals that the server has blocked are unblocked again: a mask survives exec(), and a
+ * browser that ignores Ctrl-C is a nuisance. */
 static void run_opener(const char *url)
 {
     const char *openers[] = { getenv("BROWSER"), "xdg-open", "open", "sensible-browser" };
@@ -35,6 +37,7 @@ int open_page(const char *url)
     char byte;
     if (pipe(ends) != 0)
         return -1;
+    /* A successful exec() closes it, which the reader sees as the end. */
     fcntl(ends[1], F_SETFD, FD_CLOEXEC);
     pid_t child = fork();
     if (child == 0) {

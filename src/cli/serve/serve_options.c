@@ -285,6 +285,7 @@ static bool take_address(struct serve_options *v, struct server_options *o)
     if (end == port || *end || n < 0 || n > 65535)
         return false;
     o->port = (int)n;
+    /* No host: the default, this machine only. */
     size_t len = colon ? (size_t)(colon - v->listen) : 0;
     const char *host = v->listen;
     if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
@@ -301,7 +302,8 @@ static bool take_address(struct serve_options *v, struct server_options *o)
     return true;
 }
 
-/* Without $HOME there is no default. */
+/* Without $HOME there is no default.
+ * The directory is made by the server, which also takes its lock. */
 static int take_data_dir(struct serve_options *v, struct server_options *o)
 {
     if (!serve_place_data(v->data_dir, v->data))
@@ -315,6 +317,7 @@ static int take_tls(struct serve_options *v, struct server_options *o)
 {
     tinker_error err = { 0 };
     size_t n;
+    /* One alone is a typing error that would otherwise mean "no TLS". */
     if (!v->tls_cert != !v->tls_key)
         return out_fail(EXIT_USAGE, NULL, "--tls-cert and --tls-key belong together");
     if (!v->tls_cert)
@@ -334,6 +337,7 @@ static bool take_memory(const char *text, struct server_options *o)
     int64_t bytes;
     double percent = strtod(text, &end);
     if (end != text && strcmp(end, "%") == 0) {
+        /* Resolved by the server when all models are loaded: what is free is known only then. */
         o->memory_part = percent / 100;
         return percent > 0 && percent <= 100;
     }

@@ -80,6 +80,7 @@ tinker_status serve_place_write(const char *data, const struct serve_info *info,
     return status;
 }
 
+/* Only the description goes; the lock belongs to the server and ends with it. */
 void serve_place_remove(const char *data)
 {
     char path[SERVE_PLACE_MAX + 32];
@@ -87,7 +88,8 @@ void serve_place_remove(const char *data)
     unlink(path);
 }
 
-/* Values that are too long are cut; the URL then leads nowhere. */
+/* Values that are too long are cut; the URL then leads nowhere.
+ * Both ends of the file are this program, so this happens to hand-made files only. */
 static void read_string_member(struct json_reader *r, char *out, size_t size)
 {
     char *text = NULL;
@@ -95,7 +97,8 @@ static void read_string_member(struct json_reader *r, char *out, size_t size)
         snprintf(out, size, "%s", text);
 }
 
-/* pid > 1: `serve stop` sends a signal to it, and 0, 1 and negative numbers are not a server. */
+/* pid > 1: `serve stop` sends a signal to it, and 0, 1 and negative numbers are not a server.
+ * Unknown members are passed over: a newer program may have written the file. */
 bool serve_place_read(const char *data, struct serve_info *info)
 {
     char path[SERVE_PLACE_MAX + 32], *text;

@@ -20,8 +20,11 @@
 #include "cli/serve/serve_place.h"
 #include "gguf/gguf.h"
 
+/* WAIT_S: longest wait for another command.  LOOK_MS: between two looks at the lock.
+ * SILENCE_MS: before the user is told what is being waited for. */
 enum { WAIT_S = 600, LOOK_MS = 50, SILENCE_MS = 1000 };
 
+/* The server inside of this process; its options own texts that the server refers to. */
 struct local_engine {
     struct server *server;
     struct serve_options options;
@@ -137,6 +140,8 @@ static bool wait_for_turn(int64_t start_ns, bool *told, int *status)
     return true;
 }
 
+/* A server that runs is used; otherwise the engine is started here, on a free port, for as long
+ * as the command runs.  Two processes cannot share a data directory, so the second one waits. */
 bool local_open(struct local *l, const char *model, bool recorded, int *status)
 {
     char data[SERVE_PLACE_MAX];

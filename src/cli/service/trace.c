@@ -44,7 +44,8 @@ static void put_args(struct json_writer *w, const tinker_event *e)
     json_put_end_object(w);
 }
 
-/* Of an exchange that took `us` and ends now. */
+/* Of an exchange that took `us` and ends now.
+ * When all are taken the last one is used, and overlaps there. */
 static int take_line(double start_us, double end_us)
 {
     int line = 0;
@@ -54,6 +55,8 @@ static int take_line(double start_us, double end_us)
     return line;
 }
 
+/* Times are those of the monotonic clock in microseconds; only their differences matter to a
+ * viewer. */
 static int on_trace_event(const tinker_event *e, void *state)
 {
     const char *operation = tinker_event_text(e, "operation");
@@ -110,6 +113,7 @@ bool trace_attach(tinker_service *s, const char *path, int *status)
     return false;
 }
 
+/* The library has sent its last event: the service is freed before. */
 void trace_finish(void)
 {
     if (!trace.file)

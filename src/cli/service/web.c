@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "cli/output/progress.h"
 
+/* Largest response that is kept in memory; downloads go to a file. */
 enum { MEMORY_MAX = 64 << 20 };
 
 /* The exchange while its loop runs. */
@@ -34,6 +35,7 @@ void web_init(struct web_exchange *x, const char *method, const char *url)
     x->max = MEMORY_MAX;
 }
 
+/* More headers than there is room for are a mistake in this program; the last ones are left out. */
 void web_header(struct web_exchange *x, const char *name, const char *value, bool secret)
 {
     if (x->n_headers < ARRAY_LEN(x->headers))
@@ -91,7 +93,9 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
     return !f->error;
 }
 
-/* Run it on a loop of its own until it is over: the program has no other loop. */
+/* Run it on a loop of its own until it is over: the program has no other loop.
+ * The caller sleeps in it; a signal ends the program, and a file that was begun is resumed by
+ * the next run. */
 static tinker_status run_loop(struct web_run *f, tinker_error *err)
 {
     /* As curl does: lower case first, and HTTP_PROXY never, which a CGI request could set. */

@@ -12,7 +12,9 @@
 #include "cli/text/text_model.h"
 #include "json/json.h"
 
-/* strict: an id that the tokenizer does not know is an error with its number, not a blank. */
+/* strict: an id that the tokenizer does not know is an error with its number, not a blank.
+ * The text ends with a line end that is not part of it, as every command's output does; --json
+ * is exact. */
 static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids, bool skip_special)
 {
     tinker_decode_options o = TINKER_DECODE_OPTIONS_INIT;
@@ -43,7 +45,8 @@ static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids
 }
 
 /* From the arguments, or from standard input if there are none or the first is "-". Input from
- * a pipe is checked for brackets that do not close: it may have been cut off. */
+ * a pipe is checked for brackets that do not close: it may have been cut off.
+ * Arguments are complete by themselves. */
 static int collect_ids(const struct opt_words *words, tinker_tokens *ids)
 {
     int status = EXIT_OK;
@@ -84,6 +87,7 @@ int cmd_detokenize(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* There is no default: ids mean nothing without the tokenizer that made them. */
     if (!model)
         return opt_usage_error(&spec, "Missing option '--model' / '-m'.");
     tinker_tokens ids = TINKER_TOKENS_INIT;

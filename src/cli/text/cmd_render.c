@@ -201,6 +201,7 @@ static tinker_status run_template(const struct job *j, const tinker_message *m, 
     }
     if (id >= 0 && tinker_tokenizer_token(j->tokenizer, id, &bos, NULL) == TINKER_OK)
         opts.bos_token = bos.s;
+    /* The template must end like the renderer's prompt, or the last tokens differ always. */
     opts.add_generation_prompt = strcmp(j->q->mode, "generate") == 0;
     tinker_template *t = tinker_template_new(source, strlen(source), err);
     tinker_status status =
@@ -240,6 +241,7 @@ static int compare_with_template(const struct job *j, const tinker_conversation 
 
 /* ---- rendering ---- */
 
+/* The form in which the library reports it, so that one function prints both. */
 static tinker_status set_no_memory(tinker_error *err)
 {
     *err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
@@ -298,7 +300,8 @@ static tinker_message *prepend_tools(const struct job *j, const tinker_conversat
     return all;
 }
 
-/* Data goes to stdout, totals to stderr. */
+/* Data goes to stdout, totals to stderr.
+ * The totals count what is shown, so with --max-length they are those of the cut text. */
 static int show_tokens(const struct job *j, const tinker_conversation *c, const struct tokens *t)
 {
     if (j->q->diff)
@@ -316,7 +319,8 @@ static int show_tokens(const struct job *j, const tinker_conversation *c, const 
 }
 
 /* Render one conversation in the chosen mode. Tools of the command line win over tools in the
- * conversation. */
+ * conversation.
+ * Free functions accept NULL, so every path leads through the same end. */
 static int render_conversation(struct job *j, const tinker_conversation *c)
 {
     tinker_error err;
@@ -331,6 +335,8 @@ static int render_conversation(struct job *j, const tinker_conversation *c)
     tinker_rendered *x = NULL;
     struct tokens t = { .ids = NULL };
     bool generate = strcmp(j->q->mode, "generate") == 0, train = strcmp(j->q->mode, "train") == 0;
+    /* "history" renders like "train", but shows no weights: what was said so far, without a
+     * question for the model at the end. */
     if (m && generate)
         x = tinker_renderer_prompt(j->r, m, n, NULL, NULL, &err);
     else if (m)
@@ -393,7 +399,8 @@ static int render_text(struct job *j, char *text, size_t n)
 }
 
 /* Check the file alone first, so that positions in the message are those of the file and not of
- * the text it is embedded in below. */
+ * the text it is embedded in below.
+ * The reader's limit of memory grows with the file, since it copies at most its strings. */
 static bool check_json(const char *path, const char *text, size_t n, int *status)
 {
     struct arena arena;

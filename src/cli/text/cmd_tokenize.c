@@ -67,6 +67,7 @@ static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
 {
     struct buf out;
     struct json_writer w;
+    /* Input is bounded by 1 GB, and a token takes at most a few characters. */
     buf_init(&out, (size_t)1 << 32);
     json_writer_init(&w, &out);
     json_put_begin_object(&w);
@@ -99,6 +100,7 @@ static void print_ids(const struct request *r, const tinker_tokenizer *t, const 
                       size_t n)
 {
     if (r->count) {
+        /* The ratio goes to stderr: it tells how well the tokenizer suits the text. */
         printf("%zu\n", ids->n);
         if (ids->n > 0)
             out_say("%.2f bytes per token", (double)n / (double)ids->n);
@@ -114,7 +116,8 @@ static void print_ids(const struct request *r, const tinker_tokenizer *t, const 
 }
 
 /* Special tokens in the text are plain text unless --special: user input must not be able to
- * inject control tokens. */
+ * inject control tokens.
+ * The library makes the same choice for messages of users. */
 static int tokenize_text(const struct request *r, const tinker_tokenizer *t, const char *text,
                          size_t n)
 {

@@ -13,6 +13,7 @@
 #include "cli/output/out.h"
 #include "cli/serve/serve_place.h"
 
+/* Largest file or standard input, 1 GB: it is held in memory. */
 enum { MAX_INPUT = 1 << 30 };
 
 /* tinker/tiny is bundled with the program, and names of directories were remembered when they were
@@ -26,7 +27,9 @@ tinker_tokenizer *text_model_find(const char *model, tinker_error *err)
     return tinker_tokenizer_load(model, NULL, err);
 }
 
-/* The name of a model at a service is no path: a directory of that name here may be another model. */
+/* The name of a model at a service is no path: a directory of that name here may be another model.
+ * In order: what the command named, the engine of this process, the local server's own
+ * directory, then the lookup by name. */
 tinker_tokenizer *text_model_open(const struct api *a, const char *tokenizer, tinker_error *err)
 {
     char dir[MODEL_DIR_MAX], data[SERVE_PLACE_MAX];
@@ -47,12 +50,14 @@ int text_model_fail(const tinker_error *err, const char *hint)
                                         : out_fail(EXIT_DATA, NULL, "%s", err->message);
 }
 
+/* Wrong input is the user's to mend, a lack of memory is not. */
 int text_model_fail_data(const tinker_error *err)
 {
     return out_fail(err->status == TINKER_ENOMEM ? EXIT_FAILED : EXIT_DATA, NULL, "%s",
                     err->message);
 }
 
+/* The same line again is not printed: a warning about a format comes once per row. */
 void text_model_warn(const char *line, void *state)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* rows are rendered in threads */
@@ -104,7 +109,8 @@ bool text_model_read(const char *path, char **text, size_t *n, int *status)
     return false;
 }
 
-/* Bytes up to the next separator. Brackets, braces and colons separate, so JSON needs no parser. */
+/* Bytes up to the next separator. Brackets, braces and colons separate, so JSON needs no parser.
+ * A NUL in the input is part of a word, and then no number. */
 static size_t measure_word(const char *s, size_t n)
 {
     size_t len = 0;

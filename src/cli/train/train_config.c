@@ -9,6 +9,7 @@
 #include "cli/output/out.h"
 #include "json/json.h"
 
+/* Members are never left out: the cookbook's reader expects each of them. */
 static void put_text(struct json_writer *w, const char *key, const char *value)
 {
     json_put_key(w, key);
@@ -40,6 +41,7 @@ static void put_bool(struct json_writer *w, const char *key, bool value)
     json_put_bool(w, value);
 }
 
+/* A feature of the cookbook that has no counterpart here. */
 static void put_empty_list(struct json_writer *w, const char *key)
 {
     json_put_key(w, key);
@@ -189,6 +191,8 @@ static struct json_str find_resume_key(struct arena *a, const char *json)
     return find_raw(a, find_raw(a, all, "tinker", 6), "resume_key", 10);
 }
 
+/* Only resume_key decides: names, addresses and what is shown may change between two parts of a
+ * run, what determines its steps may not. */
 int train_config_compare(const struct trainer *t, const char *old, const char *new)
 {
     struct arena a;

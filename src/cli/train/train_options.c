@@ -304,6 +304,7 @@ static const struct {
 static bool check_options(const struct train_options *o, enum train_kind kind,
                           const struct opt_spec *spec, int *status)
 {
+    /* The first mistake wins; one message at a time can be acted on. */
     const char *wrong = NULL;
     if (!o->data)
         wrong = "Missing option '--data'.";
@@ -373,7 +374,9 @@ static void put_word(struct buf *out, const char *s)
         buf_putc(out, '\'');
 }
 
-/* Parsing leaves the words of argv in place, those of options before the others. */
+/* Parsing leaves the words of argv in place, those of options before the others.
+ * Options that expand to a file name stay as they were typed; a "last" was replaced by its path
+ * already, see resolve_last() in trainer.c. */
 void train_options_repeat(struct buf *out, const struct train_options *o, int argc, char **argv)
 {
     buf_printf(out, "tinker %s", argv[0]);

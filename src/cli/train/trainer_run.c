@@ -196,6 +196,8 @@ int trainer_begin(struct trainer *t, const char *config_tail)
     tinker_run_note(t->run, "INFO", buf_ok(&line) ? line.data : "");
     buf_clear(&line);
     const tinker_checkpoint_record *last = tinker_run_last(t->run);
+    /* A record in the folder means that training has begun; without one even --resume starts
+     * from the beginning. */
     status = last ? resume_run(t, last) : create_model(t, t->o.init, t->o.with_optimizer);
     if (status == EXIT_OK)
         trainer_describe(t);
@@ -329,6 +331,7 @@ static int finish_save(struct trainer *t, const char *name)
     return status;
 }
 
+/* Without a save in flight this returns at once; loops call it wherever order matters. */
 int trainer_save_finish(struct trainer *t)
 {
     char name[24];

@@ -26,6 +26,7 @@ static void name_weights(const struct adapter_dir *a, char out[ADAPTER_PATH_MAX 
     snprintf(out, ADAPTER_PATH_MAX + 64, "%s/adapter_model.safetensors", a->dir);
 }
 
+/* "r" is the rank in PEFT's file; other members describe training and are not needed here. */
 static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *err)
 {
     char path[ADAPTER_PATH_MAX + 64], *text, *base = NULL;
@@ -33,6 +34,8 @@ static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *er
     struct arena arena;
     struct json_reader r;
     struct json_str key;
+    /* -1: the file does not say.  A missing or broken file is an error, but one without a base
+     * is not: the command may have named it. */
     a->rank = -1;
     snprintf(path, sizeof(path), "%s/checkpoint_complete", a->dir);
     a->complete = access(path, F_OK) == 0;
@@ -59,6 +62,8 @@ static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *er
     return status;
 }
 
+/* The archive first, then what the service knows of it: its name of the base model is better
+ * than the one in the files, which may be a directory of another machine. */
 static int download_adapter(struct adapter_dir *a, struct api *api, const char *path,
                             const char *archive)
 {
@@ -78,7 +83,8 @@ static int download_adapter(struct adapter_dir *a, struct api *api, const char *
     return status;
 }
 
-/* Fetch the archive and unpack it below TMPDIR. */
+/* Fetch the archive and unpack it below TMPDIR.
+ * The archive is deleted at once; the adapter stays until adapter_dir_close(). */
 static int fetch_adapter(struct adapter_dir *a, const char *where)
 {
     const char *tmp = getenv("TMPDIR");
@@ -86,6 +92,7 @@ static int fetch_adapter(struct adapter_dir *a, const char *where)
     struct api api;
     int status = EXIT_OK;
     bool newest = strcmp(where, "last") == 0;
+    /* A directory of its own, made by mkdtemp() with mode 0700: weights are private. */
     snprintf(work, sizeof(work), "%s/tinker-weights.XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if ((!newest && !api_check_path(where, &status)) || !api_open(&api, &status))
         return status;
@@ -105,6 +112,7 @@ static int fetch_adapter(struct adapter_dir *a, const char *where)
     return status;
 }
 
+/* Three kinds of places: a checkpoint, "last", or a directory of this machine. */
 int adapter_dir_open(struct adapter_dir *a, const char *where)
 {
     tinker_error err;
@@ -112,10 +120,12 @@ int adapter_dir_open(struct adapter_dir *a, const char *where)
     memset(a, 0, sizeof(*a));
     int status = EXIT_OK;
     if (strncmp(where, "tinker://", 9) == 0 ||
+        /* A file or directory that is called "last" means itself. */
         (strcmp(where, "last") == 0 && access(where, F_OK) != 0))
         status = fetch_adapter(a, where);
     else
         snprintf(a->dir, sizeof(a->dir), "%s", where);
+    /* What the service said wins over adapter_config.json. */
     snprintf(told, sizeof(told), "%s", a->base);
     if (status == EXIT_OK && read_adapter_config(a, &err) != TINKER_OK)
         status = out_fail(EXIT_DATA,
@@ -129,6 +139,8 @@ int adapter_dir_open(struct adapter_dir *a, const char *where)
     return status;
 }
 
+/* Only what was fetched is removed; a directory that was named stays.  The parent goes, too: it
+ * holds nothing but this adapter. */
 void adapter_dir_close(struct adapter_dir *a)
 {
     char *slash = a->temporary ? strrchr(a->dir, '/') : NULL;
@@ -139,7 +151,8 @@ void adapter_dir_close(struct adapter_dir *a)
     a->temporary = false;
 }
 
-/* The A and B matrix of a pair share the rank: A is (r, in), B is (out, r). */
+/* The A and B matrix of a pair share the rank: A is (r, in), B is (out, r).
+ * A pair that is not whole would load as zeros in some programs and fail in others. */
 static tinker_status check_pairs(const struct adapter_dir *a, const struct tensor_file *f,
                                  size_t *n_pairs, tinker_error *err)
 {
@@ -151,16 +164,19 @@ static tinker_status check_pairs(const struct adapter_dir *a, const struct tenso
         if (!at)
             continue;
         snprintf(other, sizeof(other), "%.*slora_B%s", (int)(at - t->name), t->name, at + 6);
+        /* Quadratic, but adapters have some hundred tensors. */
         for (size_t k = 0; k < f->n && !partner; k++)
             partner = strcmp(f->v[k].name, other) == 0 ? &f->v[k] : NULL;
         if (!partner)
             return err_set(err, TINKER_EINVAL, "%s has no %s beside it", t->name, other);
         if (t->n_dims < 2 || partner->n_dims < 2)
             return err_set(err, TINKER_EINVAL, "%s is no matrix", t->name);
+        /* Counted from the end, since experts may be stacked in front. */
         int64_t rank = t->shape[t->n_dims - 2], same = partner->shape[partner->n_dims - 1];
         if (rank != same)
             return err_set(err, TINKER_EINVAL, "%s has rank %lld, its partner %lld", t->name,
                            (long long)rank, (long long)same);
+        /* Less is allowed: PEFT's rank_pattern gives single layers another rank. */
         if (a->rank > 0 && rank > a->rank)
             return err_set(err, TINKER_EINVAL, "%s has rank %lld, adapter_config.json says %lld",
                            t->name, (long long)rank, (long long)a->rank);
@@ -169,6 +185,7 @@ static tinker_status check_pairs(const struct adapter_dir *a, const struct tenso
     return *n_pairs ? TINKER_OK : err_set(err, TINKER_EINVAL, "there are no lora_A matrices in it");
 }
 
+/* The header first, which costs nothing, then every number. */
 tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, tinker_error *err)
 {
     char path[ADAPTER_PATH_MAX + 64];
@@ -183,7 +200,9 @@ tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, ti
     return status;
 }
 
-/* The directory, or GGUF file, of a base model on this machine. */
+/* The directory, or GGUF file, of a base model on this machine.
+ * A path wins over a name; names are the bundled model, the cache, then directories that were
+ * served. */
 static bool find_base(const char *name, char dir[MODEL_DIR_MAX])
 {
     char data[SERVE_PLACE_MAX];
@@ -196,12 +215,14 @@ static bool find_base(const char *name, char dir[MODEL_DIR_MAX])
            (serve_place_data(NULL, data) && known_models_find(data, name, dir));
 }
 
+/* NULL after the error was printed, with a remedy: the name is missing, or the model is. */
 tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *base, int *status)
 {
     char dir[MODEL_DIR_MAX];
     const char *name = base ? base : a->base;
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     tinker_error err;
+    /* As in the files: converting back and forth would change the numbers that are merged. */
     o.dtype = TINKER_WEIGHTS_STORED;
     if (!*name) {
         *status = out_fail(EXIT_USAGE, "Name it with --base.", "the adapter does not say its base");
@@ -220,6 +241,7 @@ tinker_engine *adapter_dir_open_base(const struct adapter_dir *a, const char *ba
     return e;
 }
 
+/* The two files are replaced in place: who opened the adapter reads PEFT's form from here on. */
 int adapter_dir_to_peft(const struct adapter_dir *a, const char *base)
 {
     static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
@@ -227,6 +249,8 @@ int adapter_dir_to_peft(const struct adapter_dir *a, const char *base)
         to[ADAPTER_PATH_MAX + 64];
     const char *name = base ? base : a->base;
     tinker_error err;
+    /* A base that was named and is missing is a mistake; one that only the adapter names may be
+     * elsewhere, and most adapters can be converted without it. */
     bool found = *name && find_base(name, dir);
     if (base && !found)
         return out_fail(EXIT_NOT_FOUND, "Give its directory, or fetch it with: tinker models pull",
@@ -237,6 +261,7 @@ int adapter_dir_to_peft(const struct adapter_dir *a, const char *base)
         return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
     tinker_status status =
         tinker_adapter_to_peft(a->dir, found ? dir : NULL, a->base[0] ? a->base : NULL, work, &err);
+    /* Both files are complete before the first one replaces its old version. */
     for (size_t i = 0; status == TINKER_OK && i < ARRAY_LEN(files); i++) {
         snprintf(from, sizeof(from), "%s/%s", work, files[i]);
         snprintf(to, sizeof(to), "%s/%s", a->dir, files[i]);
@@ -244,6 +269,7 @@ int adapter_dir_to_peft(const struct adapter_dir *a, const char *base)
             status = err_errno(&err, "replace", to);
     }
     os_remove_tree(work, NULL);
+    /* No form of PEFT exists for it (experts, full weights); other failures are of the files. */
     if (status == TINKER_ESTATE)
         return out_fail(EXIT_DATA,
                         "Give the base model with --base DIR if it is not on this machine, merge "

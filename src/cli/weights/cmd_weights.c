@@ -19,11 +19,13 @@
 
 /* ---- inspect ------------------------------------------------------------------------------------ */
 
+/* Shapes as the file has them, outermost dimension first. */
 static void add_tensor_row(struct listing *l, const struct tensor_entry *t)
 {
     char size[FMT_TEXT], shape[128] = "";
     size_t n = 0;
     for (size_t i = 0; i < t->n_dims && n < sizeof(shape); i++)
+        /* snprintf() returns what it wanted to write; the loop ends when that passes the end. */
         n += (size_t)snprintf(shape + n, sizeof(shape) - n, "%s%lld", i ? " x " : "",
                               (long long)t->shape[i]);
     listing_cell(l, t->name);
@@ -41,7 +43,8 @@ static void add_tensor_row(struct listing *l, const struct tensor_entry *t)
     listing_object_end(l);
 }
 
-/* FILE, or the weights in a directory. */
+/* FILE, or the weights in a directory.
+ * An adapter before a model: a directory that has both is an adapter beside its merged model. */
 static bool find_weights_file(const char *given, char out[ADAPTER_PATH_MAX])
 {
     static const char *const names[] = { "adapter_model.safetensors", "model.safetensors" };
@@ -57,6 +60,7 @@ static bool find_weights_file(const char *given, char out[ADAPTER_PATH_MAX])
     return false;
 }
 
+/* Reads the header alone, so it is instant for a file of any size. */
 int cmd_weights_inspect(int argc, char **argv)
 {
     static const char *const columns[] = { "Tensor", "Type", "Shape", "Size" };
@@ -79,6 +83,7 @@ int cmd_weights_inspect(int argc, char **argv)
     if (!find_weights_file(given, path))
         return out_fail(EXIT_NOT_FOUND, "Name one of its *.safetensors files.",
                         "%s has neither adapter_model.safetensors nor model.safetensors", given);
+    /* A file that is open but wrong may have been read in part. */
     if (tensor_file_open(&f, path, &err) != TINKER_OK) {
         tensor_file_clear(&f);
         return out_fail(err.status == TINKER_EINVAL ? EXIT_DATA : EXIT_IO, NULL, "%s", err.message);
@@ -97,6 +102,8 @@ int cmd_weights_inspect(int argc, char **argv)
 
 /* ---- verify -------------------------------------------------------------------------------------- */
 
+/* From cheap to dear: the configuration, the file with all its numbers, the marker, and loading
+ * it on its base, which alone proves that shapes and names fit. */
 int weights_verify(const char *where, const char *base, bool with_base)
 {
     struct adapter_dir a;
@@ -107,6 +114,7 @@ int weights_verify(const char *where, const char *base, bool with_base)
         return status;
     if (adapter_dir_check(&a, &pairs, &err) != TINKER_OK)
         status = out_fail(EXIT_DATA, NULL, "%s: %s", where, err.message);
+    /* Adapters of other programs have no marker; they are not wrong for that. */
     if (status == EXIT_OK && !a.complete)
         out_say("warning: there is no checkpoint_complete, so it may not be whole");
     if (status == EXIT_OK && with_base) {
@@ -126,6 +134,7 @@ int weights_verify(const char *where, const char *base, bool with_base)
     return status;
 }
 
+/* --no-base checks what can be checked without gigabytes of a base model. */
 int cmd_weights_verify(int argc, char **argv)
 {
     const char *where = NULL, *base = NULL;
@@ -162,12 +171,14 @@ static int begin_output(const char *out, char work[ADAPTER_PATH_MAX])
 {
     if (access(out, F_OK) == 0)
         return out_fail(EXIT_IO, "Choose another name.", "%s exists already", out);
+    /* Beside the result, hence on its file system: rename() does not cross them. */
     snprintf(work, ADAPTER_PATH_MAX, "%s.tmp-%d", out, (int)getpid());
     if (mkdir(work, 0755) != 0)
         return out_fail(EXIT_IO, NULL, "make %s: %s", work, strerror(errno));
     return EXIT_OK;
 }
 
+/* The result appears under its name or not at all; a failure leaves nothing behind. */
 static int end_output(const char *out, const char *work, int status)
 {
     if (status == EXIT_OK && rename(work, out) != 0)
@@ -183,6 +194,7 @@ struct conversion {
     const char *form;               /* one of forms */
     tinker_gguf_type type;
 };
+/* Words of --to, compared by strcmp() where a form is written. */
 static const char *const forms[] = { "peft", "hf", "gguf", "gguf-lora", NULL };
 /* In the order of tinker_gguf_type. */
 static const char *const gguf_types[] = { "f16", "q8_0", "q4_0", "q4_k", "f32", "bf16", NULL };
@@ -193,8 +205,10 @@ static tinker_status write_modelfile(const tinker_engine *e, const char *dir, co
                                      const char *base, tinker_error *err)
 {
     char path[ADAPTER_PATH_MAX], text[1024];
+    /* ollama takes 2,048 or 4,096 tokens unless the file says more. */
     const long long context = tinker_engine_describe(e)->context;
     int n = snprintf(text, sizeof(text), "# ollama create NAME -f Modelfile\n");
+    /* An adapter is no model: ollama wants the base as a GGUF file of its own. */
     if (base)
         n += snprintf(text + n, sizeof(text) - (size_t)n,
                       "# FROM must be %.300s in GGUF\nFROM %.300s\nADAPTER ./%s\n", base, base,
@@ -206,6 +220,8 @@ static tinker_status write_modelfile(const tinker_engine *e, const char *dir, co
     return os_write_file(path, text, (size_t)n, err);
 }
 
+/* "peft" and "gguf-lora" are the adapter alone; "hf" and "gguf" are the base model with the
+ * adapter merged in. */
 static tinker_status write_form(const struct conversion *c, tinker_engine *e,
                                 const tinker_adapter *a, const char *dir, const char *base,
                                 tinker_error *err)
@@ -223,7 +239,8 @@ static tinker_status write_form(const struct conversion *c, tinker_engine *e,
     return status == TINKER_OK ? write_modelfile(e, dir, file, alone ? base : NULL, err) : status;
 }
 
-/* Load the adapter on its base and write the result into a new directory. */
+/* Load the adapter on its base and write the result into a new directory.
+ * Its own directory on stdout, for scripts; everything else is talk. */
 static int convert_adapter(const struct conversion *c)
 {
     struct adapter_dir a;
@@ -296,12 +313,14 @@ int cmd_weights_export(int argc, char **argv)
         return status;
     if (!c.out)
         return opt_usage_error(&spec, "Missing option '--out' / '-o'.");
+    /* The parser has checked the word, so one of them is it. */
     for (int i = 0; gguf_types[i]; i++)
         if (strcmp(gguf_types[i], type) == 0)
             c.type = (tinker_gguf_type)i;
     return convert_adapter(&c);
 }
 
+/* The same as `weights export --to hf`, under the name that people look for. */
 int cmd_weights_merge(int argc, char **argv)
 {
     struct conversion c = { .form = "hf" };

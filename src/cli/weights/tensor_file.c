@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "json/json.h"
 
+/* What the format's own library accepts. */
 enum { HEADER_MAX = 100 << 20 };
 
 static const struct {
@@ -24,6 +25,7 @@ static const struct {
                { "I64", 8 }, { "I32", 4 },  { "I16", 2 },     { "I8", 1 },
                { "U8", 1 },  { "BOOL", 1 }, { "F8_E4M3", 1 }, { "F8_E5M2", 1 } };
 
+/* 0: a type that we do not know, which is refused rather than guessed. */
 static size_t dtype_bytes(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(dtypes); i++)
@@ -32,6 +34,7 @@ static size_t dtype_bytes(const char *name)
     return 0;
 }
 
+/* A tensor without dimensions is one number.  The shape was checked not to overflow. */
 uint64_t tensor_file_count(const struct tensor_entry *t)
 {
     uint64_t n = 1;
@@ -48,12 +51,14 @@ void tensor_file_clear(struct tensor_file *f)
     memset(f, 0, sizeof(*f));
 }
 
+/* Only whether it can be read; whether it makes sense is check_entry()'s question. */
 static bool read_entry(struct json_reader *r, struct tensor_entry *t)
 {
     struct json_str key;
     int64_t *values;
     size_t n;
     char *text;
+    /* Members may come in any order, and unknown ones are passed over, as the format says. */
     bool ok = json_begin_object(r);
     while (ok && json_next_key(r, &key)) {
         if (json_str_is(key, "dtype")) {
@@ -82,6 +87,8 @@ static tinker_status check_entry(const struct tensor_file *f, const struct tenso
                                  tinker_error *err)
 {
     size_t bytes = dtype_bytes(t->dtype);
+    /* Bytes, not elements: multiplied up with a check before each step, since shapes come from a
+     * file. */
     uint64_t n = bytes;
     if (!bytes)
         return err_set(err, TINKER_EINVAL, "%s: unknown dtype %s", t->name, t->dtype);
@@ -98,6 +105,7 @@ static tinker_status check_entry(const struct tensor_file *f, const struct tenso
     return TINKER_OK;
 }
 
+/* Empty tensors may share a position; any order of them passes the test for gaps. */
 static int compare_begin(const void *a, const void *b)
 {
     const struct tensor_entry *x = a, *y = b;
@@ -109,7 +117,9 @@ static int compare_name(const void *a, const void *b)
     return strcmp(((const struct tensor_entry *)a)->name, ((const struct tensor_entry *)b)->name);
 }
 
-/* No tensor overlaps another, and nothing is hidden between them. */
+/* No tensor overlaps another, and nothing is hidden between them.
+ * Sorted by position for the test, then by name for whoever lists them.  A file with a gap
+ * loads, but the gap may carry anything, so it is refused as the reference library does. */
 static tinker_status check_layout(struct tensor_file *f, tinker_error *err)
 {
     uint64_t at = 0;
@@ -129,6 +139,7 @@ static tinker_status check_layout(struct tensor_file *f, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Entries are checked as they are read: a header that lies ends early, whatever its length. */
 static tinker_status read_header(struct tensor_file *f, const char *json, size_t n,
                                  tinker_error *err)
 {
@@ -144,6 +155,7 @@ static tinker_status read_header(struct tensor_file *f, const char *json, size_t
             ok = json_skip(&r);
             continue;
         }
+        /* Grown by doubling: the header does not say how many tensors there are. */
         if (f->n == f->cap) {
             size_t cap = f->cap ? f->cap * 2 : 256;
             struct tensor_entry *v = realloc(f->v, cap * sizeof(*v));
@@ -174,6 +186,7 @@ static tinker_status read_header(struct tensor_file *f, const char *json, size_t
     return status == TINKER_OK ? check_layout(f, err) : status;
 }
 
+/* The file is mapped, not read: only the pages of the header are touched. */
 tinker_status tensor_file_open(struct tensor_file *f, const char *path, tinker_error *err)
 {
     struct os_map m;
@@ -185,6 +198,8 @@ tinker_status tensor_file_open(struct tensor_file *f, const char *path, tinker_e
     uint64_t n = 0;
     for (size_t i = 0; i < 8 && m.len >= 8; i++)
         n |= (uint64_t)p[i] << (8 * i);
+    /* The length is compared with what is left of the file, not added to anything, so it cannot
+     * overflow. */
     if (m.len < 8 || n > HEADER_MAX || n > m.len - 8) {
         status = err_set(err, TINKER_EINVAL, "%s is no safetensors file, or was cut off", path);
     } else {
@@ -196,7 +211,8 @@ tinker_status tensor_file_open(struct tensor_file *f, const char *path, tinker_e
     return status;
 }
 
-/* Exponent bits all set: infinity or NaN. */
+/* Exponent bits all set: infinity or NaN.
+ * memcpy(): tensors need not be aligned in the file. */
 static bool is_finite_at(const unsigned char *p, const char *dtype)
 {
     uint16_t h;
@@ -214,6 +230,7 @@ static bool is_finite_at(const unsigned char *p, const char *dtype)
     return strcmp(dtype, "BF16") == 0 ? (h & 0x7f80u) != 0x7f80u : (h & 0x7c00u) != 0x7c00u;
 }
 
+/* Integers and 8-bit floats are not looked at: no adapter has them. */
 tinker_status tensor_file_check_data(const struct tensor_file *f, const char *path,
                                      tinker_error *err)
 {
