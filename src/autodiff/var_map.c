@@ -30,6 +30,7 @@ static tinker_var *map_with_params(tinker_var *a, const struct map_op *op, doubl
     return y;
 }
 
+/* For operations without parameters. */
 static tinker_var *map_elements(tinker_var *a, const struct map_op *op)
 {
     return map_with_params(a, op, 0, 0, 0);

@@ -15,6 +15,9 @@ struct along {
     struct shape kept, out; /* with the axis of length 1; as the caller wants it */
 };
 
+/* Every reduction sees its input as (outer, n, inner) with the axis in the middle, whatever the
+ * shape was: element k of line (o, i) is at (o * n + k) * inner + i.  false: the error is on the
+ * tape. */
 static bool prepare_axis(struct along *w, tinker_var *a, int axis, int keep, const char *op)
 {
     char text[96];
@@ -226,6 +229,7 @@ tinker_var *tinker_var_log_softmax(tinker_var *a, int axis)
     return normalize_axis(a, axis, &log_softmax_rule, true);
 }
 
+/* log of a sum of exponentials, which overflow on their own: see log_sum_exp(). */
 tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
 {
     struct along w;

@@ -43,6 +43,8 @@ static void unlock_futures(void)
     pthread_mutex_unlock(&future_lock);
 }
 
+/* The child has a copy of every queue; none of the parent's threads, which would deliver into
+ * them, came along. */
 static void unlock_in_child(void)
 {
     queue_forked_locked();
@@ -91,6 +93,8 @@ bool future_cond_wait_on(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t de
 /* When there is not even memory for an error; never freed. */
 static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
 
+/* One reference, the caller's.  The arena has no limit of its own: what goes into it is bounded
+ * by the limit of a response's size. */
 struct tinker_future *future_new(struct runtime *rt, enum result_kind kind, tinker_error *err)
 {
     struct tinker_future *f = calloc(1, sizeof(*f));
@@ -117,6 +121,8 @@ void future_ref(struct tinker_future *f)
 /* Handles that nobody took; other results live in the arena. */
 static void free_result(struct tinker_future *f)
 {
+    /* The report of a custom loss is made on the client's side and is not part of the response's
+     * arena. */
     tinker_loss_report_free(f->report);
     if (!f->value)
         return;
@@ -128,6 +134,7 @@ static void free_result(struct tinker_future *f)
         tinker_tokenizer_free((tinker_tokenizer *)f->value);
 }
 
+/* acq_rel: whoever frees must see all writes of those who have let go before. */
 void future_unref(struct tinker_future *f)
 {
     if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
@@ -166,6 +173,9 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
     if (err && err->status != TINKER_OK)
         f->err = keep_error(f, err);
     f->done = true;
+    /* State transition: pending -> complete.  From here on value, err and everything reachable
+     * from them never change, so accessors read them without the lock once they have seen
+     * `done`. */
     const tinker_queue *q = f->queue;
     /* Waiters are woken after the lock is released, so that they do not run into it.  They look at
      * addresses only: the user may free the future, and its queue, as soon as it is unlocked; f
@@ -178,6 +188,8 @@ void future_complete(struct tinker_future *f, const tinker_error *err)
         wait_table_wake(q);
     if (ring_any)
         wait_table_wake(&any_waiting);
+    /* Internal listeners (merged batches, wrapped futures) run on the loop thread, without the
+     * lock. */
     if (f->notify)
         f->notify(f, f->notify_state);
 }
@@ -214,6 +226,8 @@ int tinker_error_is_user(const tinker_error *err)
 
 /* ---- public ------------------------------------------------------------------------- */
 
+/* Never holds the lock while it sleeps: wait_table_wait() gives it back.  The future cannot go
+ * away under a waiter, since freeing it while another call is in progress is not allowed. */
 tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_error *err)
 {
     /* timeout_ms 0 only looks, and is therefore allowed on every thread and in a fork */
@@ -242,6 +256,7 @@ tinker_status tinker_future_wait(tinker_future *f, int64_t timeout_ms, tinker_er
         last_error_append(err, f);
         return TINKER_ETIMEDOUT;
     }
+    /* err is written only on failure, also here. */
     if (f->err && err)
         *err = *f->err;
     return f->err ? f->err->status : TINKER_OK;
@@ -268,6 +283,7 @@ tinker_future *tinker_future_await(tinker_future *f, int64_t timeout_ms, tinker_
     return NULL;
 }
 
+/* The lock also orders memory: who sees done = 1 sees the result. */
 int tinker_future_done(const tinker_future *f)
 {
     pthread_mutex_lock(&future_lock);
@@ -276,6 +292,8 @@ int tinker_future_done(const tinker_future *f)
     return done;
 }
 
+/* With -1 as deadline every wait is without a limit; otherwise what is left of the common one,
+ * never less than 0. */
 tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t timeout_ms,
                                      tinker_error *err)
 {
@@ -296,6 +314,7 @@ tinker_status tinker_future_wait_all(tinker_future *const *f, size_t n, int64_t 
     return first;
 }
 
+/* The first in the array, not the first in time: that is not recorded. */
 static int64_t find_done_locked(tinker_future *const *f, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -314,6 +333,8 @@ static bool is_any_ours_locked(tinker_future *const *f, size_t n)
     return false;
 }
 
+/* -1 for a timeout and for a thread that must not wait: there is no error to tell them apart,
+ * and a caller does the same in both cases. */
 int64_t tinker_future_wait_any(tinker_future *const *f, size_t n, int64_t timeout_ms)
 {
     int64_t deadline = timeout_ms == 0 ? 0 : future_deadline_ms(timeout_ms);
@@ -350,6 +371,7 @@ static void on_deadline(struct timer *t)
         operation_expire(f->op, f->deadline_ms);
 }
 
+/* Runs for the last of several calls: the value is read here, not carried by the task. */
 static void deadline_on_loop(struct loop_task *t)
 {
     struct tinker_future *f = container_of(t, struct tinker_future, deadline_task);
@@ -366,6 +388,8 @@ static void deadline_on_loop(struct loop_task *t)
     future_unref(f);
 }
 
+/* The timer belongs to the loop thread, so it is armed there.  If the future is complete, or its
+ * loop is another process's, nothing is posted and nothing happens. */
 void tinker_future_set_deadline(tinker_future *f, int64_t timeout_ms)
 {
     pthread_mutex_lock(&future_lock);
@@ -398,12 +422,16 @@ void tinker_future_cancel(tinker_future *f)
     if (has_loop_locked(f) && !f->cancel_asked) {
         f->cancel_asked = true;
         future_ref(f);
+        /* The task is a member of the future: asking needs no memory, so canceling works even
+         * when memory has run out. */
         f->cancel_task.run = cancel_on_loop;
         loop_post(f->rt->loop, &f->cancel_task);
     }
     pthread_mutex_unlock(&future_lock);
 }
 
+/* Three owners may hold references: the user, the operation, and a task under way.  Freeing
+ * gives back the user's; the last one frees the memory. */
 void tinker_future_free(tinker_future *f)
 {
     if (!f)
@@ -466,6 +494,8 @@ const tinker_forward_backward *tinker_future_forward_backward(const tinker_futur
     return result_of(f, RESULT_FORWARD_BACKWARD);
 }
 
+/* Typed accessors: NULL unless the future is complete, succeeded, and is of this very kind.  So
+ * a program that asks the wrong accessor gets NULL, never another type's bytes. */
 const tinker_sample *tinker_future_sample(const tinker_future *f)
 {
     return result_of(f, RESULT_SAMPLE);
@@ -503,7 +533,9 @@ const char *tinker_future_file(const tinker_future *f)
     return result_of(f, RESULT_FILE);
 }
 
-/* The handle becomes the caller's; free_result() then finds nothing. */
+/* The handle becomes the caller's; free_result() then finds nothing.
+ * The field is written without the lock: a future that is complete belongs to its user, and
+ * taking twice at once is the user's to avoid. */
 static void *take_result(tinker_future *f, enum result_kind kind)
 {
     void *value = (void *)result_of(f, kind);

@@ -8,6 +8,8 @@
 #include "client/future/result.h"
 #include "client/session/service.h"
 
+/* submitted -> waiting for the session -> polling -> done.  The request itself was sent by
+ * another process, so nothing here is ever sent twice. */
 struct resume_op {
     struct operation op;
     struct session_wait wait;
@@ -35,6 +37,7 @@ static void resume_abandon(struct operation *op)
     operation_destroy(op);
 }
 
+/* The type was given by the caller; a wrong one shows as a result that cannot be read. */
 static tinker_status decode_resumed(struct poll *p, const char *body, size_t n, bool proto,
                                     tinker_error *err)
 {
@@ -63,6 +66,8 @@ static void on_resumed_result(struct poll *p)
     operation_fail(&r->op, &p->call.err);
 }
 
+/* The session only lends its credentials and its pool of connections; the request need not
+ * belong to it. */
 static void on_resume_ready(struct session_wait *w, const tinker_error *err)
 {
     struct resume_op *r = container_of(w, struct resume_op, wait);
@@ -106,6 +111,7 @@ tinker_future *tinker_service_resume(tinker_service *s, const char *request_id,
                 request_id ? request_id : "", request_type ? request_type : "");
         return NULL;
     }
+    /* The service's own session for calls without a training run or sampler. */
     struct session *h = service_rest(s, err);
     struct resume_op *r = h ? calloc(1, sizeof(*r)) : NULL;
     char *id = r ? strdup(request_id) : NULL;

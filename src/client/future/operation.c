@@ -14,7 +14,8 @@
 #include "client/observe/telemetry.h"
 #include "client/call/last_error.h"
 
-/* Links only; list stays, since operation_put() sets it right after. */
+/* Links only; list stays, since operation_put() sets it right after.
+ * `prev` is NULL for the first one, whose predecessor is the list's head. */
 static void remove_from_list(struct operation *op)
 {
     if (!op->list)
@@ -24,7 +25,9 @@ static void remove_from_list(struct operation *op)
         op->next->prev = op->prev;
 }
 
-/* An operation is in one list at a time, so that closing a session finds all of them. */
+/* An operation is in one list at a time, so that closing a session finds all of them.
+ * Moving between lists (a session's, a queue of one training client) is one call for that
+ * reason. */
 void operation_put(struct operation *op, struct operation **list)
 {
     remove_from_list(op);
@@ -36,7 +39,9 @@ void operation_put(struct operation *op, struct operation **list)
     *list = op;
 }
 
-/* Loop thread: from here on, only it touches the operation. */
+/* Loop thread: from here on, only it touches the operation.
+ * State: submitted -> started.  `class->start` either completes the operation or leaves it
+ * waiting for an event of the loop. */
 static void start_operation(struct loop_task *t)
 {
     struct operation *op = (struct operation *)t; /* first member */
@@ -95,6 +100,8 @@ static struct tinker_future *prepare_operation(struct operation *op,
     return f;
 }
 
+/* The boundary between the user's thread and the loop: everything that can fail (memory, a fork,
+ * options) fails here with an error; after loop_post() the outcome arrives in the future alone. */
 struct tinker_future *operation_submit(struct operation *op, const struct operation_class *class,
                                        struct session *h, enum result_kind kind,
                                        struct call_options *options, tinker_error *err)
@@ -109,6 +116,7 @@ struct tinker_future *operation_submit(struct operation *op, const struct operat
     struct tinker_future *f = prepare_operation(op, class, h, kind, call_options_ref(options), err);
     if (!f)
         return NULL;
+    /* Read before the post: afterwards `op` may be gone. */
     int64_t deadline_ms = op->options ? op->options->deadline_ms : 0;
     /* After this the loop thread may have completed it already: only f, whose reference is
      * the caller's, may be touched. */
@@ -124,6 +132,7 @@ struct tinker_future *operation_submit_over(struct operation *op,
                                             enum result_kind kind, struct tinker_future *source,
                                             tinker_error *err)
 {
+    /* Always with a guard: the inner future may call the user on behalf of the outer one. */
     op->calls_back = true;
     struct tinker_future *f = prepare_operation(op, class, h, kind, NULL, err);
     if (!f) {
@@ -143,6 +152,7 @@ void operation_inherit(struct operation *op, struct tinker_future *source)
     f->response = source->response;
     f->error_body = source->error_body;
     f->retry_after_ms = source->retry_after_ms;
+    /* Moved, not copied: freeing the inner future must not free them twice. */
     source->response = NULL;
     source->error_body = NULL;
     if (source->name)
@@ -163,6 +173,8 @@ void operation_complete(struct operation *op, const tinker_error *err)
     struct tinker_future *f = op->future;
     if (!f)
         return;
+    /* Whoever comes later (a response that was under way, a timer) finds no future and has no
+     * say. */
     op->future = NULL;
     f->op = NULL;
     loop_disarm(op->session->rt->loop, &f->deadline);
@@ -180,6 +192,7 @@ void operation_complete(struct operation *op, const tinker_error *err)
     future_unref(f);
 }
 
+/* Complete first: destroying an operation frees memory that its completion still reads. */
 void operation_succeed(struct operation *op)
 {
     operation_complete(op, NULL);
@@ -198,9 +211,12 @@ void operation_cancel(struct operation *op)
     tinker_error err;
     err_set(&err, TINKER_ECANCELED, "%s was canceled", operation_label(op));
     operation_complete(op, &err);
+    /* What is on the network is given up by the class, which alone knows what that is: a
+     * request, a poll, a turn in the order of sending. */
     op->class->abandon(op);
 }
 
+/* The future's own deadline, not that of one HTTP request: polling ends, too. */
 void operation_expire(struct operation *op, int64_t timeout_ms)
 {
     tinker_error err;
@@ -213,7 +229,8 @@ void operation_expire(struct operation *op, int64_t timeout_ms)
     op->class->abandon(op);
 }
 
-/* max_retries counts repetitions, so one attempt more is allowed. */
+/* max_retries counts repetitions, so one attempt more is allowed.
+ * A negative max_retries means the library's own limits. */
 bool operation_is_spent(const struct operation *op)
 {
     const struct call_options *p = op->options;
@@ -230,6 +247,8 @@ void operation_note_response(struct operation *op, const struct call *c)
     free(f->error_body);
     f->error_body = resp->body.data ? strdup(resp->body.data) : NULL;
     response_keep(op, c);
+    /* The Retry-After of the last response is kept for the user: a program that schedules itself
+     * wants to know when capacity returns. */
     int64_t ms = retry_after_ms(resp, clock_wall_ns(op->session->rt->clock));
     f->retry_after_ms = ms > 0 ? ms : -1;
 }

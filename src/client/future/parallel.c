@@ -16,6 +16,7 @@
  * thread. */
 enum { CHECK_MS = 50 };
 
+/* Shared by the thread that runs and the ones that may cancel; nothing but this flag. */
 struct tinker_canceler {
     atomic_bool wanted;
 };
@@ -28,6 +29,8 @@ struct item {
 /* Why what was not over is over. */
 enum ending { RUNNING, TIMED_OUT, CANCELED };
 
+/* The report: all items in the order of their numbers, with what became of each.  Read by one
+ * thread after the run. */
 struct tinker_parallel {
     size_t n, started, failed;
     enum ending ending;
@@ -48,7 +51,8 @@ struct run {
 
 /* ---- what came of it ---------------------------------------------------------------------- */
 
-/* For an item that was never started or was canceled by us. */
+/* For an item that was never started or was canceled by us.
+ * One reason for all of them: which item was under way when time ran out is chance. */
 static tinker_status unfinished_status(const tinker_parallel *m, size_t i, tinker_error *err)
 {
     if (m->ending == TIMED_OUT)
@@ -68,6 +72,7 @@ tinker_status tinker_parallel_status(const tinker_parallel *m, size_t i, tinker_
         return item->err->status;
     if (!item->future)
         return unfinished_status(m, i, err);
+    /* A wait of 0 only looks; every future is complete when the run has ended. */
     tinker_status s = tinker_future_wait(item->future, 0, err);
     /* A cancel of ours is reported with its reason. */
     bool ours = s == TINKER_ECANCELED || !tinker_future_done(item->future);
@@ -100,20 +105,25 @@ void tinker_parallel_free(tinker_parallel *m)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* Item i is over. */
+/* Item i is over.
+ * The callback sees items in order of completion, in the caller's thread, and may end the run. */
 static void finish_item(struct run *r, size_t i)
 {
     tinker_parallel *m = r->m;
     tinker_error err;
     bool ok = tinker_parallel_status(m, i, &err) == TINKER_OK;
     m->failed += !ok;
+    /* Called for failures of a submission as well, so every started item is reported exactly
+     * once. */
     bool enough = r->how->on_item && r->how->on_item(i, m->items[i].future, ok ? NULL : &err,
                                                      r->how->on_item_state) != 0;
     if ((enough || (!ok && r->how->stop_on_error)) && m->ending == RUNNING)
         m->ending = CANCELED;
 }
 
-/* A submission that fails is an item that failed; the others go on. */
+/* A submission that fails is an item that failed; the others go on.
+ * `no_memory` stands in `err` until the callback writes it: a submit function that returns NULL
+ * without an error is reported as this. */
 static void start_item(struct run *r)
 {
     static const tinker_error no_memory = { .status = TINKER_ENOMEM, .message = "out of memory" };
@@ -146,7 +156,9 @@ static int64_t next_wait_ms(const struct run *r)
 }
 
 /* Even after the end it waits for items under way: their futures must be complete before the
- * caller gets the report, and a cancel completes them soon. */
+ * caller gets the report, and a cancel completes them soon.
+ * RUNNING -> TIMED_OUT or CANCELED, once; the first reason stays.  Every state ends when nothing
+ * is running. */
 static void run_items(struct run *r)
 {
     tinker_parallel *m = r->m;
@@ -179,6 +191,8 @@ static void run_items(struct run *r)
     m->failed += m->n - m->started;
 }
 
+/* NULL only if nothing was started.  From the first submission on there is a report, whatever
+ * failed. */
 tinker_parallel *tinker_parallel_run(tinker_parallel_submit_fn *submit, void *state, size_t n,
                                      const tinker_parallel_options *how, tinker_error *err)
 {
@@ -254,6 +268,8 @@ tinker_canceler *tinker_canceler_new(tinker_error *err)
     return c;
 }
 
+/* Any thread, also a signal handler's: an atomic store and nothing else.  The run looks at it
+ * every CHECK_MS. */
 void tinker_canceler_request(tinker_canceler *c)
 {
     atomic_store(&c->wanted, true);

@@ -34,11 +34,14 @@ static tinker_status read_pass(struct tinker_future *f, const char *body, size_t
     const tinker_forward_backward *parts[] = { &part };
     if (!out)
         return err_nomem(err, "result");
+    /* Set before decoding: a failed read leaves memory of the arena behind it, which f->err
+     * hides. */
     f->value = out;
     tinker_status s = result_read_pass(&f->arena, body, n, proto, &part, err);
     return s == TINKER_OK ? merge_results(parts, 1, &f->arena, out, NULL, err) : s;
 }
 
+/* An optimizer step that reports nothing is a success all the same. */
 static tinker_status read_step(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -56,6 +59,9 @@ static tinker_status read_step(struct tinker_future *f, const char *body, size_t
     return TINKER_OK;
 }
 
+/* Readers of one kind of result each.  They run on the loop thread and put everything into the
+ * future's arena: one response, one arena, one free.  WIRE_LENIENT passes over members that a
+ * newer service may send. */
 static tinker_status read_save(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -97,6 +103,7 @@ static tinker_status read_save_external(struct tinker_future *f, const char *bod
     return s;
 }
 
+/* The path may be NULL: not every service says which state it has loaded. */
 static tinker_status read_load(struct tinker_future *f, const char *body, size_t n, bool proto,
                                tinker_error *err)
 {
@@ -109,6 +116,8 @@ static tinker_status read_load(struct tinker_future *f, const char *body, size_t
     return s;
 }
 
+/* As result_pass_aside(): large samples are decoded by a worker, so that a megabyte of
+ * log-probabilities does not hold up every other request of the process. */
 void *result_sample_aside(struct arena *a, const char *body, size_t n, bool proto,
                           tinker_error *err)
 {
@@ -123,6 +132,7 @@ void *result_sample_aside(struct arena *a, const char *body, size_t n, bool prot
     return s == TINKER_OK ? out : NULL;
 }
 
+/* The small ones, on the loop thread. */
 static tinker_status read_sample(struct tinker_future *f, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
@@ -130,6 +140,7 @@ static tinker_status read_sample(struct tinker_future *f, const char *body, size
     return f->value ? TINKER_OK : err->status;
 }
 
+/* Only that it can be read: an unload has no result. */
 static tinker_status read_unload(struct tinker_future *f, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
@@ -139,7 +150,8 @@ static tinker_status read_unload(struct tinker_future *f, const char *body, size
                             err);
 }
 
-/* By request type: whether the result may come as protobuf, its kind, and who reads it. */
+/* By request type: whether the result may come as protobuf, its kind, and who reads it.
+ * The words are those of the protocol; tinker_service_resume() takes them, so they never change. */
 const struct result_reader result_forward = { { "Forward", true },
                                               RESULT_FORWARD_BACKWARD,
                                               read_pass };

@@ -60,7 +60,8 @@ static const struct {
     { "length", offsetof(struct tok_component, length) },
 };
 
-/* Read the value of a key that some table lists; false: none does. */
+/* Read the value of a key that some table lists; false: none does.
+ * Reader errors are not looked at here: they stick to the reader, and the caller checks once. */
 static bool read_component_field(struct json_reader *r, struct json_str key,
                                  struct tok_component *p)
 {
@@ -96,6 +97,8 @@ static bool read_component_field(struct json_reader *r, struct json_str key,
     return false;
 }
 
+/* Flags are -1 when the file does not have them, because their default differs by component and
+ * only whoever builds it knows which. */
 tinker_status tok_component_read(struct tok_component *p, struct json_reader *r, tinker_error *err)
 {
     struct json_str key;

@@ -136,12 +136,16 @@ TILE void avx512_pack_columns(float *dst, size_t mr, const float *src, size_t ld
     tile_pack_columns(dst, mr, src, lds, K);
 }
 
+/* One row of x: a matrix-vector product is bound by reading the weights, so lanes matter less
+ * here than a plain walk through memory. */
 TILE void avx512_row(float *y, const float *x, const float *w, size_t ldw, size_t K, float alpha,
                      int add)
 {
     tile_row(y, x, w, ldw, K, alpha, add);
 }
 
+/* What the products above this layer choose from: tile height, and a tile for each form in which
+ * weights are packed.  Forms without an entry are expanded to float32 first. */
 const struct kernel_ops kernels_avx512 = {
     .name = "avx512",
     .mr = 12,
