@@ -268,8 +268,7 @@ tinker_canceler *tinker_canceler_new(tinker_error *err)
     return c;
 }
 
-/* Any thread, also a signal handler's: an atomic store and nothing else.  The run looks at it
- * every CHECK_MS. */
+/* Any thread: an atomic store and nothing else.  The run looks at it every CHECK_MS. */
 void tinker_canceler_request(tinker_canceler *c)
 {
     atomic_store(&c->wanted, true);

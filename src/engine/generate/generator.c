@@ -18,7 +18,9 @@
 #include "base/rand.h"
 #include "engine/layers/delta.h"
 
-/* A pass, or another generator, needs the memory of cached prefixes. */
+/* A pass, or another generator, needs the memory of cached prefixes.
+ * Called by the engine's budget when somebody else cannot get what it was promised.  Pages are
+ * given whole, hence rounded up; only free and idle ones go, so running sequences never notice. */
 static void give_pages_back(struct budget_user *user, uint64_t bytes)
 {
     tinker_generator *g = container_of(user, tinker_generator, budget);
@@ -27,6 +29,8 @@ static void give_pages_back(struct budget_user *user, uint64_t bytes)
     generator_account(g);
 }
 
+/* Buffers are those of the largest step, taken once: a step allocates only when a request needs
+ * more draws or a larger rank than any before. */
 tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
 {
     tinker_generator *g = calloc(1, sizeof *g);
@@ -35,10 +39,14 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
         return NULL;
     }
     const struct model_config *c = &e->model->config;
+    /* One page: keys and values of KV_BLOCK positions in all layers, in floats.  Every limit
+     * below is counted in pages. */
     size_t floats = kv_page_floats(c);
     /* Sequences that run have at most half of the memory: passes must get some, too. */
     uint64_t limit = e->memory_limit / 2 / (floats * sizeof(float));
     kv_init(&g->kv, floats, limit > SIZE_MAX / 2 ? SIZE_MAX / 2 : (size_t)limit);
+    /* Layers of the delta rule keep one state per sequence instead of keys per position; it is
+     * charged as so many pages, so that one limit holds for both. */
     g->state_floats = delta_state_floats(c);
     g->state_pages = (g->state_floats + floats - 1) / floats;
     g->engine = e;
@@ -52,7 +60,9 @@ tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err)
     return g;
 }
 
-/* Free a request whose sequences have released their pages. */
+/* Free a request whose sequences have released their pages.
+ * Arrays that grow with the samples are malloc()ed one by one, since they are as long as
+ * max_new; all the rest is in the request's arena. */
 static void request_free(tinker_generator *g, struct request *r)
 {
     if (r == NULL)
@@ -108,12 +118,16 @@ void tinker_generator_free(tinker_generator *g)
     free(g);
 }
 
-/* At position `at`: samples of a request stay next to each other, which sweep and free rely on. */
+/* At position `at`: samples of a request stay next to each other, which sweep and free rely on.
+ * The order of g->active is the order of age, by which memory is taken away: see
+ * generator_pages.c. */
 bool generator_activate(tinker_generator *g, struct sequence *s, size_t at)
 {
     /* work has the same capacity: a step has at most one piece of work per active sequence */
     if (g->n_active == g->cap_active) {
         size_t cap = g->cap_active ? g->cap_active * 2 : 16;
+        /* A realloc() that succeeds before the second one fails leaves a larger array with the
+         * old cap: harmless. */
         struct sequence **active = realloc(g->active, cap * sizeof *active);
         if (active == NULL)
             return false;
@@ -179,10 +193,12 @@ static tinker_status check_params(const tinker_generate *q, const tinker_samplin
         return err_set(err, TINKER_EINVAL,
                        "prompt_logprobs_last_n is %zu, the prompt has %zu tokens after the first",
                        q->prompt_logprobs_last_n, q->n_prompt ? q->n_prompt - 1 : 0);
+    /* 0 is allowed here and means up to the limit of the context, see limit_new_tokens(). */
     if (p->max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "max_tokens must be a positive number");
     if (!(p->temperature >= 0) || isinf(p->temperature))
         return err_set(err, TINKER_EINVAL, "temperature is %g, must be 0 or more", p->temperature);
+    /* Above 1 is allowed and keeps everything, as services do. */
     if (!(p->top_p > 0))
         return err_set(err, TINKER_EINVAL, "top_p is %g, must be above 0", p->top_p);
     if (p->top_k < -1)
@@ -202,10 +218,13 @@ static tinker_status limit_new_tokens(const tinker_generator *g, size_t n_prompt
     /* A page holds keys and values of KV_BLOCK positions in all layers. */
     uint64_t room = (uint64_t)g->engine->info.context - n_prompt;
     uint64_t page = g->kv.page_floats * sizeof(float);
+    /* positions = prompt + new tokens - 1 when the last token is drawn. */
     uint64_t drawn = room > 0; /* the keys of a last token that is drawn are never needed */
     uint64_t pages = g->kv.limit > g->state_pages ? g->kv.limit - g->state_pages : 0;
     uint64_t memory = pages * KV_BLOCK + drawn;
     uint64_t want = max_tokens > 0 && (uint64_t)max_tokens < room ? (uint64_t)max_tokens : room;
+    /* Without a limit of its own a request takes what fits; with one it gets all of it or is
+     * refused, because a caller that asked for 1,000 tokens counts on them. */
     if (max_tokens == 0 && n_prompt < memory && n_prompt + want > memory)
         want = memory - n_prompt;
     if (n_prompt + want > memory)
@@ -228,6 +247,8 @@ static tinker_status check_budget(tinker_generator *g, uint64_t pages, uint64_t 
 {
     const tinker_engine *e = g->engine;
     generator_account(g);
+    /* Promises count, not what is in use now: a sequence that runs will need its last page in
+     * the end. */
     uint64_t need = generator_reserve(g, g->page_needs + pages, g->kept + kept);
     uint64_t others = budget_promised(e) - g->budget.reserved;
     if (need <= e->memory_limit && others <= e->memory_limit - need)
@@ -259,6 +280,8 @@ static tinker_status check_kept(const tinker_generator *g, const tinker_generate
                                 uint64_t *bytes, tinker_error *err)
 {
     uint64_t limit = g->engine->memory_limit / 2;
+    /* Bytes of one entry: an id with its log-probability, for the likeliest tokens and for drawn
+     * ones. */
     uint64_t likely = sizeof(int32_t) + sizeof(float), drawn = sizeof(int64_t) + sizeof(float);
     /* these products cannot overflow: counts per position are at most GENERATOR_TOPK_MAX */
     uint64_t prompt =
@@ -308,7 +331,9 @@ bool sequence_topk_room(struct sequence *s)
 }
 
 /* Tokens and pages for the longest that this sample can become; on failure request_free() frees
- * what was allocated. */
+ * what was allocated.
+ * Taken at once, not grown: a step must not fail for lack of a few bytes in the middle of a
+ * sample. */
 static bool init_sequence(struct sequence *s, struct request *r, size_t index)
 {
     /* data[i] is pages[i]->data, as attention wants it: an array of pointers to blocks of keys and
@@ -372,6 +397,7 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     arena_init(&r->arena, SIZE_MAX);
     r->tag = q->tag;
     r->adapter = q->adapter;
+    /* With the adapter's id this names the weights that cached pages were computed with. */
     r->steps = q->adapter ? (uint64_t)q->adapter->steps : 0;
     r->on_token = q->on_token;
     r->on_rivals = q->on_rivals;
@@ -379,6 +405,9 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     r->state = q->state;
     r->cache_scope = q->cache_scope;
     r->n_prompt = q->n_prompt;
+    /* Some models scale positions differently beyond their original context.  Decided by the
+     * longest that the request may become, so that a page is computed with one rule from its
+     * first position to its last. */
     r->is_long = model_is_long(&g->engine->model->config, r->n_prompt + r->max_new);
     /* Inverse temperature 0 means argmax.  A temperature so small that 1/T overflows a float is
      * argmax, too; one so large that 1/T underflows must not become it. */
@@ -412,6 +441,8 @@ static bool request_fill(struct request *r, tinker_generator *g, const tinker_ge
     return init_scores(r, q);
 }
 
+/* The order of the checks is from cheap to dear, and messages name the first thing that is
+ * wrong.  Nothing is allocated and nothing counted until all have passed. */
 tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q, tinker_error *err)
 {
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
@@ -458,6 +489,7 @@ tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *q
         request_free(g, r);
         return err_nomem(err, "request");
     }
+    /* Everything that can fail is behind us: from here on the request is accepted. */
     g->unfinished++;
     r->kept = kept;
     g->kept += kept;
@@ -478,6 +510,8 @@ static bool fill_result(struct request *r)
     for (size_t i = 0; i < r->num_samples; i++) {
         const struct sequence *s = &r->samples[i];
         sequences[i] = (tinker_sequence){
+            /* Tokens of the sample only; the prompt in front of them in s->tokens is not
+             * repeated. */
             .stop_reason = s->reason,
             .tokens = s->tokens + r->n_prompt,
             .logprobs = s->logprobs,
@@ -526,6 +560,7 @@ void generator_sweep(tinker_generator *g)
         if (r->error.status == TINKER_OK && !fill_result(r))
             request_fail(r, TINKER_ENOMEM, "no memory for the result");
         r->next = NULL;
+        /* Appended: requests come back in the order in which they ended. */
         *g->finished_end = r;
         g->finished_end = &r->next;
     }
@@ -585,6 +620,7 @@ uint64_t tinker_generator_memory(const tinker_generator *g)
 
 uint64_t tinker_generator_trim(tinker_generator *g, int64_t unused_ms)
 {
+    /* INT64_MAX: everything that is idle now, however long. */
     int64_t since = INT64_MAX;
     if (unused_ms > 0)
         since = clock_now_ns(clock_real()) - unused_ms * 1000000;

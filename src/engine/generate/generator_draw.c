@@ -47,7 +47,9 @@ static void score_prompt(struct request *r, size_t at, const float *z, size_t vo
 
 /* Draw the token after the last known one: for all samples of the request when its prompt has
  * just been computed, afterwards for this one.  The random number depends on the seed, the sample
- * and the position alone, so a draw is the same whatever else runs in the batch. */
+ * and the position alone, so a draw is the same whatever else runs in the batch.
+ * u is uniform in [0, 1): a counter-based generator (Philox), so no state is kept between
+ * tokens. */
 static void draw_tokens(tinker_generator *g, struct want *w, float *z, size_t vocab,
                         struct candidate *scratch)
 {

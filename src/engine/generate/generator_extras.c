@@ -21,7 +21,8 @@ static tinker_status bad_targets(tinker_error *err, const char *why)
     return err_set(err, TINKER_EINVAL, "target_prompt_logprobs: %s", why);
 }
 
-/* Dense (n_prompt - 1, k), or the same shape with the rows of a CSR matrix. */
+/* Dense (n_prompt - 1, k), or the same shape with the rows of a CSR matrix.
+ * Everything about a tensor of the user is checked here, so that later loops need no bounds. */
 static tinker_status check_shape(const tinker_tensor *t, size_t n_prompt, tinker_error *err)
 {
     if (t->dtype != TINKER_INT64)
@@ -47,6 +48,7 @@ static tinker_status check_shape(const tinker_tensor *t, size_t n_prompt, tinker
     return why ? bad_targets(err, why) : TINKER_OK;
 }
 
+/* Before anything is allocated: sizes here come from the network. */
 tinker_status extras_check(const tinker_generator *g, const tinker_generate *q, tinker_error *err)
 {
     if (q->prompt_alt_tokens_k > GENERATOR_TOPK_MAX)
@@ -75,7 +77,8 @@ tinker_status extras_check(const tinker_generator *g, const tinker_generate *q, 
 
 /* ---- a request ------------------------------------------------------------------------ */
 
-/* Where row i begins among the values. */
+/* Where row i begins among the values.
+ * Dense rows have shape[1] values each; in CSR form crow[] has the bounds. */
 static size_t row_begin(const tinker_tensor *t, size_t i)
 {
     return t->crow ? (size_t)t->crow[i] : i * (size_t)t->shape[1];
@@ -112,6 +115,7 @@ bool extras_init(struct request *r, const tinker_generate *q)
     }
     if (x->alt_k == 0)
         return true;
+    /* Alternatives are wanted at every position, so every one needs logits. */
     x->from = 0;
     x->alt_tokens = arena_array(&r->arena, r->n_prompt * x->alt_k, sizeof(int64_t));
     x->alt_logprobs = arena_array(&r->arena, r->n_prompt * x->alt_k, sizeof(float));
@@ -131,6 +135,8 @@ void extras_score(struct request *r, size_t at, const float *z, size_t vocab,
                 x->target_logprobs[i] = logits_logprob(norm, z[tokens[i]]);
     /* Alternatives come from the whole distribution: no top_k, no top_p, hence no scratch. */
     struct sample_rule rule = { .inv_temperature = r->rule.inv_temperature, .top_p = 1 };
+    /* The counter is the index in the result, so the draws of a position do not depend on which
+     * positions share its batch. */
     for (size_t i = (at - 1) * x->alt_k; i < at * x->alt_k; i++) {
         double u = philox_uniform(r->seed, DRAWS_OF_PROMPTS | i);
         int32_t token = sample_token(z, vocab, &rule, u, NULL);
@@ -141,7 +147,8 @@ void extras_score(struct request *r, size_t at, const float *z, size_t vocab,
 
 /* ---- the result ------------------------------------------------------------------------ */
 
-/* A copy of t in the arena with other data. */
+/* A copy of t in the arena with other data.
+ * Shape and indices are shared with t: all of them live in the request's arena. */
 static const tinker_tensor *copy_tensor(struct arena *arena, tinker_tensor t, tinker_dtype dtype,
                                         const void *data)
 {
@@ -161,6 +168,7 @@ bool extras_result(struct request *r)
     }
     if (x->alt_k == 0)
         return true;
+    /* Row 0 is the second token of the prompt: the first one has no distribution. */
     const int64_t shape[2] = { (int64_t)r->n_prompt - 1, (int64_t)x->alt_k };
     tinker_tensor t = { .n = (r->n_prompt - 1) * x->alt_k,
                         .shape = arena_memdup(&r->arena, shape, sizeof shape),

@@ -76,6 +76,8 @@ static bool weights_changed(const struct request *r)
     return r->adapter != NULL && (uint64_t)r->adapter->steps != r->steps;
 }
 
+/* data[] is what attention reads, pages[] what counts references; both always name the same
+ * page. */
 static void set_page(struct sequence *s, size_t i, struct kv_page *page)
 {
     s->pages[i] = page;
@@ -173,6 +175,7 @@ static bool take_pages(tinker_generator *g, size_t at, size_t positions)
             set_page(s, s->n_pages++, page);
             continue;
         }
+        /* From the youngest up, skipping those that hold nothing. */
         size_t victim = g->n_active - 1;
         while (victim > at && g->active[victim]->n_pages == 0)
             victim--;

@@ -11,6 +11,8 @@
 #include <string.h>
 #include "base/err.h"
 
+/* 64 MB of logits at once are 110 rows of a vocabulary of 150,000; below 8 rows the product with
+ * the head reads all its weights for too little work. */
 enum { LOGITS_BYTES = 64 << 20, LOGITS_ROWS_MIN = 8 };
 
 static float *alloc_floats(size_t n)
@@ -42,7 +44,8 @@ tinker_status generator_buffers(tinker_generator *g, tinker_error *err)
 }
 
 /* The weights of every scheduled request for this step, and workspace for the largest rank among
- * them.  They are looked up in each step because an adapter may be trained between two steps. */
+ * them.  They are looked up in each step because an adapter may be trained between two steps.
+ * A step therefore sees one version of each adapter from its first row to its last. */
 static tinker_status bind_weights(tinker_generator *g, tinker_error *err)
 {
     size_t rank = 0;
@@ -107,13 +110,17 @@ static bool reserve_draws(tinker_generator *g, size_t n_wants, tinker_error *err
 }
 
 /* Append one token; the sequence ends with a stop token, when on_token says so, or at its limit.
- * A stop token is part of the result. */
+ * A stop token is part of the result.
+ * State: running -> done, once; its pages go back at that moment, so that a waiting sequence can
+ * start in the next step. */
 static void take_token(tinker_generator *g, struct sequence *s, const struct draw *d)
 {
     struct request *r = s->request;
     size_t at = s->len - r->n_prompt;
     s->tokens[s->len++] = d->token;
     s->logprobs[at] = d->logprob;
+    /* A stop token ends the sequence even when it is the last one allowed; the reason is then
+     * "stop". */
     bool stop = false;
     for (size_t i = 0; i < r->n_stop && !stop; i++)
         stop = r->stop[i] == d->token;
@@ -133,7 +140,9 @@ static void take_token(tinker_generator *g, struct sequence *s, const struct dra
 
 /* The prompt is computed: the other samples of the request join behind the first one, with its
  * pages and the alternatives to the first token, which are the same for all, and every sample takes
- * its first token. */
+ * its first token.
+ * Sample i differs from the first only from its first own token on, so the prompt is computed
+ * once for all of them. */
 static void fork_samples(tinker_generator *g, struct sequence *s, const struct draw *draws)
 {
     struct request *r = s->request;
@@ -196,6 +205,8 @@ static void evaluate_wants(tinker_generator *g, const struct model *m, size_t n_
             memcpy(g->h + i * hidden, g->h + g->wants[i].row * hidden, hidden * sizeof(float));
         g->row_lora[i] = g->wants[i].sequence->request->lora;
     }
+    /* The head is the largest matrix of a small model: only rows that somebody wants are
+     * multiplied with it. */
     for (size_t i = 0; i < n_wants; i += g->logit_rows) {
         size_t n = n_wants - i < g->logit_rows ? n_wants - i : g->logit_rows;
         forward_logits(m, g->engine->threads, g->space, g->h + i * hidden, n, g->row_lora + i,
@@ -226,6 +237,8 @@ static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tink
         /* Logits are needed where a prompt token is to be scored, and of the last known token. */
         for (size_t k = 0; k < rows; k++) {
             size_t position = s->computed + k;
+            /* Logits at position p predict the token at p + 1, so a prompt token is scored by
+             * the row before it. */
             bool scores =
                 request_scores(r) && position + 1 < r->n_prompt && position + 1 > r->scored;
             bool draws = position + 1 == s->len && r->max_new > 0;
@@ -276,11 +289,15 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
     if (g->n_work > 0)
         status = bind_weights(g, err);
     if (g->n_work > 0 && status == TINKER_OK)
+        /* Adapters side by side let one pass over the base weights serve all of them; see lora.c
+         * for the products that differ. */
         qsort(g->work, g->n_work, sizeof *g->work, by_weights);
     /* batches of one model and at most GENERATOR_ROWS rows */
     for (size_t i = 0, n; i < g->n_work && status == TINKER_OK; i += n) {
         const struct model *m = g->work[i].sequence->request->model;
         size_t rows = 0;
+        /* One piece of work is never cut: generator_schedule() gives none more than
+         * GENERATOR_PREFILL rows. */
         for (n = 0; i + n < g->n_work && g->work[i + n].sequence->request->model == m &&
                     rows + g->work[i + n].rows <= GENERATOR_ROWS;
              n++)

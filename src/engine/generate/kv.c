@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* limit: pages that running sequences may hold together, fixed for life.  most: pages that may
+ * have memory at the moment, idle and free ones included; it moves with what passes leave, see
+ * update_page_limit(). */
 void kv_init(struct kv *kv, size_t page_floats, size_t limit)
 {
     *kv = (struct kv){ .page_floats = page_floats, .limit = limit, .most = limit };
@@ -36,6 +39,7 @@ static void free_page(struct kv *kv, struct kv_page *page)
     kv->pages--;
 }
 
+/* idle -> gone.  Its key leaves the map first, so that nobody can find a page without memory. */
 static void free_oldest_idle(struct kv *kv)
 {
     struct kv_page *page = kv->idle_list.next;
@@ -97,6 +101,8 @@ size_t kv_available(const struct kv *kv)
     return kv->limit > kv->used ? kv->limit - kv->used : 0;
 }
 
+/* Memory that is counted in pages but is none: states of delta layers.  false: there is no room
+ * for them now. */
 bool kv_hold(struct kv *kv, size_t n)
 {
     if (kv_available(kv) < n)
@@ -146,6 +152,7 @@ struct kv_page *kv_take(struct kv *kv)
         page = kv->idle_list.next;
         remove_idle(kv, page);
         map_remove(&kv->published, (const char *)&page->key, sizeof page->key);
+        /* Unpublished again: when its new user lets go it becomes free, not idle. */
         page->serial = 0;
     }
     if (page == NULL)
@@ -155,6 +162,7 @@ struct kv_page *kv_take(struct kv *kv)
     return page;
 }
 
+/* Only for pages in use: one that is idle is taken by its key. */
 void kv_ref(struct kv_page *page)
 {
     assert(page->refs > 0);
@@ -164,6 +172,7 @@ void kv_ref(struct kv_page *page)
 void kv_unref(struct kv *kv, struct kv_page *page)
 {
     assert(page->refs > 0);
+    /* used -> idle when others may find it, used -> free when not. */
     if (--page->refs > 0)
         return;
     kv->used--;
@@ -214,6 +223,7 @@ struct kv_page *kv_publish(struct kv *kv, struct kv_page *page, const struct kv_
         }
         return known;
     }
+    /* The map refers to this copy of the key for as long as the page is published. */
     page->key = *key;
     if (map_put(&kv->published, (const char *)key, sizeof *key, page, NULL))
         page->serial = ++kv->serials;

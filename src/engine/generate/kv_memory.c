@@ -20,6 +20,7 @@ struct kv_slab {
 
 void kv_memory_init(struct kv_memory *m, size_t bytes)
 {
+    /* Fewer than two pages per slab: each gets memory of its own. */
     size_t fit = bytes ? SLAB_BYTES / bytes : 0;
     *m = (struct kv_memory){ .bytes = bytes,
                              .per_slab = fit < 2            ? 0
@@ -27,11 +28,13 @@ void kv_memory_init(struct kv_memory *m, size_t bytes)
                                                             : SLAB_PAGES };
 }
 
+/* All bits of the pages that a slab has. */
 static uint64_t full_mask(const struct kv_memory *m)
 {
     return UINT64_MAX >> (SLAB_PAGES - m->per_slab);
 }
 
+/* To the front: the slab used last is filled first, so that others can become empty and go. */
 static void open_slab(struct kv_memory *m, struct kv_slab *slab)
 {
     slab->prev = NULL;
@@ -41,6 +44,7 @@ static void open_slab(struct kv_memory *m, struct kv_slab *slab)
     m->open = slab;
 }
 
+/* It is full, or about to be freed; either way nothing more is taken from it. */
 static void close_slab(struct kv_memory *m, struct kv_slab *slab)
 {
     if (slab->prev)
@@ -51,6 +55,8 @@ static void close_slab(struct kv_memory *m, struct kv_slab *slab)
         slab->next->prev = slab->prev;
 }
 
+/* The system clears maps page by page when they are touched, so an empty slab costs address
+ * space only. */
 static struct kv_slab *new_slab(struct kv_memory *m)
 {
     struct kv_slab *slab = calloc(1, sizeof *slab);
@@ -65,6 +71,7 @@ static struct kv_slab *new_slab(struct kv_memory *m)
     return slab;
 }
 
+/* *slab is kept beside the page: kv_memory_give() needs it to find the bit. */
 void *kv_memory_take(struct kv_memory *m, struct kv_slab **slab)
 {
     *slab = NULL;
@@ -73,6 +80,7 @@ void *kv_memory_take(struct kv_memory *m, struct kv_slab **slab)
     struct kv_slab *s = m->open ? m->open : new_slab(m);
     if (!s)
         return NULL;
+    /* The lowest free place.  An open slab has one, so the loop ends. */
     unsigned at = 0;
     while (s->taken >> at & 1)
         at++;

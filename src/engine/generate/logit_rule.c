@@ -4,6 +4,7 @@
 #include <math.h>
 #include "base/err.h"
 
+/* The same bounds as the service's, for programs that use the engine directly. */
 tinker_status logit_rule_check(const tinker_sampling_params *p, int64_t vocab, tinker_error *err)
 {
     /* Written so that NaN is refused, too. */
@@ -35,6 +36,7 @@ tinker_status logit_rule_check(const tinker_sampling_params *p, int64_t vocab, t
     return TINKER_OK;
 }
 
+/* 0 means off for the penalty of repetition, as 1 does: options that were never set are zero. */
 bool logit_rule_init(struct logit_rule *rule, const tinker_sampling_params *p, struct arena *arena)
 {
     *rule = (struct logit_rule){
@@ -49,7 +51,8 @@ bool logit_rule_init(struct logit_rule *rule, const tinker_sampling_params *p, s
 }
 
 /* Every token that is there, once: a positive logit is divided, another one multiplied, so that a
- * penalty above 1 always lowers it. */
+ * penalty above 1 always lowers it.
+ * Tokens may repeat in the text; `scratch`, indexed by token, marks those that were done. */
 static void penalize_repetition(float penalty, const int32_t *tokens, size_t n, float *z,
                                 struct candidate *scratch)
 {
@@ -82,7 +85,9 @@ static void penalize_counts(const struct logit_rule *rule, const int32_t *tokens
 }
 
 /* z / r or z * r for tokens seen, prompt included; z - presence - frequency * count for those sampled;
- * then the biases. */
+ * then the biases.
+ * The order is that of the services which have these options; biases last, so that one of -100
+ * forbids a token whatever the penalties did. */
 void logit_rule_apply(const struct logit_rule *rule, const int32_t *tokens, size_t n_prompt,
                       size_t n, float *z, struct candidate *scratch)
 {

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* WORD_BITS: 2^17 sets of two words, 8 MB of which a text touches a small part.  Fifteen bytes
+ * and three ids make a word of half a cache line; most pieces of ordinary text are that short. */
 enum { WORD_BITS = 17, WORD_TEXT = 15, WORD_IDS = 3 };
+/* NOTE_MAX: longer pieces hardly come twice and would push out many short ones. */
 enum { NOTE_BITS = 17, NOTE_MAX = 250, NOTES = 4 << 20 };
 
 /* The key is the bytes of the word, padded with zeros, and its length in the last byte: equal keys
@@ -36,6 +39,7 @@ static inline uint64_t read_u64(const unsigned char *p)
     return v;
 }
 
+/* Multiply and fold: cheap, and good enough for keys that are compared afterwards. */
 static inline uint64_t mix_hash(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * 0xA0761D6478BD642Fu;
@@ -91,6 +95,7 @@ uint32_t bpe_find(const struct bpe *b, const char *p, size_t n)
 
 /* ---- output and scratch ---------------------------------------------------------------------- */
 
+/* Grown by doubling.  A failure sticks to `out`, so that encoders need not pass it on. */
 bool bpe_out_reserve(struct bpe_out *out, size_t extra)
 {
     if (out->cap - out->n >= extra)
@@ -245,6 +250,7 @@ static inline void make_word_key(uint64_t key[2], const unsigned char *p, size_t
     key[1] = (read_u64(p + 8) & read_u64(mask + 8)) | (uint64_t)n << 56;
 }
 
+/* Both halves at once, without a branch between them. */
 static inline bool is_word(const struct word *w, const uint64_t key[2])
 {
     return ((w->key[0] ^ key[0]) | (w->key[1] ^ key[1])) == 0;
@@ -269,6 +275,7 @@ static void encode_word(const struct bpe *b, struct bpe_ctx *c, struct piece *w,
         set->second = swap;
         return;
     }
+    /* The length is the last byte of the key. */
     size_t before = out->n, n = w->key[1] >> 56;
     /* where words crowd they go on forgetting each other, so that a note is worth its room */
     bool crowded = set->second.key[1] != 0;

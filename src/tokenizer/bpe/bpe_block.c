@@ -20,7 +20,8 @@ static size_t align_line(size_t n)
 
 enum { AHEAD = 16 }; /* cells; how far prefetches run ahead */
 
-/* near: what merges with what, as bpe_boundary_find_parts() does it on its way. */
+/* near: what merges with what, as bpe_boundary_find_parts() does it on its way.
+ * The lower 16 bits of a part are for tokens on its right, the upper ones for those on its left. */
 static void fill_neighbors(const struct bpe_builder *b, struct bpe_part *parts)
 {
     for (size_t k = 0; k < b->n_merges; k++) {
@@ -72,7 +73,9 @@ static void fill_tables(const struct bpe_builder *b, struct bpe_header *h)
     }
 }
 
-/* reachable[id] by merging every token: the slow way. */
+/* reachable[id] by merging every token: the slow way.
+ * A token whose bytes merge to something else can only come from added_tokens or from
+ * ignore_merges. */
 static bool merge_every_token(const struct bpe *view, uint8_t *reachable)
 {
     struct bpe_ctx ctx = { 0 };
@@ -91,6 +94,7 @@ static bool merge_every_token(const struct bpe *view, uint8_t *reachable)
     return !out.failed;
 }
 
+/* Part of the block, so it moves when the block is laid out again. */
 static struct bpe_part *find_parts(struct bpe_header *h)
 {
     return (struct bpe_part *)((char *)h + h->parts_at);
@@ -103,6 +107,8 @@ static bool find_whole_tokens(struct bpe_builder *b, struct bpe_header *h, uint8
     struct bpe view;
     struct bpe_part *parts = find_parts(h);
     bpe_view(&view, h);
+    /* The view works on the unfinished block as it will on the finished one: whether tokens can
+     * come about is decided by the very code that encodes. */
     view.byte_fallback = b->byte_fallback;
     view.fuse_unk = b->fuse_unk;
     view.unk = b->unk ? bpe_find(&view, b->unk, b->unk_n) : BPE_NONE;
@@ -185,6 +191,8 @@ static void plan_layout(const struct bpe_builder *b, struct bpe_header *h, bool 
 {
     h->n_merges = (uint32_t)b->n_merges;
     h->slot_bits = walked ? 4 : (uint32_t)(64 - b->slot_shift);
+    /* 3/5 full: with linear probing a search for a pair that does not exist then looks at three
+     * to four places on average. */
     h->pair_bits = (uint32_t)bpe_bits_for(b->n_merges, 5, 3);
     size_t at = align_line(sizeof(*h));
     h->offsets_at = at, at += align_line((b->n_ids + 1) * sizeof(uint32_t));
@@ -212,6 +220,8 @@ static struct bpe_header *lay_out_trie(struct bpe_builder *b, struct bpe_header 
     for (size_t i = 0; i < b->n_entries; i++) {
         const struct bpe_entry *e = &b->entries[i];
         const unsigned char *p = (const unsigned char *)b->text.data + e->off;
+        /* Added tokens are found in the text before it is cut into pieces; they are not part of
+         * the trie. */
         if (e->flags & BPE_PLAIN)
             words[n++] =
                 (struct bpe_word){ p, e->len, e->id, __builtin_bswap64(bpe_head(p, e->len)) };
@@ -227,7 +237,8 @@ static struct bpe_header *lay_out_trie(struct bpe_builder *b, struct bpe_header 
     return out;
 }
 
-/* A block without a trie. */
+/* A block without a trie.
+ * Slots are built anew if a trie has used up their memory before. */
 static struct bpe_header *lay_out(struct bpe_builder *b, struct bpe_header h, struct os_map *block)
 {
     if (!b->slots && bpe_builder_index(b, NULL) != TINKER_OK)
@@ -242,7 +253,8 @@ static struct bpe_header *lay_out(struct bpe_builder *b, struct bpe_header h, st
     return out;
 }
 
-/* The same with fewer merges. */
+/* The same with fewer merges.
+ * Fewer pairs fit into a smaller table, of which more stays in the cache. */
 static struct bpe_header *lay_out_again(struct bpe_builder *b, struct os_map *block)
 {
     struct bpe_header *old = (struct bpe_header *)(uintptr_t)block->data, h = *old;
@@ -254,6 +266,7 @@ static struct bpe_header *lay_out_again(struct bpe_builder *b, struct os_map *bl
     *out = h;
     fill_tables(b, out);
     struct bpe_part *parts = find_parts(out);
+    /* What was decided about tokens stays; only which ones are neighbors has become less. */
     memcpy(parts, find_parts(old), h.n_ids * sizeof(*parts));
     for (uint32_t id = 0; id < h.n_ids; id++)
         parts[id].near = 0;
@@ -290,6 +303,8 @@ static struct bpe_header *make_block(struct bpe_builder *b, const struct bpe_hea
     return out;
 }
 
+/* The one place where a vocabulary becomes a block: from here on it is read only, may be written
+ * to a file as it stands, and is shared by threads. */
 tinker_status bpe_builder_finish(struct bpe_builder *b, const char *json, size_t json_n,
                                  const char *config, size_t config_n, bool lenient,
                                  struct os_map *block, tinker_error *err)

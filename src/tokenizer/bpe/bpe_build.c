@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "unicode/unicode.h"
 
+/* Bounds for hostile files; the longest tokens of real vocabularies have some hundred bytes. */
 enum { MAX_TOKEN = 1 << 20, MAX_TEXT = 1 << 30 };
 
 /* The map of GPT-2: bytes that print are themselves in Latin-1; the 68 others, in order, are
@@ -49,6 +50,7 @@ bool bpe_unmap(struct buf *out, const char *s, size_t n)
         uint32_t cp = *p++;
         if (cp >= 0xE0)
             return false; /* the map ends before */
+        /* Two bytes of UTF-8: all characters of the map are below U+0800. */
         if (cp >= 0x80)
             cp = (cp & 0x1F) << 6 | (*p++ & 0x3Fu);
         *to++ = (char)decode_byte_char(cp, &bad);
@@ -71,6 +73,7 @@ void bpe_builder_init(struct bpe_builder *b, bool byte_level)
 {
     memset(b, 0, sizeof(*b));
     b->byte_level = byte_level;
+    /* Affixes of WordPiece-like files: "##" before, "</w>" behind. */
     b->prefix = b->suffix = "";
     map_init(&b->odd);
     buf_init(&b->text, MAX_TEXT);
@@ -89,6 +92,7 @@ void bpe_builder_clear(struct bpe_builder *b)
     memset(b, 0, sizeof(*b));
 }
 
+/* NULL: no token has this id; vocabularies may have holes. */
 const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t id)
 {
     return id < b->n_ids && b->by_id[id] ? &b->entries[b->by_id[id] - 1] : NULL;
@@ -98,6 +102,7 @@ const struct bpe_entry *bpe_builder_entry(const struct bpe_builder *b, uint32_t 
 static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, uint8_t flags,
                                tinker_error *err)
 {
+    /* Entries point into the text, which may move while it grows: hence offsets. */
     size_t len = b->text.len - off;
     if (id >= BPE_MAX_ID)
         return err_set(err, TINKER_EINVAL, "token id %u is out of range", (unsigned)id);
@@ -142,7 +147,8 @@ static tinker_status add_entry(struct bpe_builder *b, uint32_t id, size_t off, u
     return TINKER_OK;
 }
 
-/* Add a token that no piece of text can be. */
+/* Add a token that no piece of text can be.
+ * It is found by its spelling in the file, since several of them may stand for the same bytes. */
 static tinker_status add_odd(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                              uint8_t flags, tinker_error *err)
 {
@@ -160,7 +166,8 @@ static tinker_status add_odd(struct bpe_builder *b, uint32_t id, const char *s, 
 }
 
 /* A token of the model as the file spells it. Byte-level vocabularies spell bytes by the map of
- * GPT-2; one that does not is kept aside as odd, for decoding only. */
+ * GPT-2; one that does not is kept aside as odd, for decoding only.
+ * Decoding such a token gives its spelling: it never stood for bytes. */
 tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                                 tinker_error *err)
 {
@@ -175,7 +182,8 @@ tinker_status bpe_builder_token(struct bpe_builder *b, uint32_t id, const char *
     return add_entry(b, id, off, flags, err);
 }
 
-/* A token given as its bytes (tiktoken). */
+/* A token given as its bytes (tiktoken).
+ * tiktoken's files have no spelling of bytes by characters. */
 tinker_status bpe_builder_bytes(struct bpe_builder *b, uint32_t id, const char *s, size_t n,
                                 tinker_error *err)
 {
@@ -207,6 +215,7 @@ tinker_status bpe_builder_added(struct bpe_builder *b, uint32_t *id, const char 
         e = &b->entries[odd - 1];
     if (e) { /* the model's id wins */
         *id = e->id;
+        /* The entry of added_tokens decides whether it is special. */
         e->flags = (uint8_t)((e->flags & ~BPE_SPECIAL) | flags);
         return TINKER_OK;
     }

@@ -26,7 +26,8 @@ static inline uint64_t make_key(const char *p, size_t n)
 }
 
 /* Slot of the token with these bytes, n > 0, or the empty one where it would be; key is their
- * bpe_key(). */
+ * bpe_key().
+ * At most 5/8 of the slots are taken, so some slot is empty and the search ends. */
 static struct bpe_slot *find_slot(const struct bpe_builder *b, const char *p, size_t n,
                                   uint64_t key)
 {
@@ -58,12 +59,14 @@ uint32_t bpe_builder_find(const struct bpe_builder *b, const char *p, size_t n)
     return find_token(b, p, n, bpe_key((const unsigned char *)p, n));
 }
 
+/* May be called again when the slots were given away (bpe_block.c). */
 tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err)
 {
     uint64_t keys[AHEAD];
     int bits = bpe_bits_for(b->n_entries, 8, 5); /* bpe_block.c counts on it */
     os_map_close(&b->slot_map);
     b->slots = os_map_new(&b->slot_map, sizeof(*b->slots) << bits);
+    /* The index is the upper bits of a product, hence a shift and not a mask. */
     b->slot_shift = 64 - bits;
     if (!b->slots)
         return err_nomem(err, "vocabulary");
@@ -92,7 +95,8 @@ tinker_status bpe_builder_index(struct bpe_builder *b, tinker_error *err)
 
 /* ---- merges ----------------------------------------------------------------------------------- */
 
-/* Ranks are given in the order of calls, or are ids (tiktoken). */
+/* Ranks are given in the order of calls, or are ids (tiktoken).
+ * `id` is the token that the pair becomes. */
 static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t right, uint32_t rank,
                                uint32_t id, tinker_error *err)
 {
@@ -109,7 +113,9 @@ static tinker_status add_merge(struct bpe_builder *b, uint32_t left, uint32_t ri
     return TINKER_OK;
 }
 
-/* Turn a merge that waits into one of ids.  The bytes of its sides are written to. */
+/* Turn a merge that waits into one of ids.  The bytes of its sides are written to.
+ * A merge of something that is no token is refused: it could never happen, so the file is not
+ * what it says. */
 static tinker_status resolve_merge(struct bpe_builder *b, const struct bpe_sides *m,
                                    tinker_error *err)
 {
@@ -183,6 +189,7 @@ tinker_status bpe_builder_merge(struct bpe_builder *b, const char *left, size_t 
      * memory. */
     struct bpe_sides *m = &b->waiting[b->n_waiting++];
     *m = (struct bpe_sides){ .left = left, .right = right, .left_n = left_n, .right_n = right_n };
+    /* Both sides stand next to each other, so the bytes of the result are there without copying. */
     m->begin = b->sides.len;
     m->spelled[0] = put_side(b, left, left_n, &m->keys[0]);
     m->cut = b->sides.len;

@@ -27,6 +27,7 @@ static inline const struct bpe_pair *find_pair(const struct bpe *b, uint32_t lef
     return &none;
 }
 
+/* For callers outside of this file that look at single pairs. */
 struct bpe_pair bpe_pair(const struct bpe *b, uint32_t left, uint32_t right)
 {
     return *find_pair(b, left, right);
@@ -53,6 +54,7 @@ static inline bool is_merge(uint64_t value)
     return value >> 32 != BPE_NONE;
 }
 
+/* array is the address of a pointer; the old memory stays when there is no more. */
 static bool grow_array(void *array, size_t n, size_t size)
 {
     void *p = n > SIZE_MAX / size ? NULL : realloc(*(void **)array, n * size);
@@ -100,7 +102,9 @@ static uint32_t find_symbol(const struct bpe *b, const unsigned char *p, unsigne
 }
 
 /* The symbols of a char-level piece: characters; for one that is not in the vocabulary its bytes
- * (<0xXX>), if it has all of them, else the unknown token, else nothing. */
+ * (<0xXX>), if it has all of them, else the unknown token, else nothing.
+ * starts[k] is where symbol k begins in the piece; starts[n] ends the last one, so lengths are
+ * differences. */
 static size_t make_symbols(const struct bpe *b, struct bpe_ctx *c, const unsigned char *p, size_t n)
 {
     size_t k = 0;
@@ -147,6 +151,7 @@ static size_t merge_small(const struct bpe *b, uint32_t *ids, uint64_t *value, s
             }
         if (!is_merge(least))
             break;
+        /* The value's lower half is the id of the result. */
         ids[best] = (uint32_t)least;
         if (best > 0)
             prefetch_pair(b, ids[best - 1], ids[best]);
@@ -190,6 +195,7 @@ static void sift_down(struct heap *h, size_t i)
     h->at[i] = v;
 }
 
+/* Entries move down to make room, and v is written once. */
 static void heap_push(struct heap *h, uint64_t v)
 {
     size_t i = h->n++;
@@ -219,6 +225,7 @@ static void merge_list(const struct bpe *b, struct bpe_ctx *c, size_t n)
         c->next[i] = i + 1;
         c->prev[i] = i - 1; /* of 0: never followed */
     }
+    /* All pairs that merge at the beginning; later ones come from update_pair(). */
     for (uint32_t i = 0; i + 1 < end; i++) {
         if (is_merge(c->value[i]))
             h.at[h.n++] = (c->value[i] & 0xFFFFFFFF00000000u) | i;

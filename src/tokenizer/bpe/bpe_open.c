@@ -29,6 +29,8 @@ uint64_t bpe_checksum(const struct bpe_header *h)
 {
     size_t skip = offsetof(struct bpe_header, checksum) + sizeof(h->checksum);
     const char *p = (const char *)h + skip, *end = (const char *)h + h->total;
+    /* The checksum itself is left out, and the length goes in at the end: a block that was cut
+     * at a line of zeros has another sum. */
     uint64_t sums[4] = { 1, 2, 3, 4 };
     char last[64] = { 0 };
     for (; end - p >= 64; p += 64)
@@ -45,7 +47,9 @@ static bool is_inside(const struct bpe_header *h, uint64_t at, uint64_t count, u
     return at % 64 == 0 && at <= h->total && count <= (h->total - at) / size;
 }
 
-/* The header alone: a block of this version and byte order, with all tables inside. */
+/* The header alone: a block of this version and byte order, with all tables inside.
+ * Sizes are compared before they are used, and each table must lie in the block: afterwards base
+ * + at is valid for every `at` of the header. */
 static bool check_header(const struct bpe_header *h, size_t n)
 {
     if (n < sizeof(*h) || memcmp(h->magic, "tinkTOK", 8) != 0 || h->version != BPE_VERSION ||
@@ -67,7 +71,9 @@ static bool check_header(const struct bpe_header *h, size_t n)
 }
 
 /* Whether no number in the tables leads outside.  Loops without branches: millions of entries are
- * looked at each time a prebuilt file is opened. */
+ * looked at each time a prebuilt file is opened.
+ * Invariant after this: every id is below n_ids, every offset inside its blob, and every probe
+ * ends at an empty entry.  Encoding relies on it and checks nothing. */
 static bool check_tables(const struct bpe *b)
 {
     const struct bpe_header *h = b->header;
@@ -123,7 +129,9 @@ static bool check_tables(const struct bpe *b)
     return !bad && (farthest >> 9) + 256 <= n_cells;
 }
 
-/* All of a view that does not look into the tables. */
+/* All of a view that does not look into the tables.
+ * What the file does not hold (unknown token, affixes) is set by whoever loads its
+ * configuration. */
 static void set_pointers(struct bpe *b, const struct bpe_header *h)
 {
     const char *base = (const char *)h;
@@ -155,6 +163,7 @@ static void find_ascii(struct bpe *b)
     }
 }
 
+/* For a block that this process has just made; bpe_open() is for those that come from a file. */
 void bpe_view(struct bpe *b, const struct bpe_header *h)
 {
     set_pointers(b, h);

@@ -32,7 +32,9 @@ static int compare_words(const void *a, const void *b)
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* Insertion sort, for up to FEW words. */
+/* Insertion sort, for up to FEW words.
+ * Near the leaves most groups are a handful of tokens: moving them one by one costs less than
+ * 256 counters. */
 static void sort_words(struct bpe_word *words, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -113,6 +115,7 @@ static void set_bit(uint64_t *bits, size_t i)
     bits[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
+/* The new part is cleared.  NULL leaves the old bits to their owner. */
 static uint64_t *grow_bits(uint64_t *bits, size_t had, size_t n)
 {
     uint64_t *more = realloc(bits, n * sizeof(*more));
@@ -126,8 +129,11 @@ static bool grow_cells(struct trie *t, size_t cap)
 {
     size_t words = cap / 64 + 16, had = t->cap ? t->cap / 64 + 16 : 0;
     struct os_map map;
+    /* Children stand up to 256 cells behind their place, and the search looks further; four
+     * times the most is beyond all of it. */
     if (cap > 4 * (size_t)MAX_CELLS)
         return false;
+    /* A new map, cleared by the system: realloc() would copy, and clear by hand. */
     char *data = os_map_new(&map, t->front + cap * sizeof(struct bpe_cell));
     uint64_t *taken = data ? grow_bits(t->taken, had, words) : NULL;
     t->taken = taken ? taken : t->taken;
@@ -154,6 +160,8 @@ static void init_cells(struct trie *t, size_t n)
         t->cells[t->n].id = BPE_NONE;
 }
 
+/* Nodes wait on a stack of their own: a vocabulary may hold tokens of a million bytes, which
+ * recursion would not survive. */
 static bool push_node(struct trie *t, struct node node)
 {
     if (t->n_waiting == t->cap_waiting) {
@@ -194,6 +202,8 @@ static size_t put_children(struct trie *t, uint32_t cell, const unsigned char *b
     place += (size_t)__builtin_ctzll(fits);
     if (place + 256 > MAX_CELLS)
         return 0;
+    /* Edge: the place of the children in the upper 23 bits, "in use" in bit 8, the own byte
+     * below. */
     set_bit(t->places, place);
     t->cells[cell].edge |= (uint32_t)place << 9;
     init_cells(t, place + 256);
@@ -204,7 +214,8 @@ static size_t put_children(struct trie *t, uint32_t cell, const unsigned char *b
     return place;
 }
 
-/* Bytes and ends of the node's children, and how many. */
+/* Bytes and ends of the node's children, and how many.
+ * A sorted group is walked; an unsorted one is parted by its bytes at this depth first. */
 static size_t find_children(struct trie *t, const struct node *node, unsigned char bytes[256],
                             uint32_t ends[256])
 {
@@ -278,6 +289,7 @@ bool bpe_trie_build(struct bpe_word *words, size_t n, size_t front, struct os_ma
     size_t bytes = FIRST_CELLS;
     for (size_t i = 0; i < n; i++)
         bytes += words[i].n;
+    /* All bytes of all tokens are more cells than any trie of them needs. */
     bool ok = n > 0 && n < UINT32_MAX && grow_cells(&t, bytes < MAX_CELLS ? bytes : MAX_CELLS) &&
               push_node(&t, (struct node){ 0, (uint32_t)n, 0, 0, false });
     init_cells(&t, ok ? 1 : 0);
@@ -305,7 +317,9 @@ bool bpe_trie_build(struct bpe_word *words, size_t n, size_t front, struct os_ma
     return true;
 }
 
-/* The edge of a cell says which byte led there, and that it is in use (256). */
+/* The edge of a cell says which byte led there, and that it is in use (256).
+ * A child's cell is at the place plus its byte, and some other node's child may stand there:
+ * hence the comparison. */
 uint32_t bpe_trie_find(const struct bpe *b, const unsigned char *p, size_t n)
 {
     struct bpe_cell cell = b->trie[0];
