@@ -156,15 +156,38 @@ static const struct command *find_command(int argc, char **argv, int *words)
     return best;
 }
 
-/* group is "" for the program itself. The closest name within the group is suggested. */
+/* The command `word` of any group: "sft" is "train sft". NULL: none. */
+static const char *find_by_last_word(const char *word)
+{
+    for (size_t i = 0; i < n_commands; i++) {
+        const char *blank = strrchr(commands[i].name, ' ');
+        if (blank && strcmp(blank + 1, word) == 0)
+            return commands[i].name;
+    }
+    return NULL;
+}
+
+/* group is "" for the program itself. The closest name within the group is suggested; for the
+ * program the names of groups count, too, and so does a command whose group was left out. */
 static int fail_unknown_command(const char *group, const char *word)
 {
-    const char *names[COMMANDS_MAX];
+    const char *names[COMMANDS_MAX] = { NULL };
+    char first_words[COMMANDS_MAX][32];
     size_t count = 0, n = strlen(group);
-    for (size_t i = 0; i < n_commands; i++)
-        if (!n || (strncmp(commands[i].name, group, n) == 0 && commands[i].name[n] == ' '))
-            names[count++] = commands[i].name + n + (n > 0);
+    for (size_t i = 0; i < n_commands; i++) {
+        const char *name = commands[i].name;
+        if (!n) {
+            snprintf(first_words[count], sizeof(first_words[count]), "%.*s",
+                     (int)strcspn(name, " "), name);
+            names[count] = first_words[count];
+            count++;
+        } else if (strncmp(name, group, n) == 0 && name[n] == ' ') {
+            names[count++] = name + n + 1;
+        }
+    }
     const char *close = opt_closest(word, names, count);
+    if (!close && !n)
+        close = find_by_last_word(word);
     const struct opt_spec spec = opt_group(group);
     return close ? opt_usage_error(&spec, "No such command '%s'. Did you mean '%s'?", word, close)
                  : opt_usage_error(&spec, "No such command '%s'.", word);

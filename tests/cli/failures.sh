@@ -205,4 +205,9 @@ mkdir -p log/serve.log
 expect 9 $tinker serve --daemon --listen 127.0.0.1:0 --data-dir log && says 'Error: open log/serve.log: Is a directory'
 tap "a log that cannot be written" $? err
 serve_stop
+# ---- slips of the fingers ----
+for slip in 'tran train' 'chekpoint checkpoint' 'sft train.sft' 'run.lst list'; do
+    expect 2 $tinker $(echo "${slip% *}" | tr . ' ') && grep -qF "Did you mean '$(echo "${slip#* }" | tr . ' ')'?" err
+    tap "a close name is suggested for ${slip% *}" $? err
+done
 tap_plan

@@ -31,8 +31,11 @@ tap "a dry run shows data, a row and the plan, and leaves nothing" $? err
 
 # ---- a run ----
 expect 0 $tinker $sft --test-size 4 --epochs 2 --save-every 3 --out run &&
-    [ "$(wc -l <out)" -eq 2 ] && grep -q '^tinker://.*/weights/final$' out && grep -q '^next   tinker chat -p tinker://' err
+    [ "$(wc -l <out)" -eq 2 ] && grep -q '^tinker://.*/weights/final$' out && grep -q '^next   tinker chat -p last$' err
 tap "a run ends with its paths and the next commands" $? err
+grep -q '^eval   step 8  nll' err && [ "$(grep -c '^eval ' err)" -eq 2 ] &&
+    [ "$(sed -n 's/^eval   step 8  nll \([0-9.]*\).*/\1/p' err)" = "$(sed -n 's/^done .* test \([0-9.]*\)$/\1/p' err)" ]
+tap "the last evaluation is of the weights that it ends with" $? err
 [ "$(wc -l <run/metrics.jsonl)" -eq 8 ] && grep -q '"name": "final", "batch": 0, "epoch": 2' run/checkpoints.jsonl &&
     grep -q '"name": "000003", "batch": 3, "epoch": 0' run/checkpoints.jsonl && grep -q '^<svg ' run/metrics.svg
 tap "its folder has a line per step, checkpoints and a picture" $? run/checkpoints.jsonl

@@ -114,11 +114,14 @@ static bool parse_eval(struct eval_options *o, int argc, char **argv, int *statu
                                        "tinker eval --data questions.jsonl --grader number" };
     if (!opt_parse(&spec, argc, argv, status))
         return false;
-    const char *wrong = !o->data                    ? "Missing option '--data'."
-                        : !o->graders.n && !o->nll  ? "Missing option '--grader', or give --nll."
-                        : o->n < 1 || o->limit == 0 ? "Ask for at least one answer."
-                        : o->max_tokens < 1         ? "--max-tokens must be at least 1."
-                                                    : NULL;
+    const char *wrong =
+        !o->data ? "Missing option '--data'."
+        : !o->graders.n && !o->nll
+            ? "Missing option '--grader': how are answers compared? exact, contains, "
+              "number, ... (-h lists them), or --nll."
+        : o->n < 1 || o->limit == 0 ? "Ask for at least one answer."
+        : o->max_tokens < 1         ? "--max-tokens must be at least 1."
+                                    : NULL;
     if (wrong)
         *status = opt_usage_error(&spec, "%s", wrong);
     if (isnan(o->temperature))

@@ -147,7 +147,10 @@ static int run_batches(struct distill *x)
     }
     if (status != EXIT_OK)
         return status;
-    return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
+    if (i < t->total)
+        return trainer_interrupt(t, i);
+    status = train_eval_end(&x->eval, t);
+    return status == EXIT_OK ? trainer_finish(t) : status;
 }
 
 /* trainer_begin() leaves no recipe when the run that is resumed was complete already; that is

@@ -235,7 +235,10 @@ static int run_pairs(struct dpo *x)
     }
     if (status != EXIT_OK)
         return status;
-    return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
+    if (i < t->total)
+        return trainer_interrupt(t, i);
+    status = train_eval_end(&x->eval, t);
+    return status == EXIT_OK ? trainer_finish(t) : status;
 }
 
 /* No tokenizer after trainer_open(): --help was printed or the options are wrong, and status

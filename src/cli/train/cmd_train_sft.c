@@ -283,7 +283,10 @@ static int run_steps(struct sft *x)
         status = finish_step(x);
     if (status != EXIT_OK)
         return status;
-    return x->finished < t->total ? trainer_interrupt(t, x->finished) : trainer_finish(t);
+    if (x->finished < t->total)
+        return trainer_interrupt(t, x->finished);
+    status = train_eval_end(&x->eval, t);
+    return status == EXIT_OK ? trainer_finish(t) : status;
 }
 
 /* Everything up to trainer_begin() sends nothing that changes the service, which is what

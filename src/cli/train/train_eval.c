@@ -251,3 +251,12 @@ int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
         train_view_say(&t->view, "eval", "step %zu%s%s", step, nll, accuracy);
     return status;
 }
+
+int train_eval_end(struct train_eval *e, struct trainer *t)
+{
+    if ((!e->n && !e->questions) || t->o.eval_every <= 0)
+        return EXIT_OK;
+    int status = train_eval_run(e, t, t->total);
+    t->n_metrics = 0;
+    return status;
+}

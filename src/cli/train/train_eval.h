@@ -18,6 +18,9 @@ void train_eval_close(struct train_eval *e);
 bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step);
 /* Evaluate the weights as they are, and put the results into the metrics line. */
 int train_eval_run(struct train_eval *e, struct trainer *t, size_t step);
+/* Evaluate what a run ends with.  The numbers belong to no step: they are shown and in the result,
+ * not in the metrics. */
+int train_eval_end(struct train_eval *e, struct trainer *t);
 
 /* Sampled answers to questions, graded. */
 struct eval_score {

@@ -595,7 +595,10 @@ static int run_iterations(struct rl *r)
     }
     if (status != EXIT_OK)
         return status;
-    return i < t->total ? trainer_interrupt(t, i) : trainer_finish(t);
+    if (i < t->total)
+        return trainer_interrupt(t, i);
+    status = train_eval_end(&r->eval, t);
+    return status == EXIT_OK ? trainer_finish(t) : status;
 }
 
 /* At a temperature other than 1 the sampler draws from softmax(z / T), but the loss computes

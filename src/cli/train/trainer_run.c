@@ -428,11 +428,12 @@ int trainer_finish(struct trainer *t)
                    train_view_seconds(&t->view), t->kind == TRAIN_RL ? "reward" : "loss",
                    t->first_loss, t->last_loss, test);
     train_view_say(&t->view, "plots", "%s/metrics.svg", t->out);
-    train_view_say(&t->view, "next", "tinker chat -p %s", sampler);
+    /* "last" and not the path, of which a line has room for little else; the paths follow. */
+    train_view_say(&t->view, "next", "tinker chat -p last");
     if (t->kind != TRAIN_DPO)
-        train_view_say(&t->view, "", "tinker eval -p %s --data %s --grader %s", sampler, t->o.data,
+        train_view_say(&t->view, "", "tinker eval -p last --data %s --grader %s", t->o.data,
                        t->o.graders.n ? t->o.graders.items[0] : "exact");
-    train_view_say(&t->view, "", "tinker checkpoint download %s", sampler);
+    train_view_say(&t->view, "", "tinker checkpoint download last");
     print_result(t, state, sampler);
     return EXIT_OK;
 }
