@@ -320,7 +320,8 @@ TINKER_API double tinker_kl_k1(double p, double q);
 TINKER_API double tinker_kl_k2(double p, double q);
 TINKER_API double tinker_kl_k3(double p, double q);
 
-/* One answer of the model.  text is what it says; fill in reward. */
+/* One answer of the model, the last one when there were several turns.  text is what it says; fill
+ * in reward. */
 typedef struct tinker_rollout {
     const char *text;
     const tinker_message *message;
@@ -329,6 +330,7 @@ typedef struct tinker_rollout {
     size_t n_prompt; /* tokens of its prompt */
     double reward, advantage;
     int dropped; /* 1: not trained */
+    size_t n_turns;
 } tinker_rollout;
 /* at[group * group_size + i] */
 typedef struct tinker_rollouts {
@@ -357,22 +359,47 @@ TINKER_API tinker_rollouts *tinker_recipe_rollouts(tinker_recipe *r,
                                                    const tinker_conversation *const *prompts,
                                                    size_t n, const tinker_rollout_options *opts,
                                                    tinker_error *err);
-/* The same without a model in training: answers of any sampler. */
+/* The same without a model in training: answers of any sampler.  renderer and tokenizer must live
+ * as long as further turns are asked for. */
 TINKER_API tinker_rollouts *tinker_sampler_rollouts(tinker_sampler *s,
                                                     const tinker_renderer *renderer,
                                                     const tinker_tokenizer *tokenizer,
                                                     const tinker_conversation *const *prompts,
                                                     size_t n, const tinker_rollout_options *opts,
                                                     tinker_error *err);
+/* The same in two steps, for loops that train while the next answers are sampled: the answers are
+ * there when tinker_rollouts_wait() has returned TINKER_OK.  The sampler must live until then.
+ * Submitting does not block. */
+TINKER_API tinker_rollouts *
+tinker_rollouts_submit(tinker_sampler *s, const tinker_renderer *renderer,
+                       const tinker_tokenizer *tokenizer, const tinker_conversation *const *prompts,
+                       size_t n, const tinker_rollout_options *opts, tinker_error *err);
+TINKER_API tinker_status tinker_rollouts_wait(tinker_rollouts *x, int64_t timeout_ms,
+                                              tinker_error *err);
 TINKER_API void tinker_rollouts_free(tinker_rollouts *x);
+/* One more turn: answer i is followed by next[i], the whole conversation so far with what the world
+ * replied, borrowed during the call; NULL: it has ended.  text, message, sequence and termination
+ * of the others become those of their new answers; what came before stays a part of the training
+ * data.  opts: group_size is not used; answer i has seed + i.  All next[] NULL: nothing is done.
+ * On a failure the answers stay as they were.  Blocks. */
+TINKER_API tinker_status tinker_rollouts_next_turn(tinker_rollouts *x, tinker_sampler *s,
+                                                   const tinker_conversation *const *next,
+                                                   const tinker_rollout_options *opts,
+                                                   tinker_error *err);
+/* Turn `turn` of answer i: what the model said and after how many tokens of prompt.  NULL: there is
+ * no such turn.  Borrowed. */
+TINKER_API const tinker_sequence *tinker_rollouts_turn(const tinker_rollouts *x, size_t i,
+                                                       size_t turn, size_t *n_prompt);
 /* Advantages from the rewards, group by group.  drop_constant: answers of groups whose rewards are
  * all equal are dropped, but those of the first group when all groups are such.  Returns the mean
  * reward over all answers that were not dropped before. */
 TINKER_API double tinker_rollouts_advantages(tinker_rollouts *x, tinker_advantage how,
                                              int drop_constant);
-/* A datum for each answer that is not dropped: "target_tokens", "logprobs", "advantages" and
- * "mask" (1 for what was sampled), which tinker_recipe_submit() does not send.  Borrowed from x
- * until the next call or free; *n may be 0.  NULL with *err set: TINKER_ENOMEM. */
+/* The data of all answers that are not dropped: "target_tokens", "logprobs", "advantages" and
+ * "mask" (1 for what was sampled), which tinker_recipe_submit() does not send.  An answer is one
+ * datum as long as each prompt begins with all that came before it; any other prompt begins a new
+ * datum.  Borrowed from x until the next call or free; *n may be 0.  NULL with *err set:
+ * TINKER_ENOMEM. */
 TINKER_API const tinker_datum *tinker_rollouts_data(tinker_rollouts *x, size_t *n,
                                                     tinker_error *err);
 /* Move the advantages of data[0..n) (of tinker_rollouts_data()) towards a reference:
@@ -460,10 +487,11 @@ typedef struct tinker_grader_options {
     size_t ahead;               /* requests that a command has open */
     const char *run_dir;        /* told to the command as TINKER_RUN_DIR; NULL: none */
     int log_fd;                 /* stderr of the command; -1: nowhere */
+    size_t workers;             /* processes of the command, each with a part of the answers */
 } tinker_grader_options;
-#define TINKER_GRADER_OPTIONS_INIT                                \
-    {                                                             \
-        sizeof(tinker_grader_options), 0, 0, 30000, 32, NULL, -1, \
+#define TINKER_GRADER_OPTIONS_INIT                                   \
+    {                                                                \
+        sizeof(tinker_grader_options), 0, 0, 30000, 32, NULL, -1, 1, \
     }
 
 /* NULL with *err set: TINKER_EINVAL names what is wrong with spec, TINKER_ENOMEM.  A command is
@@ -487,10 +515,15 @@ typedef struct tinker_grade {
     const char *stop_reason, *split;
     size_t tokens;
     int64_t step, group, sample;
+    int64_t turn; /* of a conversation with an environment, from 1; 0: it is none */
     int probe;
     double score;     /* out; NaN: failed */
     char reason[128]; /* out: why it failed, or feedback of a command */
     double format;    /* out: "format" among the metrics of a command; NaN: none */
+    /* out, of a command that is an environment: the messages that follow as a JSON array, to be
+     * freed, or NULL; and whether the conversation has ended */
+    char *observation;
+    int done;
 } tinker_grade;
 /* Judge items[0..n).  An item that cannot be judged is no error: its score is NaN.  TINKER_ESTATE:
  * the command ends again and again without an answer.  Blocks on commands. */

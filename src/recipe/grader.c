@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include "base/number.h"
 #include "json/json.h"
 #include "recipe/grade_text.h"
+
+enum { MAX_WORKERS = 64 };
 
 /* What one judgment may use. */
 struct judgment {
@@ -368,7 +371,9 @@ void tinker_grader_free(tinker_grader *g)
         return;
     if (g->has_pattern)
         regfree(&g->pattern);
-    grader_command_free(g->command);
+    for (size_t i = 0; g->commands && i < g->opts.workers; i++)
+        grader_command_free(g->commands[i]);
+    free(g->commands);
     free(g->spec);
     free(g);
 }
@@ -393,6 +398,19 @@ static tinker_status split_spec(tinker_grader *g, tinker_error *err)
         g->argument = colon + 1;
     }
     return TINKER_OK;
+}
+
+static tinker_status make_commands(tinker_grader *g, const char *command, tinker_error *err)
+{
+    if (g->opts.workers < 1 || g->opts.workers > MAX_WORKERS)
+        return err_set(err, TINKER_EINVAL, "a grader has 1 to %d workers", MAX_WORKERS);
+    g->commands = calloc(g->opts.workers, sizeof(*g->commands));
+    for (size_t i = 0; g->commands && i < g->opts.workers; i++) {
+        g->commands[i] = grader_command_new(command, &g->opts, i, err);
+        if (!g->commands[i])
+            return TINKER_ENOMEM;
+    }
+    return g->commands ? TINKER_OK : err_nomem(err, "a grader");
 }
 
 /* Arguments are checked when the grader is made, so that a wrong one is told before a model is
@@ -422,8 +440,7 @@ static tinker_status read_argument(tinker_grader *g, tinker_error *err)
     } else if (strcmp(g->name, "cmd") == 0) {
         if (!s || !*s)
             return err_set(err, TINKER_EINVAL, "cmd needs a command: cmd:python3 grade.py");
-        g->command = grader_command_new(s, &g->opts, err);
-        return g->command ? TINKER_OK : TINKER_ENOMEM;
+        return make_commands(g, s, err);
     }
     return TINKER_OK;
 }
@@ -486,11 +503,61 @@ static double grade_any(struct judgment *j, const struct grader_kind *kind)
     return kind->grade(j);
 }
 
+/* ---- commands ---- */
+
+/* A worker's share of the answers. */
+struct share {
+    struct grader_command *command;
+    tinker_grade *items;
+    size_t n;
+    pthread_t thread;
+    bool running;
+    tinker_status status;
+    tinker_error err;
+};
+
+static void *run_share(void *state)
+{
+    struct share *s = state;
+    s->status = grader_command_run(s->command, s->items, s->n, &s->err);
+    return NULL;
+}
+
+/* Each worker gets a run of neighboring answers, in a thread of its own; the last share is this
+ * thread's. A thread that cannot be started does its share here. */
+static tinker_status run_commands(tinker_grader *g, tinker_grade *items, size_t n,
+                                  tinker_error *err)
+{
+    struct share shares[MAX_WORKERS];
+    size_t workers = g->opts.workers < n ? g->opts.workers : n;
+    tinker_status status = TINKER_OK;
+    for (size_t i = 0; i < workers; i++) {
+        size_t from = i * n / workers;
+        shares[i] = (struct share){ .command = g->commands[i],
+                                    .items = items + from,
+                                    .n = (i + 1) * n / workers - from };
+        shares[i].running =
+            i + 1 < workers && pthread_create(&shares[i].thread, NULL, run_share, &shares[i]) == 0;
+    }
+    for (size_t i = workers; i-- > 0;) {
+        if (shares[i].running)
+            pthread_join(shares[i].thread, NULL);
+        else
+            run_share(&shares[i]);
+        if (shares[i].status != TINKER_OK) {
+            status = shares[i].status;
+            if (err)
+                *err = shares[i].err;
+        }
+    }
+    return status;
+}
+
 /* One arena per item: an answer may be long, and a batch has thousands. */
 tinker_status tinker_grader_run(tinker_grader *g, tinker_grade *items, size_t n, tinker_error *err)
 {
-    if (g->command)
-        return grader_command_run(g->command, items, n, err);
+    if (g->commands)
+        return run_commands(g, items, n, err);
     const struct grader_kind *kind = find_kind(g->name);
     for (size_t i = 0; i < n; i++) {
         struct arena arena;

@@ -18,11 +18,12 @@ struct tinker_grader {
     size_t low, high; /* length */
     regex_t pattern;  /* regex */
     bool has_pattern;
-    struct grader_command *command;
+    struct grader_command **commands; /* opts.workers of them, or NULL */
 };
 
+/* worker: which of several it is, from 0. */
 struct grader_command *grader_command_new(const char *command, const tinker_grader_options *opts,
-                                          tinker_error *err);
+                                          size_t worker, tinker_error *err);
 void grader_command_free(struct grader_command *c);
 tinker_status grader_command_run(struct grader_command *c, tinker_grade *items, size_t n,
                                  tinker_error *err);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ struct request {
 struct grader_command {
     char *command;
     tinker_grader_options opts;
-    char *run_dir;
+    char *run_dir, worker[32];
     pid_t pid; /* 0: not running */
     int in, out, err;
     struct buf to_send, answers, errors;
@@ -78,9 +79,9 @@ static bool is_secret(const char *entry)
 }
 
 /* free() the array alone. The strings are those of environ and of c. */
-static char **build_environment(const struct grader_command *c)
+static char **build_environment(struct grader_command *c)
 {
-    static char mark[] = "TINKER_GRADER=1", worker[] = "TINKER_GRADER_WORKER=0";
+    static char mark[] = "TINKER_GRADER=1";
     size_t n = 0, k = 0;
     while (environ[n])
         n++;
@@ -91,7 +92,7 @@ static char **build_environment(const struct grader_command *c)
         if (!is_secret(environ[i]))
             env[k++] = environ[i];
     env[k++] = mark;
-    env[k++] = worker;
+    env[k++] = c->worker;
     if (c->run_dir)
         env[k++] = c->run_dir;
     return env;
@@ -141,7 +142,7 @@ static int spawn_shell(struct grader_command *c, int in, int out, int err)
 
 /* All descriptors are closed on failure, so that a program that cannot be started leaks none
  * however often it is tried. */
-static tinker_status start_process(struct grader_command *c, tinker_error *err)
+static tinker_status start_locked(struct grader_command *c, tinker_error *err)
 {
     int in[2], out[2], errors[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0)
@@ -177,6 +178,17 @@ static tinker_status start_process(struct grader_command *c, tinker_error *err)
     return err_errno(err, "start", c->command);
 }
 
+/* One at a time: a program that is started between pipe() and FD_CLOEXEC of another worker would
+ * keep that one's output open, and its end would never be seen. */
+static tinker_status start_process(struct grader_command *c, tinker_error *err)
+{
+    static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&starting);
+    tinker_status status = start_locked(c, err);
+    pthread_mutex_unlock(&starting);
+    return status;
+}
+
 /* true: it has ended within the time. Polling, because waitpid() knows no deadline and a SIGCHLD
  * handler would belong to the library. */
 static bool wait_for_end(pid_t pid, int ms)
@@ -210,7 +222,7 @@ static void stop_process(struct grader_command *c, int patience_ms)
 }
 
 struct grader_command *grader_command_new(const char *command, const tinker_grader_options *opts,
-                                          tinker_error *err)
+                                          size_t worker, tinker_error *err)
 {
     struct grader_command *c = calloc(1, sizeof(*c));
     size_t n = opts->run_dir ? strlen(opts->run_dir) + sizeof("TINKER_RUN_DIR=") : 0;
@@ -224,6 +236,7 @@ struct grader_command *grader_command_new(const char *command, const tinker_grad
     }
     if (n)
         snprintf(c->run_dir, n, "TINKER_RUN_DIR=%s", opts->run_dir);
+    snprintf(c->worker, sizeof(c->worker), "TINKER_GRADER_WORKER=%zu", worker);
     c->opts = *opts;
     buf_init(&c->to_send, (size_t)1 << 30);
     buf_init(&c->answers, MAX_ANSWER + 1);
@@ -291,6 +304,10 @@ static void put_request(struct buf *out, const tinker_grade *g, int64_t id)
     json_put_key(&w, "tokens");
     json_put_int64(&w, (int64_t)g->tokens);
     put_member(&w, "split", NULL, g->split);
+    if (g->turn > 0) {
+        json_put_key(&w, "turn");
+        json_put_int64(&w, g->turn);
+    }
     if (g->probe) {
         json_put_key(&w, "probe");
         json_put_bool(&w, true);
@@ -360,6 +377,8 @@ struct answer {
     double score, format;
     char reason[128];
     bool error;
+    bool done;                   /* an environment has said that this was the last turn */
+    struct json_str observation; /* its messages, within the line; s NULL: none */
 };
 
 /* true and false are scores of 1 and 0: graders often print what a comparison returned. */
@@ -414,6 +433,10 @@ static bool read_answer_line(const char *s, size_t n, struct answer *a)
                 a->has_score = read_score(&r, &a->score);
             else if (json_str_is(key, "metrics") && json_peek(&r) == JSON_OBJECT)
                 read_metrics(&r, a);
+            else if (json_str_is(key, "observation") && json_peek(&r) == JSON_ARRAY)
+                json_raw(&r, &a->observation);
+            else if (json_str_is(key, "done") && json_peek(&r) == JSON_BOOL)
+                json_bool(&r, &a->done);
             else if (json_str_is(key, "feedback"))
                 keep_reason(&r, a);
             else if (json_str_is(key, "error")) {
@@ -423,7 +446,8 @@ static bool read_answer_line(const char *s, size_t n, struct answer *a)
                 json_skip(&r);
         }
     }
-    bool ok = json_end(&r) && (a->has_score || a->error) && isfinite(a->score);
+    /* A turn in the middle may be worth nothing. */
+    bool ok = json_end(&r) && (a->has_score || a->error || a->observation.s) && isfinite(a->score);
     arena_clear(&arena);
     return ok;
 }
@@ -455,6 +479,9 @@ static void take_line(struct batch *b, const char *s, size_t n)
     if (a.error)
         return fail_item(b, i, a.reason);
     b->items[i].format = a.format;
+    b->items[i].done = a.done || !a.observation.s;
+    free(b->items[i].observation);
+    b->items[i].observation = a.observation.s ? strndup(a.observation.s, a.observation.n) : NULL;
     settle_item(b, i, a.score, a.reason);
 }
 
@@ -581,8 +608,11 @@ tinker_status grader_command_run(struct grader_command *c, tinker_grade *items, 
         free(b.queue);
         return err_nomem(err, "a batch to be judged");
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         items[i].score = items[i].format = NAN;
+        items[i].observation = NULL;
+        items[i].done = 0;
+    }
     tinker_status status = c->pid ? TINKER_OK : start_process(c, err);
     b.clock_ns = clock_now_ns(clock_real());
     while (status == TINKER_OK && b.done < n)

@@ -94,6 +94,44 @@ done
 EOF
 expect 0 $tinker $rl --reward-cmd 'sh grade.sh' --out rlcmd && grep -q '"grader/cmd"' rlcmd/metrics.jsonl
 tap "rewards by a command that is kept running" $? err
+expect 0 $tinker $rl --reward-cmd 'sh grade.sh' --grader-workers 3 --out rlmany && strip rlcmd/metrics.jsonl >a && strip rlmany/metrics.jsonl >b && cmp -s a b
+tap "or by three of them, with the same numbers" $? err
+cat >world.sh <<'EOF'
+while read -r line; do
+    id=${line#*:}
+    id=${id%%,*}
+    case $line in
+    *'"turn":3'*) echo "{\"id\":$id,\"done\":true,\"score\":1}" ;;
+    *'"response":"'*e*'","message"'*) echo "{\"id\":$id,\"observation\":[{\"role\":\"user\",\"content\":\"And then?\"}],\"score\":0.5}" ;;
+    *) echo "{\"id\":$id,\"score\":0}" ;;
+    esac
+done
+EOF
+talk="train rl --data ask.jsonl --max-tokens 12 --group-size 4 --seed 1 --rank 4 --epochs 3 --env-cmd"
+expect 0 $tinker $talk 'sh world.sh' --post-kl --save-every 1 --out talk && grep -q '"kl_pre_post_v1"' talk/metrics.jsonl &&
+    grep -q '"optim/kl_sample_train_v1": 0,' talk/metrics.jsonl && grep -q '"content":"And then?"' talk/iteration_000000/*.jsonl &&
+    awk -F'"env/all/turns_per_episode": ' '{ split($2, v, ","); if (v[1] <= 1 || v[1] > 3) exit 1 }' talk/metrics.jsonl
+tap "conversations with a program, whose turns have the same probabilities in training" $? err
+sed 1q talk/checkpoints.jsonl >first && mkdir part2 && cp talk/config.json part2 && mv first part2/checkpoints.jsonl && sed 1q talk/metrics.jsonl >part2/metrics.jsonl
+expect 0 $tinker $talk 'sh world.sh' --post-kl --save-every 1 --out part2 --resume && strip talk/metrics.jsonl >a && strip part2/metrics.jsonl >b && cmp -s a b
+tap "which go on after an interrupt with the same numbers" $? err
+expect 0 $tinker $talk 'sh world.sh' --turns 1 --grader contains --out talk1 && grep -q '"env/all/turns_per_episode": 1,' talk1/metrics.jsonl &&
+    grep -q '"grader/contains"' talk1/metrics.jsonl
+tap "as long as one wants, with graders of the last answer" $? err
+expect 0 $tinker $talk 'while read -r x; do echo "{\"observation\":[1]}"; done' --out talkbad; [ $? -ne 0 ] && grep -q 'could not be judged' err
+tap "a reply that is no message is an error" $? err
+expect 0 $tinker $rl --epochs 4 --max-steps 4 --grader contains --async 2 --out ahead &&
+    [ "$(sed 's/.*"sampling_client\/step_mean": \([0-9]*\).*/\1/' ahead/metrics.jsonl | tr '\n' ' ')" = '0 0 0 1 ' ] &&
+    head -n 1 ahead/metrics.jsonl | grep -q '"optim/kl_sample_train_v1": 0,' && ! tail -n 1 ahead/metrics.jsonl | grep -q '"optim/kl_sample_train_v1": 0,'
+tap "answers sampled ahead are at most so old" $? ahead/metrics.jsonl
+expect 0 $tinker $rl --epochs 4 --max-steps 4 --grader contains --async 2 --out ahead2 && strip ahead/metrics.jsonl >a && strip ahead2/metrics.jsonl >b && cmp -s a b
+tap "and the same each time" $? err
+echo '[{"role":"user","content":"Say 9"},{"role":"assistant","content":"nine"}]' >shots.json
+expect 0 $tinker $rl --grader contains --fewshot shots.json --length-reward clamp --advantage-norm token --sample-seed 3 --out shots &&
+    [ "$(sed 's/.*"ob_len":\([0-9]*\).*/\1/;q' shots/iteration_000000/*.jsonl)" -gt "$(sed 's/.*"ob_len":\([0-9]*\).*/\1/;q' rl/iteration_000000/*.jsonl)" ]
+tap "examples stand before every prompt" $? err
+expect 2 $tinker $rl --grader contains --length-reward much --out x; tap "a reward that is no number is wrong usage" $? err
+expect 8 $tinker $rl --grader contains --fewshot grade.sh --out x; tap "and examples that are no messages wrong data" $? err
 expect 8 $tinker $rl --reward-cmd 'exit 3' --out rldead && grep -q 'ends without an answer' err
 tap "a grader that dies is found before anything is sampled" $? err
 expect 0 $tinker train distill --teacher "$path" --data mine.jsonl --batch-size 10 --seed 1 --rank 4 --lr 1e-3 --epochs 3 --out off &&

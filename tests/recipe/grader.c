@@ -74,12 +74,15 @@ enum { N = 12 };
 static tinker_grade items[N];
 static char texts[N][16];
 
+static size_t workers = 1;
+
 static tinker_status run_command(const char *command, int64_t timeout_ms)
 {
     char spec[512];
     tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
     o.timeout_ms = timeout_ms;
     o.ahead = 4;
+    o.workers = workers;
     snprintf(spec, sizeof(spec), "cmd:%s", command);
     tinker_grader *g = tinker_grader_new(spec, &o, &err);
     for (int i = 0; i < N; i++) {
@@ -110,6 +113,44 @@ static void test_command(void)
     CHECK_INT(run_command("while read -r x; do echo ${SOME_API_KEY:-$TINKER_GRADER}; done", 20000),
               TINKER_OK);
     CHECK_INT(items[0].score, 1); /* the key is not told */
+}
+
+static void test_workers(void)
+{
+    /* Each gets a run of answers, and they work at the same time: one after the other would take
+     * three times as long as the limit. */
+    workers = 3;
+    CHECK_INT(run_command("while read -r x; do sleep 0.2; echo $TINKER_GRADER_WORKER; done", 20000),
+              TINKER_OK);
+    for (int i = 0; i < N; i++)
+        CHECK_INT(items[i].score, i * 3 / N);
+    CHECK_INT(run_command("read -r x; echo 1", 20000), TINKER_OK); /* each starts again */
+    CHECK_INT(items[N - 1].score, 1);
+    CHECK_INT(run_command("exit 3", 20000), TINKER_ESTATE);
+    workers = 100;
+    CHECK(!tinker_grader_new(
+        "cmd:true",
+        &(tinker_grader_options){ .size = sizeof(tinker_grader_options), .workers = 100 }, &err));
+    workers = 1;
+}
+
+/* An environment says what comes next, or that it is done; a turn need not have a score. */
+static void test_environment(void)
+{
+    CHECK_INT(
+        run_command(
+            "while read -r x; do i=${x#*:}; i=${i%%,*}; case $i in "
+            "0) echo '{\"id\":0,\"observation\":[{\"role\":\"user\",\"content\":\"go on\"}]}';; "
+            "1) echo '{\"id\":1,\"observation\":[],\"done\":true,\"score\":0.5}';; "
+            "*) echo 1;; esac; done",
+            20000),
+        TINKER_OK);
+    CHECK_STR(items[0].observation, "[{\"role\":\"user\",\"content\":\"go on\"}]");
+    CHECK(!items[0].done && items[0].score == 0);
+    CHECK(items[1].done && items[1].score == 0.5);
+    CHECK(items[2].done && items[2].score == 1 && !items[2].observation);
+    for (int i = 0; i < N; i++)
+        free(items[i].observation);
 }
 
 static void test_bad_commands(void)
@@ -153,6 +194,8 @@ int main(void)
     RUN(test_texts);
     RUN(test_values);
     RUN(test_command);
+    RUN(test_workers);
+    RUN(test_environment);
     RUN(test_bad_commands);
     RUN(test_descriptors);
     return tap_done();

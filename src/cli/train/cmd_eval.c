@@ -26,7 +26,7 @@ enum { PORTION = 64, PATIENCE_MS = 1800000, SHOWN_WRONG = 5, TEXT_WIDTH = 60 };
 struct eval_options {
     const char *model, *path, *data, *tokenizer, *renderer, *system, *out, *form, *against;
     struct opt_list graders;
-    int64_t n, max_tokens, seed, limit, grader_timeout;
+    int64_t n, max_tokens, seed, limit, grader_timeout, grader_workers;
     double temperature, fail_under;
     bool nll, ignore_case, normalize;
 };
@@ -66,7 +66,8 @@ static bool parse_eval(struct eval_options *o, int argc, char **argv, int *statu
                                 .temperature = NAN,
                                 .limit = -1,
                                 .fail_under = NAN,
-                                .grader_timeout = 30 };
+                                .grader_timeout = 30,
+                                .grader_workers = 1 };
     const struct opt opts[] = {
         { "data", 'd', OPT_STRING, "FILE", "questions with expected answers", &o->data, NULL },
         { "grader", 'g', OPT_LIST, "GRADER",
@@ -104,6 +105,8 @@ static bool parse_eval(struct eval_options *o, int argc, char **argv, int *statu
           NULL },
         { "grader-timeout", 0, OPT_DURATION, "TIME",
           "longest wait for a grader command (default 30s)", &o->grader_timeout, NULL },
+        { "grader-workers", 0, OPT_INT, "N", "processes of a grader command (default 1)",
+          &o->grader_workers, NULL },
     };
     const struct opt_spec spec = { .command = "eval",
                                    .about =
@@ -181,6 +184,7 @@ static int open_eval(struct eval *e)
     t->o.ignore_case = e->o.ignore_case;
     t->o.normalize = e->o.normalize;
     t->o.grader_timeout = e->o.grader_timeout;
+    t->o.grader_workers = e->o.grader_workers;
     status = trainer_make_graders(t);
     if (status != EXIT_OK)
         return status;

@@ -65,16 +65,20 @@ static bool wrap_message(struct arena *a, const struct train_options *o, const t
 }
 
 const tinker_conversation *rl_prompt_make(struct arena *a, const struct train_options *o,
+                                          const tinker_conversation *examples,
                                           const tinker_row *row)
 {
+    size_t n_examples = examples ? examples->n_messages : 0;
     const tinker_conversation *c = row->prompt;
     tinker_conversation *out = arena_alloc(a, sizeof(*out));
-    tinker_message *m = arena_array(a, c->n_messages + 1, sizeof(*m));
+    tinker_message *m = arena_array(a, c->n_messages + n_examples + 1, sizeof(*m));
     size_t n = 0;
     if (!out || !m)
         return NULL;
     if (o->system)
         m[n++] = (tinker_message){ .role = "system", .content = o->system };
+    for (size_t i = 0; i < n_examples; i++)
+        m[n++] = examples->messages[i];
     for (size_t i = 0; i < c->n_messages; i++)
         m[n++] = c->messages[i];
     /* The last user message is the question; earlier turns of a conversation are examples and

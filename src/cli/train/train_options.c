@@ -35,6 +35,7 @@ static const char *const schedules[] = { "linear", "cosine", "constant", NULL };
 static const char *const preferences[] = { "dpo", "ipo", "hinge", "cdpo", "simpo", "orpo", NULL };
 static const char *const advantages[] = { "center", "grpo", "rloo", "raw", NULL };
 static const char *const sample_modes[] = { "group", "each", NULL };
+static const char *const advantage_norms[] = { "none", "token", NULL };
 static const char *const grader_errors[] = { "drop", "zero", "fail", NULL };
 static const char *const templates[] = { "none", "math", "gsm", "choice", NULL };
 static const char *const modes[] = { "auto", "off-policy", "on-policy", NULL };
@@ -79,6 +80,13 @@ static const struct train_row {
       ALL },
     { "grader-timeout", 0, OPT_DURATION, "TIME", "longest wait for a grader command (default 30s)",
       AT(grader_timeout), NULL, ALL },
+    { "grader-workers", 0, OPT_INT, "N", "processes of a grader command (default 1)",
+      AT(grader_workers), NULL, ALL },
+    { "env-cmd", 0, OPT_STRING, "COMMAND",
+      "a program that replies to each answer, for conversations of several turns", AT(env_cmd),
+      NULL, TRAIN_RL },
+    { "turns", 0, OPT_INT, "N", "most answers in a conversation with it (default 8)", AT(turns),
+      NULL, TRAIN_RL },
     { "grader-error", 0, OPT_CHOICE, "WHAT", "an answer that cannot be judged: drop, zero, fail",
       AT(grader_error), grader_errors, TRAIN_RL },
     { "no-probe", 0, OPT_FLAG, NULL, "do not judge the first expected answer before sampling",
@@ -98,6 +106,15 @@ static const struct train_row {
       NULL, TRAIN_RL },
     { "advantage", 0, OPT_CHOICE, "HOW", "center, grpo, rloo, raw (default center)", AT(advantage),
       advantages, TRAIN_RL },
+    { "advantage-norm", 0, OPT_CHOICE, "HOW",
+      "token: a long answer weighs as much as a short one (default none)", AT(advantage_norm),
+      advantage_norms, TRAIN_RL },
+    { "length-reward", 0, OPT_STRING, "X|clamp",
+      "reward of an answer that was cut off; clamp: at most 0 (default: as it is judged)",
+      AT(length_reward), NULL, TRAIN_RL },
+    { "async", 0, OPT_INT, "K",
+      "sample up to K iterations ahead of training, with weights so old (default 0)", AT(ahead),
+      NULL, SAMPLED },
     { "substeps", 0, OPT_INT, "N", "optimizer steps for each iteration (default 1)", AT(substeps),
       NULL, SAMPLED },
     { "kl", 0, OPT_DOUBLE, "COEF",
@@ -108,12 +125,16 @@ static const struct train_row {
       AT(kl_discount), NULL, SAMPLED },
     { "kl-reference", 0, OPT_STRING, "NAME|PATH", "the reference (default: the base model)",
       AT(kl_reference), NULL, TRAIN_RL },
+    { "post-kl", 0, OPT_FLAG, NULL, "also measure how far each iteration moves the model",
+      AT(post_kl), NULL, SAMPLED },
     { "keep-constant-groups", 0, OPT_FLAG, NULL, "train groups whose rewards are all equal, too",
       AT(keep_constant), NULL, TRAIN_RL },
     { "template", 0, OPT_CHOICE, "NAME", "ask for the answer in a form: none, math, gsm, choice",
       AT(template), templates, TRAIN_RL },
     { "system", 0, OPT_STRING, "TEXT", "system message before every prompt", AT(system), NULL,
       SAMPLED },
+    { "fewshot", 0, OPT_STRING, "FILE", "messages before every prompt, a JSON array", AT(fewshot),
+      NULL, SAMPLED },
     { "prompt-prefix", 0, OPT_STRING, "TEXT", "before the last user text", AT(prompt_prefix), NULL,
       SAMPLED },
     { "prompt-suffix", 0, OPT_STRING, "TEXT", "behind the last user text", AT(prompt_suffix), NULL,
@@ -123,6 +144,8 @@ static const struct train_row {
       AT(format_coef), NULL, TRAIN_RL },
     { "sample-mode", 0, OPT_CHOICE, "MODE",
       "group: one request for each prompt; each: for each answer", AT(sample_mode), sample_modes,
+      SAMPLED },
+    { "sample-seed", 0, OPT_INT, "N", "seed of sampling (default: --seed)", AT(sample_seed), NULL,
       SAMPLED },
     { "no-sample-seed", 0, OPT_FLAG, NULL, "sample without seeds: not repeatable",
       AT(no_sample_seed), NULL, SAMPLED },
@@ -253,6 +276,10 @@ static void set_defaults(struct train_options *o, enum train_kind kind)
         .eval_n = 1,
         .eval_max_tokens = 256,
         .grader_timeout = 30,
+        .grader_workers = 1,
+        .turns = 8,
+        .advantage_norm = "none",
+        .sample_seed = TRAIN_NO_SEED,
         .preference = "dpo",
         .beta = 0.1,
         .gamma = 0.5,
@@ -321,7 +348,11 @@ static bool check_options(const struct train_options *o, enum train_kind kind,
         wrong = "Epochs, rank and sizes must be at least 1.";
     else if (kind == TRAIN_RL && o->group_size < 2 && strcmp(o->advantage, "raw") != 0)
         wrong = "Answers are compared within a group: --group-size 2 or more, or --advantage raw.";
-    else if (kind == TRAIN_RL && !o->graders.n && !o->reward_cmd)
+    else if (o->grader_workers < 1 || o->grader_workers > 64)
+        wrong = "--grader-workers is 1 to 64.";
+    else if (o->turns < 1 || o->ahead < 0 || o->ahead > TRAIN_MAX_AHEAD)
+        wrong = "--turns is at least 1, --async 0 to 16.";
+    else if (kind == TRAIN_RL && !o->graders.n && !o->reward_cmd && !o->env_cmd)
         wrong = "Missing option '--grader': what is a good answer?";
     else if (kind == TRAIN_RL && o->kl != 0 && o->temperature != 1)
         wrong = "A KL penalty needs --temperature 1.";

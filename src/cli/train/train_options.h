@@ -11,6 +11,7 @@
 enum train_kind { TRAIN_SFT = 1, TRAIN_DPO = 2, TRAIN_RL = 4, TRAIN_DISTILL = 8 };
 
 #define TRAIN_NO_SEED INT64_MIN
+enum { TRAIN_MAX_AHEAD = 16 };
 
 struct train_options {
     /* data */
@@ -33,16 +34,17 @@ struct train_options {
     double eval_temperature;
     struct opt_list graders;
     bool ignore_case, normalize, no_probe;
-    int64_t grader_timeout;
+    int64_t grader_timeout, grader_workers;
     /* preferences */
     const char *preference, *reference;
     double beta, label_smoothing, gamma, lambda;
     /* reinforcement */
     const char *loss, *advantage, *system, *prompt_prefix, *prompt_suffix, *sample_mode;
-    const char *kl_reference, *template, *grader_error, *reward_cmd;
-    int64_t group_size, groups, max_tokens, substeps;
+    const char *kl_reference, *template, *grader_error, *reward_cmd, *env_cmd, *fewshot;
+    const char *length_reward, *advantage_norm;
+    int64_t group_size, groups, max_tokens, substeps, turns, ahead, sample_seed;
     double temperature, kl, kl_discount, format_coef;
-    bool keep_constant, no_sample_seed, no_rollout_text;
+    bool keep_constant, no_sample_seed, no_rollout_text, post_kl;
     struct opt_list loss_config;
     /* distillation */
     const char *teacher, *mode;

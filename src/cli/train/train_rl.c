@@ -16,21 +16,38 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/os.h"
 #include "cli/command.h"
 #include "cli/output/out.h"
 #include "cli/train/rl_prompt.h"
+#include "cli/train/rl_turns.h"
 #include "cli/train/train_eval.h"
 #include "json/json.h"
 
 /* SHOW_EVERY: iterations between two looks at answers.  ANSWER_WIDTH: bytes of an answer shown. */
 enum { PATIENCE_MS = 1800000, SHOW_EVERY = 10, MAX_CONFIG = 16, ANSWER_WIDTH = 200 };
 
+/* An iteration whose answers are under way.  The last one that a sampler was asked for owns it. */
+struct rl_ahead {
+    tinker_rollouts *x;
+    tinker_sampler *sampler;
+    bool owns;
+    size_t step; /* of the weights */
+};
+
 struct rl {
     struct trainer *t;
     tinker_rows *rows;
     size_t n_rows, groups;
     struct train_eval eval;
-    tinker_sampler *reference; /* of the KL, or the teacher */
+    tinker_sampler *reference;     /* of the KL, or the teacher */
+    tinker_sampler *sampler;       /* of the weights as they are; NULL: none yet */
+    tinker_grader *world;          /* --env-cmd */
+    tinker_conversation *examples; /* --fewshot */
+    double length_reward;
+    bool clamp_cut;                             /* --length-reward clamp */
+    struct rl_ahead ahead[TRAIN_MAX_AHEAD + 1]; /* iterations that are being sampled */
+    size_t asked;                               /* of which this is the first that is not */
     bool distill;
     tinker_loss loss;
     tinker_named_number config[MAX_CONFIG];
@@ -43,6 +60,7 @@ struct rl {
     struct arena arena;
     size_t *order, n; /* rows */
     tinker_rollouts *x;
+    struct rl_turns turns;
     double *scores, by_grader[TRAINER_GRADERS];
     size_t failed;
 };
@@ -92,11 +110,45 @@ static int choose_loss(struct rl *r)
     }
     for (size_t i = 0; status == EXIT_OK && i < o->loss_config.n; i++)
         status = add_config(r, o->loss_config.items[i]);
+    r->clamp_cut = o->length_reward && strcmp(o->length_reward, "clamp") == 0;
+    r->length_reward = NAN;
+    if (status == EXIT_OK && o->length_reward && !r->clamp_cut &&
+        !number_read(o->length_reward, &r->length_reward))
+        status = out_fail(EXIT_USAGE, NULL, "Invalid value for '--length-reward': '%s'",
+                          o->length_reward);
     /* The penalty for a wrong form, as in the cookbook's environments: 0.1 where a form is asked
      * for by the template, none where the prompt asks for nothing. */
     r->format_coef =
         isnan(o->format_coef) ? strcmp(o->template, "none") == 0 ? 0 : 0.1 : o->format_coef;
     return status;
+}
+
+/* A program like a grader, which also says what comes next. */
+static int open_world(struct rl *r)
+{
+    tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
+    struct buf spec;
+    tinker_error err;
+    trainer_grader_options(r->t, &o);
+    buf_init(&spec, 65536);
+    buf_printf(&spec, "cmd:%s", r->t->o.env_cmd);
+    r->world = tinker_grader_new(buf_ok(&spec) ? spec.data : "cmd:", &o, &err);
+    buf_clear(&spec);
+    return r->world ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
+}
+
+static int read_examples(struct rl *r)
+{
+    enum { MOST = 16 << 20 };
+    tinker_error err;
+    char *data;
+    size_t n;
+    if (os_read_file(r->t->o.fewshot, MOST, &data, &n, &err) != TINKER_OK)
+        return out_fail(EXIT_DATA, NULL, "%s", err.message);
+    r->examples = tinker_conversation_parse(data, n, &err);
+    free(data);
+    return r->examples ? EXIT_OK
+                       : out_fail(EXIT_DATA, NULL, "%s: %s", r->t->o.fewshot, err.message);
 }
 
 /* An epoch asks every row once, `groups` rows per iteration; its last iteration may be smaller.
@@ -176,36 +228,97 @@ static int probe_graders(struct rl *r)
 
 /* ---- answers ---- */
 
-/* Prompts live in the iteration's arena.  Seeds: request p of iteration i gets a number that no
- * other request of the run has, modulo 2^31 as samplers expect; 1000003, a prime, keeps runs
- * with neighboring --seed values from sharing any. */
-static int sample_answers(struct rl *r, size_t i, size_t from)
+/* The prompts of the rows r->order[from..from + r->n), in the arena. */
+static const tinker_conversation **make_prompts(struct rl *r, struct arena *a, size_t from)
 {
-    struct trainer *t = r->t;
-    const struct train_options *o = &t->o;
-    tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
-    tinker_error err;
-    const tinker_conversation **prompts = arena_array(&r->arena, r->n + 1, sizeof(*prompts));
-    if (!prompts)
-        return out_fail(EXIT_FAILED, NULL, "out of memory");
-    for (size_t p = 0; p < r->n; p++) {
+    const tinker_conversation **prompts = arena_array(a, r->n + 1, sizeof(*prompts));
+    for (size_t p = 0; prompts && p < r->n; p++) {
         tinker_row row;
         tinker_rows_prompt(r->rows, r->order[from + p], &row, NULL);
-        prompts[p] = rl_prompt_make(&r->arena, o, &row);
+        prompts[p] = rl_prompt_make(a, &r->t->o, r->examples, &row);
         if (!prompts[p])
-            return out_fail(EXIT_FAILED, NULL, "out of memory");
+            return NULL;
     }
+    return prompts;
+}
+
+static tinker_rollout_options how_to_sample(const struct rl *r, size_t i)
+{
+    const struct train_options *o = &r->t->o;
+    tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
     how.group_size = (size_t)o->group_size;
     how.one_request_each = strcmp(o->sample_mode, "each") == 0;
     how.timeout_ms = PATIENCE_MS;
     how.params.max_tokens = o->max_tokens;
     how.params.temperature = o->temperature;
     how.params.has_seed = !o->no_sample_seed;
-    uint64_t seed = o->seed == TRAIN_NO_SEED ? 0 : (uint64_t)o->seed;
+    /* Request p of iteration i gets a number that no other request of the run has, modulo 2^31 as
+     * samplers expect; 1000003, a prime, keeps runs with neighboring --seed values from sharing
+     * any. */
+    int64_t given = o->sample_seed != TRAIN_NO_SEED ? o->sample_seed : o->seed;
+    uint64_t seed = given == TRAIN_NO_SEED ? 0 : (uint64_t)given;
     uint64_t each = how.one_request_each ? how.group_size : 1;
     how.params.seed = (int64_t)((seed * 1000003 + i * r->groups * each) % (UINT64_C(1) << 31));
-    r->x = tinker_recipe_rollouts(t->recipe, prompts, r->n, &how, &err);
-    return r->x ? EXIT_OK : trainer_fail(t, &err);
+    return how;
+}
+
+static struct rl_ahead *slot_of(struct rl *r, size_t i)
+{
+    return &r->ahead[i % (TRAIN_MAX_AHEAD + 1)];
+}
+
+/* Ask for the answers of iteration j with the weights after `step` steps. */
+static int ask_answers(struct rl *r, size_t j, size_t step, bool last)
+{
+    struct trainer *t = r->t;
+    struct rl_ahead *slot = slot_of(r, j);
+    tinker_rollout_options how = how_to_sample(r, j);
+    struct arena arena;
+    tinker_error err;
+    arena_init(&arena, SIZE_MAX);
+    size_t from = find_batch(r, j);
+    const tinker_conversation **prompts = make_prompts(r, &arena, from);
+    *slot = (struct rl_ahead){ .sampler = r->sampler, .owns = last, .step = step };
+    if (prompts)
+        slot->x = tinker_rollouts_submit(r->sampler, t->renderer, t->tokenizer, prompts, r->n, &how,
+                                         &err);
+    else
+        err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
+    arena_clear(&arena);
+    if (last)
+        r->sampler = NULL;
+    return slot->x ? EXIT_OK : trainer_fail(t, &err);
+}
+
+/* Everything up to --async iterations ahead is asked of the weights as they are, so what is trained
+ * is never older than that, and the same run samples the same answers whatever the timing. */
+static int sample_answers(struct rl *r, size_t i)
+{
+    struct trainer *t = r->t;
+    tinker_error err;
+    size_t end = i + (size_t)t->o.ahead + 1;
+    end = end < t->total ? end : t->total;
+    if (r->asked < end && !r->sampler) {
+        r->sampler = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+        if (!r->sampler)
+            return trainer_fail(t, &err);
+    }
+    int status = EXIT_OK;
+    for (; status == EXIT_OK && r->asked < end; r->asked++)
+        status = ask_answers(r, r->asked, i, r->asked + 1 == end);
+    if (status != EXIT_OK)
+        return status;
+    r->x = slot_of(r, i)->x;
+    return tinker_rollouts_wait(r->x, PATIENCE_MS, &err) == TINKER_OK ? EXIT_OK
+                                                                      : trainer_fail(t, &err);
+}
+
+static void free_slot(struct rl_ahead *slot)
+{
+    tinker_rollouts_free(slot->x);
+    if (slot->owns)
+        tinker_sampler_free(slot->sampler);
+    *slot = (struct rl_ahead){ 0 };
 }
 
 static const char *stop_of(const tinker_rollout *a)
@@ -231,6 +344,10 @@ static int settle_rewards(struct rl *r, tinker_grade *items, size_t total)
     for (size_t k = 0; k < total; k++) {
         tinker_rollout *a = &r->x->at[k];
         a->reward = r->scores[k] + r->format_coef * (format_of(r, a) - 1);
+        if (a->sequence->stop_reason != TINKER_STOP_STOP)
+            a->reward = r->clamp_cut               ? fmin(a->reward, 0)
+                        : !isnan(r->length_reward) ? r->length_reward
+                                                   : a->reward;
         if (!isnan(r->scores[k]))
             continue;
         r->failed++;
@@ -246,32 +363,108 @@ static int settle_rewards(struct rl *r, tinker_grade *items, size_t total)
     return EXIT_OK;
 }
 
-/* Answer k belongs to group k / group_size, whose row is order[from + group]. */
-static int grade_answers(struct rl *r, size_t i, size_t from)
+/* What is told of each answer, all but what it says. */
+static tinker_grade *describe_answers(struct rl *r, size_t i, size_t from)
 {
     size_t total = r->x->n_groups * r->x->group_size;
     tinker_grade *items = arena_array(&r->arena, total + 1, sizeof(*items));
-    if (!items)
-        return out_fail(EXIT_FAILED, NULL, "out of memory");
-    for (size_t k = 0; k < total; k++) {
+    for (size_t k = 0; items && k < total; k++) {
         size_t g = k / r->x->group_size;
         tinker_row row;
         tinker_rows_prompt(r->rows, r->order[from + g], &row, NULL);
-        items[k] = (tinker_grade){ .text = r->x->at[k].text,
-                                   .expected = row.expected,
+        items[k] = (tinker_grade){ .expected = row.expected,
                                    .row = arena_strndup(&r->arena, row.json, row.n_json),
                                    .stop_reason = stop_of(&r->x->at[k]),
                                    .split = "train",
-                                   .tokens = r->x->at[k].sequence->n,
                                    .step = (int64_t)i,
                                    .group = (int64_t)g,
                                    .sample = (int64_t)(k % r->x->group_size) };
     }
-    int status = train_eval_grade(r->t, items, total, r->scores, r->by_grader);
+    return items;
+}
+
+/* Rewards: what the environment gave for the turns, and what the graders say of the last answer. */
+static int grade_answers(struct rl *r, size_t i, size_t from)
+{
+    struct trainer *t = r->t;
+    size_t total = r->x->n_groups * r->x->group_size;
+    tinker_grade *items = describe_answers(r, i, from);
+    const tinker_conversation **prompts = make_prompts(r, &r->arena, from);
+    double *played = arena_array(&r->arena, total + 1, sizeof(*played));
+    if (!items || !prompts || !played)
+        return out_fail(EXIT_FAILED, NULL, "out of memory");
+    if (r->world) {
+        r->turns = (struct rl_turns){ .t = t,
+                                      .world = r->world,
+                                      .sampler = slot_of(r, i)->sampler,
+                                      .how = how_to_sample(r, i),
+                                      .most = (size_t)t->o.turns,
+                                      .arena = &r->arena };
+        int status = rl_turns_play(&r->turns, r->x, prompts, items, played);
+        if (status != EXIT_OK)
+            return status;
+    }
+    for (size_t k = 0; k < total; k++) {
+        items[k].text = r->x->at[k].text;
+        items[k].tokens = r->x->at[k].sequence->n;
+        items[k].stop_reason = stop_of(&r->x->at[k]);
+    }
+    for (size_t g = 0; t->n_graders && g < r->x->n_groups; g++) {
+        const char *json = rl_turns_json(&r->arena, prompts[g]->messages, prompts[g]->n_messages);
+        for (size_t k = 0; k < r->x->group_size; k++)
+            items[g * r->x->group_size + k].prompt = json;
+    }
+    int status = train_eval_grade(t, items, total, r->scores, r->by_grader);
+    for (size_t k = 0; k < total; k++)
+        r->scores[k] += played[k];
     return status == EXIT_OK ? settle_rewards(r, items, total) : status;
 }
 
 /* ---- what is written of an iteration ---- */
+
+static void put_talk(struct json_writer *w, const struct rl_turns *turns, size_t k)
+{
+    struct arena arena;
+    arena_init(&arena, SIZE_MAX);
+    char *json = rl_turns_json(&arena, turns->talk[k].messages, turns->talk[k].n);
+    if (json) {
+        json_put_key(w, "conversation");
+        json_put_raw(w, json, strlen(json));
+    }
+    arena_clear(&arena);
+}
+
+/* The reward stands at the last turn. */
+static void put_turn(struct json_writer *w, const struct rl *r, size_t k, size_t turn)
+{
+    const tinker_rollout *a = &r->x->at[k];
+    bool last = turn + 1 == a->n_turns;
+    size_t n_prompt = 0;
+    const tinker_sequence *s = tinker_rollouts_turn(r->x, k, turn, &n_prompt);
+    json_put_begin_object(w);
+    json_put_key(w, "step_idx");
+    json_put_int64(w, (int64_t)turn);
+    json_put_key(w, "ob_len");
+    json_put_int64(w, (int64_t)n_prompt);
+    json_put_key(w, "ac_len");
+    json_put_int64(w, (int64_t)s->n);
+    json_put_key(w, "reward");
+    json_put_double(w, last ? a->reward : 0);
+    json_put_key(w, "episode_done");
+    json_put_bool(w, last);
+    json_put_key(w, "logs");
+    json_put_begin_object(w);
+    if (!r->t->o.no_rollout_text && last) {
+        if (r->world)
+            put_talk(w, &r->turns, k);
+        json_put_key(w, "response");
+        json_put_string(w, a->text);
+    }
+    json_put_key(w, "stop_reason");
+    json_put_string(w, s->stop_reason == TINKER_STOP_STOP ? "stop" : "length");
+    json_put_end_object(w);
+    json_put_end_object(w);
+}
 
 /* One line per answer, as the cookbook's tools read them. */
 static void put_rollout(struct buf *out, const struct rl *r, size_t i, size_t k)
@@ -303,27 +496,8 @@ static void put_rollout(struct buf *out, const struct rl *r, size_t i, size_t k)
     }
     json_put_key(&w, "steps");
     json_put_begin_array(&w);
-    json_put_begin_object(&w);
-    json_put_key(&w, "step_idx");
-    json_put_int64(&w, 0);
-    json_put_key(&w, "ob_len");
-    json_put_int64(&w, (int64_t)a->n_prompt);
-    json_put_key(&w, "ac_len");
-    json_put_int64(&w, (int64_t)a->sequence->n);
-    json_put_key(&w, "reward");
-    json_put_double(&w, a->reward);
-    json_put_key(&w, "episode_done");
-    json_put_bool(&w, true);
-    json_put_key(&w, "logs");
-    json_put_begin_object(&w);
-    if (!r->t->o.no_rollout_text) {
-        json_put_key(&w, "response");
-        json_put_string(&w, a->text);
-    }
-    json_put_key(&w, "stop_reason");
-    json_put_string(&w, stop_of(a));
-    json_put_end_object(&w);
-    json_put_end_object(&w);
+    for (size_t turn = 0; turn < a->n_turns; turn++)
+        put_turn(&w, r, k, turn);
     json_put_end_array(&w);
     json_put_end_object(&w);
     buf_putc(out, '\n');
@@ -351,7 +525,7 @@ static int write_rollouts(const struct rl *r, size_t i)
 }
 
 struct env_sums {
-    double answer_tokens, prompt_tokens, reward, right, format, mixed, good, bad;
+    double answer_tokens, prompt_tokens, turns, reward, right, format, mixed, good, bad;
 };
 
 /* A group is mixed when its rewards differ; only mixed groups carry a gradient after centering.
@@ -364,8 +538,13 @@ static void sum_answers(const struct rl *r, struct env_sums *s)
         const tinker_rollout *a = &r->x->at[g * r->x->group_size];
         bool same = true;
         for (size_t k = 0; k < r->x->group_size; k++) {
-            s->answer_tokens += (double)a[k].sequence->n;
-            s->prompt_tokens += (double)a[k].n_prompt;
+            for (size_t turn = 0, n_prompt; turn < a[k].n_turns; turn++) {
+                const tinker_sequence *said =
+                    tinker_rollouts_turn(r->x, g * r->x->group_size + k, turn, &n_prompt);
+                s->answer_tokens += (double)said->n;
+                s->prompt_tokens += (double)n_prompt;
+                s->turns++;
+            }
             s->reward += a[k].reward;
             s->right += r->scores[g * r->x->group_size + k] > 0;
             s->format += format_of(r, &a[k]);
@@ -384,11 +563,11 @@ static void log_answers(struct rl *r, const struct env_sums *s, size_t dropped)
     struct trainer *t = r->t;
     double n = (double)(r->x->n_groups * r->x->group_size), groups = (double)r->x->n_groups;
     const tinker_named_number values[] = {
-        { "ac_tokens_per_turn", s->answer_tokens / n },
-        { "ob_tokens_per_turn", s->prompt_tokens / n },
-        { "turns_per_episode", 1 },
+        { "ac_tokens_per_turn", s->answer_tokens / s->turns },
+        { "ob_tokens_per_turn", s->prompt_tokens / s->turns },
+        { "turns_per_episode", s->turns / n },
         { "total_episodes", n },
-        { "total_turns", n },
+        { "total_turns", s->turns },
         { "total_ac_tokens", s->answer_tokens },
         { "total_ob_tokens", s->prompt_tokens },
         { "reward/total", s->reward / n },
@@ -445,6 +624,44 @@ static int add_reference(struct rl *r, const tinker_datum *data, size_t n)
     free(reference);
     trainer_metric(t, r->distill ? "teacher_kl" : "kl_policy_base", kl);
     return EXIT_OK;
+}
+
+/* How the update changed the logprobs of what was sampled.  The sampler of the new weights serves
+ * the next iteration, too. */
+static int measure_change(struct rl *r, const tinker_datum *data, size_t n)
+{
+    struct trainer *t = r->t;
+    tinker_error err;
+    double v1 = 0, v2 = 0, tokens = 0;
+    r->sampler = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+    float **now =
+        r->sampler ? tinker_reference_logprobs(r->sampler, data, n, PATIENCE_MS, &err) : NULL;
+    if (!now)
+        return trainer_fail(t, &err);
+    for (size_t i = 0; i < n; i++) {
+        const float *before = data[i].inputs[1].tensor.data, *mask = data[i].inputs[3].tensor.data;
+        for (size_t k = 0; k < data[i].inputs[1].tensor.n; k++) {
+            double d = mask[k] > 0 ? (double)before[k] - (double)now[i][k] : 0;
+            v1 += d;
+            v2 += 0.5 * d * d;
+            tokens += mask[k] > 0;
+        }
+    }
+    free(now);
+    trainer_metric(t, "kl_pre_post_v1", v1 / tokens);
+    trainer_metric(t, "kl_pre_post_v2", v2 / tokens);
+    return EXIT_OK;
+}
+
+/* A long answer has as many tokens to push as it is long; divided, all answers weigh the same. */
+static void divide_advantages(tinker_rollouts *x)
+{
+    for (size_t k = 0; k < x->n_groups * x->group_size; k++) {
+        size_t tokens = 0, n_prompt;
+        for (size_t turn = 0; turn < x->at[k].n_turns; turn++)
+            tokens += tinker_rollouts_turn(x, k, turn, &n_prompt)->n;
+        x->at[k].advantage /= tokens ? (double)tokens : 1;
+    }
 }
 
 /* All substeps are submitted before the first is awaited. */
@@ -508,7 +725,7 @@ static int train_iteration(struct rl *r, size_t i)
     tinker_error err;
     tinker_step last = { .kl_v1 = NAN, .entropy = NAN };
     struct env_sums sums;
-    size_t n = 0, from = find_batch(r, i);
+    size_t n = 0;
     trainer_metric(t, "progress/batch", (double)i);
     trainer_metric(t, "optim/lr", trainer_rate(t, i));
     trainer_metric(t, "progress/done_frac", (double)(i + 1) / (double)t->total);
@@ -516,10 +733,10 @@ static int train_iteration(struct rl *r, size_t i)
     if (train_eval_due(&r->eval, t, i))
         status = train_eval_run(&r->eval, t, i);
     if (status == EXIT_OK)
-        status = sample_answers(r, i, from);
+        status = sample_answers(r, i);
     double sampling_s = (double)(clock_now_ns(clock_real()) - begin) / 1e9;
     if (status == EXIT_OK)
-        status = grade_answers(r, i, from);
+        status = grade_answers(r, i, find_batch(r, i));
     if (status != EXIT_OK)
         return status;
     /* Distillation without a grader has rewards of 0, and centering keeps them 0: the teacher
@@ -527,12 +744,18 @@ static int train_iteration(struct rl *r, size_t i)
     tinker_rollouts_advantages(r->x,
                                r->distill && !t->n_graders ? TINKER_ADVANTAGE_CENTER : r->advantage,
                                r->drop_constant);
+    if (strcmp(t->o.advantage_norm, "token") == 0)
+        divide_advantages(r->x);
     sum_answers(r, &sums);
     log_answers(r, &sums, count_dropped(r->x));
     const tinker_datum *data = tinker_rollouts_data(r->x, &n, &err);
     status = data ? add_reference(r, data, n) : trainer_fail(t, &err);
     if (status == EXIT_OK && n > 0)
         status = train_answers(r, i, data, n, &last);
+    if (status == EXIT_OK && n > 0 && t->o.post_kl)
+        status = measure_change(r, data, n);
+    if (t->o.ahead)
+        trainer_metric(t, "sampling_client/step_mean", (double)slot_of(r, i)->step);
     r->skipped = n > 0 ? 0 : r->skipped + 1;
     if (status == EXIT_OK)
         status = write_rollouts(r, i);
@@ -582,6 +805,7 @@ static int run_iterations(struct rl *r)
                                                 : t->api.model;
     if (r->distill || t->o.kl != 0)
         r->reference = trainer_sampler_on(t, reference, &status);
+    r->asked = i;
     for (; status == EXIT_OK && i < t->total && !trainer_stopping(); i++) {
         status = trainer_save_due(t, i);
         if (status == EXIT_OK)
@@ -589,7 +813,8 @@ static int run_iterations(struct rl *r)
         arena_init(&r->arena, SIZE_MAX);
         if (status == EXIT_OK)
             status = train_iteration(r, i);
-        tinker_rollouts_free(r->x);
+        rl_turns_close(&r->turns);
+        free_slot(slot_of(r, i));
         r->x = NULL;
         arena_clear(&r->arena);
     }
@@ -627,6 +852,8 @@ int train_rl_run(struct trainer *t)
     r->t = t;
     r->distill = t->kind == TRAIN_DISTILL;
     int status = choose_loss(r);
+    if (status == EXIT_OK && t->o.fewshot)
+        status = read_examples(r);
     if (status == EXIT_OK)
         status = prepare_prompts(r);
     if (status == EXIT_OK)
@@ -635,12 +862,19 @@ int train_rl_run(struct trainer *t)
         status = trainer_begin(t, "");
         if (status == EXIT_OK)
             status = trainer_make_graders(t);
+        if (status == EXIT_OK && t->o.env_cmd)
+            status = open_world(r);
         if (status == EXIT_OK && t->recipe)
             status = probe_graders(r);
         if (status == EXIT_OK && t->recipe)
             status = run_iterations(r);
     }
+    for (size_t k = 0; k <= TRAIN_MAX_AHEAD; k++)
+        free_slot(&r->ahead[k]);
+    tinker_sampler_free(r->sampler);
     tinker_sampler_free(r->reference);
+    tinker_grader_free(r->world);
+    tinker_conversation_free(r->examples);
     train_eval_close(&r->eval);
     tinker_rows_free(r->rows);
     free(r->order);

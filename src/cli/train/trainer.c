@@ -250,6 +250,16 @@ int trainer_load(struct trainer *t, const char *path, tinker_rows_options *opts,
     return out_fail(usage ? EXIT_USAGE : EXIT_DATA, NULL, "%s", err.message);
 }
 
+void trainer_grader_options(const struct trainer *t, tinker_grader_options *o)
+{
+    o->ignore_case = t->o.ignore_case;
+    o->normalize = t->o.normalize;
+    o->timeout_ms = t->o.grader_timeout * 1000;
+    o->workers = (size_t)t->o.grader_workers;
+    o->run_dir = t->out;
+    o->log_fd = t->run ? tinker_run_log_fd(t->run) : -1;
+}
+
 /* --reward-cmd is the last grader, "cmd:COMMAND". Graders of a run write what their commands say
  * on stderr into its log; without a run (tinker eval) it goes to ours. */
 int trainer_make_graders(struct trainer *t)
@@ -257,11 +267,7 @@ int trainer_make_graders(struct trainer *t)
     tinker_grader_options o = TINKER_GRADER_OPTIONS_INIT;
     tinker_error err;
     char command[4096];
-    o.ignore_case = t->o.ignore_case;
-    o.normalize = t->o.normalize;
-    o.timeout_ms = t->o.grader_timeout * 1000;
-    o.run_dir = t->out;
-    o.log_fd = t->run ? tinker_run_log_fd(t->run) : -1;
+    trainer_grader_options(t, &o);
     for (size_t i = 0; i < t->o.graders.n + (t->o.reward_cmd != NULL); i++) {
         const char *spec = i < t->o.graders.n ? t->o.graders.items[i] : command;
         snprintf(command, sizeof(command), "cmd:%s", t->o.reward_cmd ? t->o.reward_cmd : "");

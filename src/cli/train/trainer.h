@@ -62,6 +62,8 @@ int trainer_rows_options(const struct trainer *t, tinker_rows_options *out);
 /* Load a file; the first 20 problems are printed. */
 int trainer_load(struct trainer *t, const char *path, tinker_rows_options *opts, tinker_rows **out);
 int trainer_make_graders(struct trainer *t);
+/* How commands that judge are started in this run. */
+void trainer_grader_options(const struct trainer *t, tinker_grader_options *o);
 
 /* Print "plan ..." and settle the learning rate.  what: "29 steps of 4 rows, 1 epoch". */
 int trainer_plan(struct trainer *t, const char *what);

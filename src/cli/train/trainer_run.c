@@ -430,7 +430,7 @@ int trainer_finish(struct trainer *t)
     train_view_say(&t->view, "plots", "%s/metrics.svg", t->out);
     /* "last" and not the path, of which a line has room for little else; the paths follow. */
     train_view_say(&t->view, "next", "tinker chat -p last");
-    if (t->kind != TRAIN_DPO)
+    if (t->kind != TRAIN_DPO && (t->kind != TRAIN_RL || t->o.graders.n))
         train_view_say(&t->view, "", "tinker eval -p last --data %s --grader %s", t->o.data,
                        t->o.graders.n ? t->o.graders.items[0] : "exact");
     train_view_say(&t->view, "", "tinker checkpoint download last");
