@@ -63,8 +63,9 @@ static size_t pick_length(void)
 
 static tinker_future *submit_pass(tinker_training *t, tinker_error *err)
 {
-    static const char *const losses[] = { "cross_entropy", "importance_sampling", "ppo", "cispo",
-                                          "dro" };
+    static const char *const losses[] = {
+        "cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo", "stable_reinforce"
+    };
     static const char *const settings[] = { "clip_low_threshold", "clip_high_threshold", "beta",
                                             "no_such_setting" };
     static int32_t tokens[DATUMS_MAX][TOKENS_MAX];
@@ -73,7 +74,7 @@ static tinker_future *submit_pass(tinker_training *t, tinker_error *err)
     tinker_chunk chunks[DATUMS_MAX][2];
     tinker_named_tensor inputs[DATUMS_MAX][4];
     tinker_datum data[DATUMS_MAX];
-    size_t n_data = 1 + next_random(DATUMS_MAX), which = next_random(5);
+    size_t n_data = 1 + next_random(DATUMS_MAX), which = next_random(7);
     for (size_t d = 0; d < n_data; d++) {
         size_t n = pick_length(), cut = next_random((unsigned)n + 1), n_inputs = 0;
         for (size_t i = 0; i < n; i++) {
@@ -123,9 +124,48 @@ static tinker_future *submit_step(tinker_training *t, tinker_error *err)
     return tinker_training_optim_step(t, &adam, err);
 }
 
+/* What newer services know: rules that change the distribution. */
+static void pick_rules(tinker_sampling_params *p, tinker_logit_bias biases[4])
+{
+    static const char *const schemas[] = {
+        "{\"type\":\"boolean\"}",
+        "{\"type\":\"integer\",\"minimum\":-3,\"maximum\":120}",
+        "{\"type\":\"array\",\"items\":{\"enum\":[\"a b\",1,null]},\"maxItems\":3}",
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"number\"},\"b\":{\"pattern\":"
+        "\"^[a-c]{2,9}$\"}},\"required\":[\"b\"],\"additionalProperties\":false}",
+        "{\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"items\":{\"$ref\":"
+        "\"#/$defs/n\"}}]}},\"$ref\":\"#/$defs/n\"}",
+        "{}",
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":1}",
+        "{\"not\":{}}",
+        "{\"type\":",
+    };
+    if (one_in(6))
+        p->min_p = pick_number(0.1);
+    if (one_in(6))
+        p->repetition_penalty = pick_number(1.2);
+    if (one_in(6))
+        p->presence_penalty = pick_number(0.5);
+    if (one_in(6))
+        p->frequency_penalty = pick_number(-0.5);
+    if (one_in(6)) {
+        for (size_t i = 0; i < 4; i++)
+            biases[i] = (tinker_logit_bias){ pick_token(), pick_number(next_random(200) - 100.0) };
+        p->logit_bias = biases;
+        p->n_logit_bias = next_random(5);
+    }
+    if (one_in(6)) {
+        p->json_schema = schemas[next_random(one_in(4) ? 9 : 6)];
+        p->n_stop = 0; /* both at once are refused */
+        p->stop_tokens = NULL;
+    }
+}
+
 static tinker_future *submit_sample(tinker_sampler *s, tinker_error *err)
 {
     int32_t tokens[TOKENS_MAX], stops[3];
+    int64_t wanted[TOKENS_MAX * 2];
+    tinker_logit_bias biases[4];
     size_t n = pick_length();
     for (size_t i = 0; i < n; i++)
         tokens[i] = pick_token();
@@ -142,11 +182,24 @@ static tinker_future *submit_sample(tinker_sampler *s, tinker_error *err)
     p.seed = (int64_t)next_random(1000);
     p.stop_tokens = stops;
     p.n_stop = next_random(3);
+    pick_rules(&p, biases);
     tinker_sample_options o = TINKER_SAMPLE_OPTIONS_INIT;
+    size_t rows = one_in(40) ? n : n - 1, k = 1 + next_random(2);
+    int64_t shape[2] = { (int64_t)rows, (int64_t)k };
+    tinker_tensor targets = {
+        .dtype = TINKER_INT64, .data = wanted, .n = rows * k, .shape = shape, .ndim = 2
+    };
+    for (size_t i = 0; i < rows * k; i++)
+        wanted[i] = one_in(5) ? -1 : pick_token();
+    if (one_in(6) && rows > 0)
+        o.target_prompt_logprobs = &targets;
+    if (one_in(6))
+        o.prompt_alt_tokens_k = next_random(4);
     o.num_samples = one_in(40) ? 0 : 1 + next_random(4);
     o.prompt_logprobs = one_in(3);
     o.topk_prompt_logprobs = one_in(3) ? next_random(8) : 0;
     o.topk_sample_logprobs = one_in(3) ? next_random(8) : 0;
+    o.prompt_logprobs_last_n = o.prompt_logprobs && one_in(3) ? next_random((unsigned)n + 2) : 0;
     return tinker_sampler_sample(s, &input, &p, &o, err);
 }
 

@@ -76,7 +76,8 @@ bool line_input_open(const char *file, const char *const *words)
     }
     if (file && input.history) {
         input.file = strdup(file);
-        history(input.history, &event, H_LOAD, input.file);
+        if (input.file)
+            history(input.history, &event, H_LOAD, input.file);
     }
     return true;
 }
