@@ -107,6 +107,11 @@ static const struct probe {
       { 0 },
       "{\"owner\":{\"type\":\"accessible\"},\"limit\":10,\"session_id\":\"$S\"}",
       EMPTY },
+    { "POST",
+      API "checkpoints/search",
+      { 0 },
+      "{\"owner\":{\"type\":\"accessible\"},\"limit\":10}",
+      EMPTY },
     { "GET", API "sessions/{}", { "$S" }, NULL, REFUSED },
     { "PUT", API "sessions/{}/project", { "$S" }, "{\"project_id\":\"p\"}", REFUSED },
     { "POST", API "sessions/{}/finish", { "$S" }, "{\"reason\":{\"type\":\"success\"}}", REFUSED },
@@ -214,9 +219,17 @@ static struct reply send_probe(struct server *s, const struct probe *p, const ch
     pattern[n] = 0;
     fill_text(path, sizeof(path), pattern, session);
     fill_text(body, sizeof(body), p->body ? p->body : "", session);
-    struct ask a = {
-        .method = p->method, .path = path, .key = key, .body = body, .no_wait = false
-    };
+    /* The last two whole hours and the next: usage is asked for by the hour, other routes know no such words. */
+    static char from[40], to[40];
+    time_t hour = time(NULL) / 3600 * 3600, start = hour - 7200, end = hour + 3600;
+    struct tm tm;
+    strftime(from, sizeof(from), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&start, &tm));
+    strftime(to, sizeof(to), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+    struct ask a = { .method = p->method,
+                     .path = path,
+                     .key = key,
+                     .body = body,
+                     .query = { { "starting_on", from }, { "ending_before", to } } };
     return send_ask(s, &a);
 }
 
