@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 import engine_torch as base
 from engine_torch import check, datum, engine, positive, relative, sequences, torch_logprobs, total_loss
 
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 SIZES = dict(vocab_size=base.VOCAB, hidden_size=48, intermediate_size=72, num_hidden_layers=4,
              num_attention_heads=4, num_key_value_heads=2, head_dim=20, max_position_embeddings=128,
@@ -41,8 +43,11 @@ MODELS = {
     "mistral": ("MistralConfig", dict(sliding_window=5)),
     "mistral-full-tied": ("MistralConfig", dict(sliding_window=None, tie_word_embeddings=True)),
     "ministral": ("MinistralConfig", dict(sliding_window=7, layer_types=["full_attention", "sliding_attention"] * 2)),
+    "ministral-tied": ("MinistralConfig", dict(sliding_window=33, tie_word_embeddings=True)),
     "ministral3": ("Ministral3Config", dict(
         rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    "ministral3-tied": ("Ministral3Config", dict(
+        tie_word_embeddings=True, rope_parameters=dict(YARN, llama_4_scaling_beta=0.1))),
     "phi3": ("Phi3Config", dict(head_dim=None, hidden_size=64, sliding_window=9)),
     "phi3-longrope": ("Phi3Config", dict(
         head_dim=None, hidden_size=96, tie_word_embeddings=True, original_max_position_embeddings=30,
@@ -52,9 +57,14 @@ MODELS = {
         attention_bias=True, mlp_bias=True, tie_word_embeddings=False, no_rope_layers=[1, 1, 1, 0],
         rope_parameters=dict(YARN, rope_theta=2e6))),
     "olmo2": ("Olmo2Config", dict(head_dim=None, hidden_size=64)),
+    "olmo2-tied": ("Olmo2Config", dict(
+        head_dim=None, hidden_size=64, num_key_value_heads=4, tie_word_embeddings=True, attention_bias=True)),
     "olmo3": ("Olmo3Config", dict(
         head_dim=None, hidden_size=64, sliding_window=6,
         layer_types=["sliding_attention", "full_attention"] * 2)),
+    "olmo3-yarn-tied": ("Olmo3Config", dict(
+        head_dim=None, hidden_size=64, sliding_window=33, tie_word_embeddings=True,
+        rope_parameters={"full_attention": dict(YARN), "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
     "granite": ("GraniteConfig", dict(
         head_dim=None, hidden_size=64, embedding_multiplier=3.0, residual_multiplier=0.4,
         attention_multiplier=0.11, logits_scaling=1.7)),
@@ -65,8 +75,8 @@ MODELS = {
         head_dim=None, hidden_size=64, num_local_experts=0, shared_intermediate_size=88,
         layer_types=["attention"] * 4, position_embedding_type="rope", embedding_multiplier=3.0,
         residual_multiplier=0.4, attention_multiplier=0.11, logits_scaling=1.7)),
-    "granite4-nope": ("GraniteMoeHybridConfig", dict(
-        head_dim=None, hidden_size=64, num_local_experts=0, shared_intermediate_size=88,
+    "granite4-nope-tied": ("GraniteMoeHybridConfig", dict(
+        head_dim=None, tie_word_embeddings=True, hidden_size=64, num_local_experts=0, shared_intermediate_size=88,
         layer_types=["attention"] * 4, position_embedding_type=None, embedding_multiplier=3.0,
         residual_multiplier=0.4, attention_multiplier=0.11, logits_scaling=1.7)),
     "gemma2": ("Gemma2Config", dict(
@@ -80,12 +90,19 @@ MODELS = {
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
     "gemma3-capped": ("Gemma3TextConfig", dict(
         sliding_window=33, query_pre_attn_scalar=20, final_logit_softcapping=3.0, tie_word_embeddings=False)),
+    "llama3-bias": ("LlamaConfig", dict(rope_parameters=LLAMA3, attention_bias=True, mlp_bias=True)),
+    "llama-linear-tied": ("LlamaConfig", dict(
+        num_key_value_heads=1, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 10000.0})),
     "llama-dynamic": ("LlamaConfig", dict(
         rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0})),
     "llama-yarn-fraction": ("LlamaConfig", dict(rope_parameters=dict(YARN, truncate=False))),
     "llama-yarn-mscale": ("LlamaConfig", dict(rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.3))),
     "qwen2-window": ("Qwen2Config", dict(
         head_dim=None, hidden_size=64, use_sliding_window=True, sliding_window=6, max_window_layers=2)),
+    "qwen2-tied": ("Qwen2Config", dict(head_dim=None, hidden_size=64, tie_word_embeddings=True)),
+    "qwen3": ("Qwen3Config", dict(rope_parameters=dict(YARN, rope_theta=1e6))),
+    "qwen3-tied": ("Qwen3Config", dict(tie_word_embeddings=True)),
     "qwen3-5": ("Qwen3_5TextConfig", dict(
         DELTA, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])),
     "qwen3-5-tied": ("Qwen3_5TextConfig", dict(
@@ -94,15 +111,22 @@ MODELS = {
 }
 # with experts; PEFT has no adapters like ours for them, so that the oracle is autograd
 EXPERTS = {
+    "qwen3-moe": ("Qwen3MoeConfig", dict(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40, norm_topk_prob=True, mlp_only_layers=[1])),
+    "qwen3-moe-tied": ("Qwen3MoeConfig", dict(
+        num_experts=5, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=False, tie_word_embeddings=True)),
     "mixtral": ("MixtralConfig", dict(MOE)),
     "mixtral-window": ("MixtralConfig", dict(MOE, sliding_window=6, tie_word_embeddings=True)),
     "gpt-oss": ("GptOssConfig", dict(
         MOE, sliding_window=5, num_hidden_layers=2, rope_parameters=dict(YARN, truncate=False))),
     "gpt-oss-mxfp4": ("GptOssConfig", dict(
-        MOE, hidden_size=64, intermediate_size=96, sliding_window=5, num_hidden_layers=2)),
+        MOE, tie_word_embeddings=True, hidden_size=64, intermediate_size=96, sliding_window=5, num_hidden_layers=2)),
     "qwen3-5-moe": ("Qwen3_5MoeTextConfig", dict(
         DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40, num_hidden_layers=2,
         shared_expert_intermediate_size=36, layer_types=["linear_attention", "full_attention"])),
+    "qwen3-5-moe-tied": ("Qwen3_5MoeTextConfig", dict(
+        DELTA, linear_num_value_heads=2, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24, num_hidden_layers=2,
+        shared_expert_intermediate_size=20, tie_word_embeddings=True, layer_types=["linear_attention", "full_attention"])),
 }
 # text parts of multimodal models: class of the whole, class and settings of its configuration
 TEXT = dict(SIZES, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], sliding_window=5,
@@ -112,9 +136,18 @@ VISION = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_att
 WRAPPERS = {
     "gemma3-vision": ("Gemma3ForConditionalGeneration", "Gemma3Config", dict(
         text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4)),
+    "mistral3-vision": ("Mistral3ForConditionalGeneration", "Mistral3Config", dict(
+        text_config=dict(SIZES, model_type="mistral", num_hidden_layers=2, sliding_window=None),
+        vision_config=dict(VISION, model_type="pixtral"), tie_word_embeddings=False)),
     "qwen3-5-vision": ("Qwen3_5ForConditionalGeneration", "Qwen3_5Config", dict(
         text_config=dict(SIZES, **{**DELTA, "num_hidden_layers": 2,
                                    "layer_types": ["linear_attention", "full_attention"]}),
+        vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=48,
+                           patch_size=4, num_position_embeddings=16))),
+    "qwen3-5-moe-vision": ("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeConfig", dict(
+        text_config=dict(SIZES, **{**DELTA, "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
+                                   "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                                   "shared_expert_intermediate_size": 20}),
         vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, out_hidden_size=48,
                            patch_size=4, num_position_embeddings=16))),
 }
@@ -170,6 +203,13 @@ def build(tmp, name):
     if name.endswith("mxfp4"):
         store_as_mxfp4(path)
     return path
+
+
+def load(path, name):
+    if name not in WRAPPERS:
+        return base.load(path)
+    return getattr(transformers, WRAPPERS[name][0]).from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
 
 
 E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6])
@@ -232,7 +272,7 @@ def with_adapter(tmp, name):
 
 def test_logits(tmp, name):
     path = build(tmp, name)
-    reference, worst = base.load(path).double(), 0.0
+    reference, worst = load(path, name).double(), 0.0
     data = [{"tokens": s[:-1], "target_tokens": s[1:]} for s in sequences((110, 29, 1))]
     out = engine(tmp, served(tmp, name, path), {"loss": "cross_entropy", "data": data})
     with torch.no_grad(), all_double(name):
@@ -256,6 +296,47 @@ def test_gradients(tmp, name):
     expected = sum("lora_" in n for n, _ in model.named_parameters())
     check(f"{name}: loss and LoRA gradients", off < 1e-5 and worst < 1e-4 and seen == expected,
           f"loss {off:.1e}; {seen} tensors, worst {worst:.1e} {where}")
+
+
+def expert_gradient(out, name, shape, model):
+    """Of a stack of transformers, from the gradients of the engine's single experts."""
+    before, stack = name.rsplit(".", 1)
+    turned = model.config.model_type == "gpt_oss"
+    known = [before] + [before.replace(".mlp.", ".block_sparse_moe.")]
+    parts = {"gate_up_proj": [("gate_proj", "w1"), ("up_proj", "w3")], "down_proj": [("down_proj", "w2")]}
+    kind = "bias" if stack.endswith("_bias") else "weight"
+
+    def one(e, names):
+        return next(out[k] for b in known for n in names if (k := f"grad.{b}.{e}.{n}.{kind}") in out)
+
+    experts = []
+    for e in range(shape[0]):
+        found = [one(e, names) for names in parts[stack.removesuffix("_bias")]]
+        both = torch.stack(found, 1).flatten(0, 1) if turned and len(found) == 2 else torch.cat(found)
+        experts.append(both.T if turned and kind == "weight" else both)
+    return torch.stack(experts)
+
+
+def test_full(tmp, name):
+    """Gradients of every weight: embedding, norms, biases, sinks, routers and all that LoRA leaves alone."""
+    path = build(tmp, name)
+    model = base.load(path).double()
+    data = positive([datum(s, "cross_entropy", i) for i, s in enumerate(sequences((70, 13)))])
+    with all_double(name):
+        total_loss(model, data, "cross_entropy", {})[0].backward()
+    out = engine(tmp, path, {"lora": {"rank": 0}, "loss": "cross_entropy", "data": data})
+    worst, where, seen = 0.0, "", 0
+    for n, p in model.named_parameters():
+        seen += 1
+        got = out.get("grad." + n)
+        if got is None and ".block_sparse_moe." not in n:
+            got = out.get("grad." + n.replace(".mlp.gate.", ".block_sparse_moe.gate."))
+        if got is None:
+            got = expert_gradient(out, n, p.shape, model)
+        r = relative(got.view(p.shape), p.grad)
+        if not r <= worst:
+            worst, where = r, n
+    check(f"{name}: gradients of every weight", worst < 1e-4, f"{seen} tensors, worst {worst:.1e} {where}")
 
 
 def test_training(tmp, name):
@@ -285,7 +366,7 @@ def test_generation(tmp, name):
     path = build(tmp, name)
     s = sequences((21,))[0][:-1]
     count = 8 if "longrope" in name else 44  # transformers changes the frequencies within a text, we do not
-    reference, tokens = base.load(path).double(), list(s)
+    reference, tokens = load(path, name).double(), list(s)
     with torch.no_grad(), all_double(name):
         for _ in range(count):
             tokens.append(reference(torch.tensor([tokens])).logits[0, -1].argmax().item())
@@ -356,17 +437,14 @@ def test_experts(tmp, name):
 
 def test_wrapper(tmp, name):
     """The text part of a multimodal checkpoint: logits, and gradients of an adapter with PEFT's names."""
-    path, cls = build(tmp, name), getattr(transformers, WRAPPERS[name][0])
-
-    def load():
-        return cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    path = build(tmp, name)
     data = [datum(s, "cross_entropy", i) for i, s in enumerate(sequences((40, 13)))]
     adapter = os.path.join(tmp, name + "-peft")
-    linears = sorted({n.rsplit(".", 1)[1] for n, m in load().named_modules()
+    linears = sorted({n.rsplit(".", 1)[1] for n, m in load(path, name).named_modules()
                       if isinstance(m, torch.nn.Linear) and ".language_model." in n})
     config = LoraConfig(r=3, lora_alpha=32, target_modules=rf".*language_model.*\.({'|'.join(linears)})",
                         lora_dropout=0.0, bias="none")
-    model = get_peft_model(load(), config)
+    model = get_peft_model(load(path, name), config)
     g = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for n, p in model.named_parameters():
@@ -382,7 +460,9 @@ def test_wrapper(tmp, name):
     worst = max(relative(out["grad." + base.our_name(n).replace(".language_model.", ".")], p.grad)
                 for n, p in model.named_parameters() if p.grad is not None)
     off = abs(out["loss"][0].item() - value.item()) / size
-    names = [set(load_file(os.path.join(d, "adapter_model.safetensors"))) for d in (adapter, saved)]
+    # with a shared expert's pairs the engine trains those of the experts, too
+    names = [{n for n in load_file(os.path.join(d, "adapter_model.safetensors")) if ".experts." not in n}
+             for d in (adapter, saved)]
     check(f"{name}: loss, LoRA gradients, names of PEFT", off < 1e-5 and worst < 1e-4 and names[0] == names[1],
           f"loss {off:.1e}; worst {worst:.1e}; {len(names[0])} names")
 
@@ -392,11 +472,13 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:
             if name in WRAPPERS:
-                tests = [test_wrapper]
+                tests = [test_logits, test_generation, test_wrapper]
             elif name in EXPERTS:
                 tests = [test_logits, test_generation, test_experts]
             else:
                 tests = [test_logits, test_generation, test_gradients, test_training]
+            if name not in WRAPPERS and not name.endswith("mxfp4"):
+                tests.append(test_full)
             for test in tests:
                 try:
                     test(tmp, name)

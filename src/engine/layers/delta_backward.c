@@ -80,7 +80,7 @@ struct chunk_back {
     float scaled[C * DIM];                        /* (n, dv) */
     float flat[DIM * DIM];                        /* (dv, dk): a state turned */
     float dS[DIM * DIM];                          /* (dk, dv) */
-    float dG[C];
+    double dG[C]; /* sums that nearly cancel where the state decays fast */
 };
 
 /* dst (cols, ldd) = src (rows, lds) turned. */
@@ -196,8 +196,8 @@ static void gates_chunk(const struct head_rows *m, struct chunk_back *t)
         for (size_t k = 0; k < n; k++) {
             float dp = k <= i ? t->dP[i * C + k] : 0, da = k < i ? -t->dA[i * C + k] : 0;
             float x = dp * t->P[i * C + k] + da * t->A[i * C + k];
-            t->dG[i] += x;
-            t->dG[k] -= x;
+            t->dG[i] += (double)x;
+            t->dG[k] -= (double)x;
             t->dP[i * C + k] = dp * t->D[i * C + k];
             t->dA[i * C + k] = da * t->D[i * C + k];
         }
@@ -206,15 +206,15 @@ static void gates_chunk(const struct head_rows *m, struct chunk_back *t)
         float z = t->left[i] * lanes_dot(m->u + i * h->v_stride, t->kds + i * dv, dv);
         float through = lanes_dot(m->dO + i * h->v_stride, t->qs + i * dv, dv) -
                         lanes_dot(t->dR + i * dv, t->ks + i * dv, dv);
-        t->dG[i] += t->decay[i] * through - z;
+        t->dG[i] += (double)(t->decay[i] * through) - (double)z;
         sum += (double)z;
     }
     for (size_t d = 0; m->s0 && d < h->dk; d++)
         all += (double)lanes_dot(t->dS + d * dv, m->s0 + d * dv, dv);
-    t->dG[n - 1] += (float)(sum + (double)t->decay[n - 1] * all);
-    float suffix = 0;
+    t->dG[n - 1] += sum + (double)t->decay[n - 1] * all;
+    double suffix = 0;
     for (size_t i = n; i-- > 0;)
-        m->j->s->dg[(t->row + i) * heads + m->head] = suffix += t->dG[i];
+        m->j->s->dg[(t->row + i) * heads + m->head] = (float)(suffix += t->dG[i]);
 }
 
 /* dQ and dK of the value head, added to those of its group, then dS for the chunk to the left. */
