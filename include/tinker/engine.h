@@ -89,6 +89,30 @@ TINKER_API void tinker_engine_limit_memory(tinker_engine *e, uint64_t bytes);
 /* Thread safety: any thread, any time. */
 TINKER_API const tinker_engine_info *tinker_engine_describe(const tinker_engine *e);
 
+/* What a model takes, known from its configuration and the headers of its files. */
+typedef struct tinker_model_needs {
+    size_t size;      /* set by TINKER_MODEL_NEEDS_INIT */
+    int64_t rank;     /* asked: of an adapter (default 32) */
+    int64_t tokens;   /* asked: of a text (default 512); at most the context counts */
+    char arch[32];    /* model_type of its config.json */
+    int64_t context;  /* the longest text it is made for */
+    uint64_t weights; /* bytes in memory, of the dtype of the options */
+    uint64_t adapter; /* of an adapter in training: weights, gradients, moments */
+    uint64_t pass;    /* of a pass on one text, at least: each layer computed twice */
+    uint64_t cache;   /* of keys, values and states of a sample as long as the text */
+    int64_t trains;   /* the longest text that can be trained on with memory_limit bytes for
+                         * weights, adapter and pass (0: what is free now); 0: none */
+} tinker_model_needs;
+#define TINKER_MODEL_NEEDS_INIT                                      \
+    {                                                                \
+        sizeof(tinker_model_needs), 32, 512, { 0 }, 0, 0, 0, 0, 0, 0 \
+    }
+
+/* Whether a model can be loaded and what that will take, before anything is loaded: fails as
+ * tinker_engine_open() does where configuration or files are not those of a supported model. */
+TINKER_API tinker_status tinker_model_measure(const char *dir, const tinker_engine_options *opts,
+                                              tinker_model_needs *out, tinker_error *err);
+
 /* ---- adapters ---------------------------------------------------------------- */
 
 /* LoRA weights, their accumulated gradient and Adam state; or, with rank 0, all

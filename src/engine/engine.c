@@ -17,7 +17,10 @@
 #include "engine/model/config.h"
 #include "engine/model/expert_stack.h"
 #include "engine/model/unread.h"
+#include "engine/layers/delta.h"
+#include "engine/model/params.h"
 #include "engine/safetensors/quantized_dir.h"
+#include "engine/train/pass.h"
 
 enum { CONFIG_MAX = 4 << 20, PATH_LIMIT = 4096, MAX_THREADS = 1024, SAMPLE = 64 };
 
@@ -293,14 +296,22 @@ static enum packed_dtype choose_format(void *state, const struct tensor_place *a
 static tinker_status open_directory(tinker_engine *e, struct model_config *config,
                                     struct sha256 *hash, tinker_error *err)
 {
-    tinker_status status = read_configs(config, e->dir, hash, err);
+    char path[PATH_LIMIT];
+    tinker_status status = join_path(path, e->dir, "config.json", err);
+    if (status == TINKER_OK && access(path, F_OK) != 0) {
+        /* what is there instead says more than that this is not: GGUF files, for example */
+        e->files = weight_files_open(e->dir, err);
+        return e->files ? err_set(err, TINKER_EINVAL, "%s: no config.json", e->dir) : err->status;
+    }
+    if (status == TINKER_OK)
+        status = read_configs(config, e->dir, hash, err);
     if (status != TINKER_OK)
         return status;
     e->arch = config->arch;
     e->names = config->arch->names;
     e->files = weight_files_open(e->dir, err);
     if (!e->files)
-        return err ? err->status : TINKER_EINVAL;
+        return err->status;
     if (config->wrapped)
         find_text_part(e, config);
     e->mxfp4 = config->arch->stack == STACK_COLUMNS && expert_stack_is_mxfp4(e->files);
@@ -345,20 +356,28 @@ static tinker_status open_gguf(tinker_engine *e, struct model_config *config, st
     return TINKER_OK;
 }
 
-/* Configuration, files, fingerprint, weights. */
-static tinker_status load_model(tinker_engine *e, tinker_error *err)
+/* Configuration, files, fingerprint. */
+static tinker_status open_files(tinker_engine *e, struct model_config *config, tinker_error *err)
 {
-    struct model_config config;
     struct sha256 hash;
     uint8_t digest[32];
     sha256_init(&hash);
     tinker_status status = gguf_is_name(e->dir) && !os_is_dir(e->dir)
-                               ? open_gguf(e, &config, &hash, err)
-                               : open_directory(e, &config, &hash, err);
+                               ? open_gguf(e, config, &hash, err)
+                               : open_directory(e, config, &hash, err);
     if (status != TINKER_OK)
         return status;
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
+    return TINKER_OK;
+}
+
+static tinker_status load_model(tinker_engine *e, tinker_error *err)
+{
+    struct model_config config;
+    tinker_status status = open_files(e, &config, err);
+    if (status != TINKER_OK)
+        return status;
     struct base_source base = { e, is_stored_bf16(e, &config) };
     /* what is packed need not be there twice */
     struct weight_source source = {
@@ -372,9 +391,8 @@ static tinker_status load_model(tinker_engine *e, tinker_error *err)
     return status == TINKER_OK && e->files ? unread_check(e, &config, err) : status;
 }
 
-/* Fills e, which tinker_engine_close() cleans up after a failure. */
-static tinker_status start_engine(tinker_engine *e, const char *dir,
-                                  const tinker_engine_options *opts, tinker_error *err)
+static tinker_status take_options(tinker_engine *e, const tinker_engine_options *opts,
+                                  tinker_error *err)
 {
     e->opts = (tinker_engine_options)TINKER_ENGINE_OPTIONS_INIT;
     tinker_status status = TINKER_OK;
@@ -389,6 +407,16 @@ static tinker_status start_engine(tinker_engine *e, const char *dir,
         return err_set(err, TINKER_EINVAL, "max_context is negative");
     if (e->opts.dtype < TINKER_WEIGHTS_F32 || e->opts.dtype > TINKER_WEIGHTS_Q4_INT8)
         return err_set(err, TINKER_EINVAL, "dtype %d is unknown", (int)e->opts.dtype);
+    return TINKER_OK;
+}
+
+/* Fills e, which tinker_engine_close() cleans up after a failure. */
+static tinker_status start_engine(tinker_engine *e, const char *dir,
+                                  const tinker_engine_options *opts, tinker_error *err)
+{
+    tinker_status status = take_options(e, opts, err);
+    if (status != TINKER_OK)
+        return status;
     /* exports copy the other files of the directory later */
     e->dir = strdup(dir);
     e->threads = threads_new(e->opts.threads ? e->opts.threads : os_cpu_count());
@@ -445,4 +473,82 @@ void tinker_engine_close(tinker_engine *e)
 const tinker_engine_info *tinker_engine_describe(const tinker_engine *e)
 {
     return &e->info;
+}
+
+/* ---- before a model is loaded --------------------------------------------------------------- */
+
+/* What training an adapter of this rank takes beside the weights, and what its pass on a text. */
+static tinker_status measure_adapter(const struct model_config *c, int64_t rank,
+                                     tinker_model_needs *out, tinker_error *err)
+{
+    struct params params;
+    tinker_lora lora = TINKER_LORA_INIT;
+    lora.rank = rank;
+    tinker_status status = params_init(&params, c, &lora, err);
+    if (status != TINKER_OK)
+        return status;
+    /* weights and two moments; the gradient of a pass and what earlier passes have summed up */
+    out->adapter = 5 * sizeof(float) * (uint64_t)params.total;
+    params_clear(&params);
+    return TINKER_OK;
+}
+
+/* The longest text, up to the context, whose training stays below a limit; 0: none. */
+static int64_t longest_text(const struct model_config *c, int64_t rank, int64_t context,
+                            uint64_t limit)
+{
+    int64_t fits = 0, fails = context + 1;
+    while (fails - fits > 1) {
+        int64_t n = fits + (fails - fits) / 2;
+        if (pass_text_bytes(c, (size_t)n, (size_t)rank, true) <= limit)
+            fits = n;
+        else
+            fails = n;
+    }
+    return fits;
+}
+
+tinker_status tinker_model_measure(const char *dir, const tinker_engine_options *opts,
+                                   tinker_model_needs *out, tinker_error *err)
+{
+    const size_t size = out->size < sizeof(*out) ? out->size : sizeof(*out);
+    tinker_model_needs needs = TINKER_MODEL_NEEDS_INIT;
+    struct model_config c;
+    tinker_error local;
+    if (!err)
+        err = &local;
+    memcpy(&needs, out, size); /* what the caller asks about */
+    tinker_engine *e = calloc(1, sizeof(*e));
+    if (!e)
+        return err_nomem(err, dir);
+    tinker_status status = take_options(e, opts, err);
+    if (status == TINKER_OK && (needs.rank < 1 || needs.tokens < 1))
+        status = err_set(err, TINKER_EINVAL, "rank and tokens must be positive");
+    e->dir = strdup(dir);
+    if (status == TINKER_OK && !e->dir)
+        status = err_nomem(err, dir);
+    if (status == TINKER_OK)
+        status = open_files(e, &c, err);
+    if (status == TINKER_OK)
+        status = measure_adapter(&c, needs.rank, &needs, err);
+    if (status == TINKER_OK) {
+        struct base_source base = { e, is_stored_bf16(e, &c) };
+        struct weight_source source = { .format = choose_format, .state = &base };
+        needs.context = (int64_t)c.context;
+        if (e->opts.max_context > 0 && e->opts.max_context < needs.context)
+            needs.context = e->opts.max_context;
+        size_t tokens = (size_t)(needs.tokens < needs.context ? needs.tokens : needs.context);
+        needs.weights = model_bytes(&c, &source);
+        needs.pass = pass_text_bytes(&c, tokens, (size_t)needs.rank, true);
+        needs.cache =
+            (uint64_t)(tokens + KV_BLOCK - 1) / KV_BLOCK * kv_page_floats(&c) * sizeof(float) +
+            delta_state_floats(&c) * sizeof(float);
+        uint64_t limit = opts && e->opts.memory_limit ? e->opts.memory_limit : os_memory_free();
+        uint64_t kept = needs.weights + needs.adapter;
+        needs.trains = limit > kept ? longest_text(&c, needs.rank, needs.context, limit - kept) : 0;
+        snprintf(needs.arch, sizeof(needs.arch), "%s", c.arch->name);
+        memcpy(out, &needs, size);
+    }
+    tinker_engine_close(e);
+    return status;
 }

@@ -95,6 +95,46 @@ static void test_the_plan_is_what_a_pass_takes(void)
     }
 }
 
+/* What is said before a model is loaded is what loading and training take. */
+static void test_needs_are_known_before_loading(void)
+{
+    static const char *const names[] = { "qwen3", "phi3", "qwen3_5_moe_text" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct init_model o;
+        tinker_error err = { 0 };
+        tinker_engine_options opts = TINKER_ENGINE_OPTIONS_INIT;
+        tinker_model_needs needs = TINKER_MODEL_NEEDS_INIT;
+        tiny_longer_options(&o, names[i]);
+        opts.dtype = i == 0 ? TINKER_WEIGHTS_Q4 : TINKER_WEIGHTS_STORED;
+        tinker_engine *e = tiny_open(&o, &opts);
+        tinker_adapter *a = tiny_adapter(e, 4, 1);
+        const struct model_config *c = &e->model->config;
+        needs.rank = 4;
+        needs.tokens = 300;
+        CHECK_INT(tinker_model_measure(e->dir, &opts, &needs, &err), TINKER_OK);
+        CHECK_STR(needs.arch, names[i]);
+        CHECK_INT(needs.context, c->context);
+        CHECK_INT(needs.weights, e->model->weight_bytes);
+        CHECK_INT(needs.pass, pass_text_bytes(c, 300, 4, true));
+        CHECK_INT(needs.adapter, 20 * a->params.total);
+        CHECK(needs.trains == needs.context && needs.cache > 0);
+        /* just enough for 200 tokens is not enough for 201 */
+        opts.memory_limit = needs.weights + needs.adapter + pass_text_bytes(c, 200, 4, true);
+        CHECK_INT(tinker_model_measure(e->dir, &opts, &needs, &err), TINKER_OK);
+        CHECK(needs.trains >= 200 && pass_text_bytes(c, (size_t)needs.trains + 1, 4, true) >
+                                         pass_text_bytes(c, 200, 4, true));
+        opts.memory_limit = needs.weights;
+        CHECK_INT(tinker_model_measure(e->dir, &opts, &needs, &err), TINKER_OK);
+        CHECK_INT(needs.trains, 0);
+        needs.rank = 0;
+        CHECK_INT(tinker_model_measure(e->dir, &opts, &needs, &err), TINKER_EINVAL);
+        needs.rank = 4;
+        CHECK(tinker_model_measure("/nowhere", &opts, &needs, &err) != TINKER_OK);
+        tinker_adapter_free(a);
+        tinker_engine_close(e);
+    }
+}
+
 /* The server gives this where the system does not tell its memory. */
 static void test_no_known_limit_refuses_nothing(void)
 {
@@ -391,6 +431,7 @@ int main(void)
     RUN(test_chunks_of_the_head);
     RUN(test_long_texts_of_a_small_model);
     RUN(test_the_plan_is_what_a_pass_takes);
+    RUN(test_needs_are_known_before_loading);
     RUN(test_no_known_limit_refuses_nothing);
     RUN(test_sparse_targets_cannot_exhaust_memory);
     RUN(test_live_passes_share_the_limit);

@@ -39,15 +39,9 @@ static const char *describe_place(const struct entry *e)
 
 /* Compared with memory that is free now.  "" when nothing is known: a model of the service needs
  * none here. */
-static const char *describe_fit(const struct local_model *m, char text[64])
+static const char *describe_fit(const struct local_model *m, char text[LOCAL_FIT_MAX])
 {
-    char size[FMT_TEXT];
-    if (!m || !m->weight_bytes)
-        return "";
-    if ((uint64_t)local_models_need(m) <= os_memory_free())
-        return "yes";
-    snprintf(text, 64, "no, needs %s", fmt_size(local_models_need(m), size));
-    return text;
+    return m ? local_models_fit(m, text) : "";
 }
 
 /* The tokenizer of a model, from its directory or from the cache; NULL: not on this machine. */
@@ -63,7 +57,7 @@ static tinker_tokenizer *load_tokenizer(const struct entry *e)
  * here. */
 static void add_entry_row(struct listing *l, const struct entry *e)
 {
-    char text[FMT_TEXT], fit[64];
+    char text[FMT_TEXT], fit[LOCAL_FIT_MAX];
     tinker_tokenizer *tokenizer = load_tokenizer(e);
     const char *renderer = tinker_renderer_for(e->name, tokenizer); /* a constant */
     double rate = e->local ? local_models_rate(e->name, e->local->hidden) : 0;
@@ -86,7 +80,18 @@ static void add_entry_row(struct listing *l, const struct entry *e)
     rows_put_text(w, "directory", e->local ? e->local->dir : NULL);
     rows_put_text(w, "type", e->local && e->local->type[0] ? e->local->type : NULL);
     rows_put_count(w, "size_bytes", e->local ? e->local->weight_bytes : -1);
-    rows_put_count(w, "needs_bytes", e->local ? local_models_need(e->local) : -1);
+    bool loads = e->local && e->local->loads;
+    json_put_key(w, "loads");
+    if (e->local)
+        json_put_bool(w, loads);
+    else
+        json_put_null(w);
+    rows_put_text(w, "problem", e->local && !loads ? e->local->problem : NULL);
+    rows_put_count(w, "memory_bytes", loads ? e->local->weights : -1);
+    rows_put_count(w, "needs_bytes", loads ? e->local->training : -1);
+    rows_put_count(w, "context_bytes", loads ? e->local->context_cache : -1);
+    rows_put_count(w, "trains_tokens", loads ? e->local->trains : -1);
+    rows_put_count(w, "trains_tokens_q4", loads ? e->local->trains_q4 : -1);
     rows_put_count(w, "context", e->context > 0 ? e->context : -1);
     rows_put_text(w, "renderer", renderer);
     json_put_key(w, "tokenizer");
@@ -97,13 +102,32 @@ static void add_entry_row(struct listing *l, const struct entry *e)
     tinker_tokenizer_free(tokenizer);
 }
 
+/* What a model takes in memory, or why it does not load. */
+static void show_needs(struct listing *l, const struct local_model *m)
+{
+    char text[FMT_TEXT];
+    if (!m->loads) {
+        rows_property(l, "Does not load", m->problem);
+        return;
+    }
+    rows_property(l, "Memory to load", fmt_size(m->weights, text));
+    rows_property(l, "Memory to train", fmt_size(m->training, text));
+    listing_cell(l, "Longest text to train");
+    if (m->trains_q4 > m->trains)
+        listing_cellf(l, "%lld tokens, with --dtype q4 %lld", (long long)m->trains,
+                      (long long)m->trains_q4);
+    else
+        listing_cellf(l, "%lld tokens", (long long)m->trains);
+    rows_property(l, "Memory of a full context", fmt_size(m->context_cache, text));
+}
+
 /* All that is known of one model.
  * Rows without a value are left out rather than shown empty: a model of the service has no files
  * here. */
 static int show_model(const struct entry *e)
 {
     struct listing l;
-    char text[FMT_TEXT], fit[64], title[300];
+    char text[FMT_TEXT], fit[LOCAL_FIT_MAX], title[300];
     listing_init(&l, rows_properties, 2);
     rows_property(&l, "Model", e->name);
     rows_property(&l, "Where", describe_place(e));
@@ -113,7 +137,7 @@ static int show_model(const struct entry *e)
         listing_cell(&l, "Layers, hidden size");
         listing_cellf(&l, "%lld, %lld", (long long)e->local->layers, (long long)e->local->hidden);
         rows_property(&l, "Weights", fmt_size(e->local->weight_bytes, text));
-        rows_property(&l, "Memory to train", fmt_size(local_models_need(e->local), text));
+        show_needs(&l, e->local);
         rows_property(&l, "Fits here", describe_fit(e->local, fit));
     }
     if (e->context > 0) {
@@ -178,8 +202,7 @@ static size_t list_entries(const tinker_capabilities *c, const struct local_mode
 }
 
 /* One name that is nowhere is an error with the command that fetches it; an empty list is not. */
-static int show_entries(const tinker_capabilities *c, const struct local_models *here,
-                        const char *name)
+static int show_entries(const tinker_capabilities *c, struct local_models *here, const char *name)
 {
     static const char *const columns[] = { "Model",     "Where",    "Weights",  "Context",
                                            "Fits here", "Renderer", "Tokenizer" };
@@ -191,6 +214,9 @@ static int show_entries(const tinker_capabilities *c, const struct local_models 
     if (!entries)
         return out_fail(EXIT_FAILED, NULL, "out of memory");
     size_t n = list_entries(c, here, name, entries);
+    for (size_t i = 0; i < here->n; i++)
+        if (!name || strcmp(name, here->v[i].name) == 0)
+            local_models_measure(&here->v[i]);
     if (name && !n) {
         char hint[300];
         snprintf(hint, sizeof(hint), "tinker models lists them; tinker models pull %s fetches one.",
@@ -302,7 +328,8 @@ int cmd_models_pull(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
     if (!model_dir_is_id(id))
-        return opt_usage_error(&spec, "'%s' is not an id of the Hub, OWNER/NAME.", id);
+        return opt_usage_error(
+            &spec, "'%s' is not an id of the Hub, OWNER/NAME: Qwen/Qwen3-0.6B is one.", id);
     /* Options first: the token of this command line wins over the environment and the file. */
     hf_set_token(token);
     tinker_status got =

@@ -10,9 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tinker/engine.h>
+
 #include "base/arena.h"
 #include "base/os.h"
 #include "cli/models/known_models.h"
+#include "cli/output/fmt.h"
 #include "cli/serve/serve_place.h"
 #include "gguf/gguf.h"
 #include "json/json.h"
@@ -210,11 +213,46 @@ void local_models_clear(struct local_models *m)
     memset(m, 0, sizeof(*m));
 }
 
-/* A quarter of the weights beside them, and 300 MB, is what a rank of 32 and sequences of about a
- * thousand tokens took in our own runs. */
-int64_t local_models_need(const struct local_model *m)
+void local_models_measure(struct local_model *m)
 {
-    return m->weight_bytes + m->weight_bytes / 4 + ((int64_t)300 << 20);
+    tinker_engine_options options = TINKER_ENGINE_OPTIONS_INIT;
+    tinker_model_needs stored = TINKER_MODEL_NEEDS_INIT, whole = stored, q4 = stored;
+    tinker_error err = { 0 };
+    options.dtype = TINKER_WEIGHTS_STORED;
+    m->loads = tinker_model_measure(m->dir, &options, &stored, &err) == TINKER_OK;
+    if (!m->loads) {
+        snprintf(m->problem, sizeof(m->problem), "%s", err.message);
+        return;
+    }
+    m->context = stored.context;
+    m->weights = (int64_t)stored.weights;
+    m->training = (int64_t)(stored.weights + stored.adapter + stored.pass);
+    m->trains = stored.trains;
+    whole.tokens = stored.context;
+    if (tinker_model_measure(m->dir, &options, &whole, &err) == TINKER_OK)
+        m->context_cache = (int64_t)whole.cache;
+    options.dtype = TINKER_WEIGHTS_Q4;
+    if (tinker_model_measure(m->dir, &options, &q4, &err) == TINKER_OK)
+        m->trains_q4 = q4.trains;
+}
+
+const char *local_models_fit(const struct local_model *m, char text[LOCAL_FIT_MAX])
+{
+    char size[FMT_TEXT];
+    int64_t useful = m->context < 512 ? m->context : 512;
+    if (!m->loads)
+        return "does not load";
+    if (m->trains >= m->context)
+        return "yes";
+    if (m->trains >= useful)
+        snprintf(text, LOCAL_FIT_MAX, "to %lld tokens", (long long)m->trains);
+    else if (m->trains_q4 >= useful && !gguf_is_name(m->dir))
+        snprintf(text, LOCAL_FIT_MAX, "with --dtype q4");
+    else if ((uint64_t)m->weights < os_memory_free())
+        snprintf(text, LOCAL_FIT_MAX, "to sample; training needs %s", fmt_size(m->training, size));
+    else
+        snprintf(text, LOCAL_FIT_MAX, "no, needs %s", fmt_size(m->weights, size));
+    return text;
 }
 
 static bool has_word(const char *name, const char *word)

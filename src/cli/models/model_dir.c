@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -121,4 +122,51 @@ bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
     snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
     free(revision);
     return model_dir_is_model(out) ? true : find_gguf(out);
+}
+
+/* The owner of a cached model of this name. */
+static bool find_owner(const char *name, char owner[128])
+{
+    char root[MODEL_DIR_MAX / 4];
+    bool found = false;
+    find_cache_root(root, sizeof(root));
+    DIR *d = opendir(root);
+    for (const struct dirent *e; !found && d && (e = readdir(d)) != NULL;) {
+        const char *start = e->d_name + strlen("models--");
+        const char *dashes = strncmp(e->d_name, "models--", 8) == 0 ? strstr(start, "--") : NULL;
+        found = dashes && strcasecmp(dashes + 2, name) == 0;
+        if (found)
+            snprintf(owner, 128, "%.*s/%.100s", (int)(dashes - start < 100 ? dashes - start : 100),
+                     start, dashes + 2);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+const char *model_dir_hint(const char *name, char out[MODEL_HINT_MAX])
+{
+    char id[128];
+    if (gguf_is_name(name))
+        snprintf(out, MODEL_HINT_MAX,
+                 "There is no file of this name.  tinker models lists what is here.");
+    else if (model_dir_is_id(name))
+        snprintf(out, MODEL_HINT_MAX,
+                 "Fetch it with: tinker models pull %.200s\n"
+                 "Or name a directory with config.json and *.safetensors, or a file x.gguf.",
+                 name);
+    else if (!strchr(name, '/') && find_owner(name, id))
+        snprintf(out, MODEL_HINT_MAX,
+                 "An id of the Hugging Face Hub has an owner: did you mean %s?", id);
+    else if (!strchr(name, '/'))
+        snprintf(out, MODEL_HINT_MAX,
+                 "An id of the Hugging Face Hub has an owner: tinker models pull OWNER/%.200s\n"
+                 "tinker models lists what is here.  A model is also a directory with config.json "
+                 "and *.safetensors, or a file x.gguf.",
+                 name);
+    else
+        snprintf(out, MODEL_HINT_MAX,
+                 "tinker models lists what is here.  A model is a directory with config.json and "
+                 "*.safetensors, a file x.gguf, or an id of the Hugging Face Hub.");
+    return out;
 }

@@ -21,4 +21,8 @@ void model_dir_folder(const char *id, char out[MODEL_FOLDER_MAX]);
  * GGUF files, the first of these by name.  Never downloads. */
 bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX]);
 
+/* For an error about a model that was not found: what is known of this name, and what helps. */
+enum { MODEL_HINT_MAX = 768 };
+const char *model_dir_hint(const char *name, char out[MODEL_HINT_MAX]);
+
 #endif

@@ -122,6 +122,30 @@ static void check_disk(struct doctor *d, const char *name, const char *dir)
                  "%s free in %s%s", fmt_size(bytes, text), dir, writable ? "" : ", not writable");
 }
 
+/* Which load, and which of these can be trained in the memory that is free; the others by name. */
+static void check_models(struct doctor *d, struct local_models *here)
+{
+    char fit[LOCAL_FIT_MAX];
+    size_t load = 0, fits = 0;
+    for (size_t i = 0; i < here->n; i++) {
+        struct local_model *m = &here->v[i];
+        local_models_measure(m);
+        load += m->loads;
+        fits += m->trains > 0;
+    }
+    report_check(d, here->n ? GOOD : NOTICE, "models here", "Fetch one: tinker models pull NAME",
+                 "%zu, %zu load, %zu can be trained in the memory that is free", here->n, load,
+                 fits);
+    for (size_t i = 0; i < here->n; i++) {
+        const struct local_model *m = &here->v[i];
+        if (!m->loads)
+            report_check(d, NOTICE, "model", "docs/models.md lists what loads.", "%s", m->problem);
+        else if (!m->trains)
+            report_check(d, NOTICE, "model", "tinker models shows what each takes.", "%s: %s",
+                         m->name, local_models_fit(m, fit));
+    }
+}
+
 /* Where files go: data of the local server, the cache of models, the configuration. */
 static void check_places(struct doctor *d)
 {
@@ -139,8 +163,7 @@ static void check_places(struct doctor *d)
     *strrchr(folder, '/') = 0;
     check_disk(d, "model cache", folder);
     if (local_models_find(&here))
-        report_check(d, here.n ? GOOD : NOTICE, "models here", "Fetch one: tinker models pull NAME",
-                     "%zu", here.n);
+        check_models(d, &here);
     local_models_clear(&here);
     if (!config_path(path))
         return;

@@ -195,16 +195,15 @@ static void make_default_name(const char *dir, char *out, size_t size)
  * code 7 for the network, 9 for anything local. */
 static int find_by_id(const struct serve_options *v, const char *id, char out[MODEL_DIR_MAX])
 {
-    const char *hint =
-        "It is neither a directory, nor a GGUF file, nor a model in the Hugging Face cache.";
+    char hint[MODEL_HINT_MAX];
     tinker_error err = { 0 };
     if (model_dir_cached(id, out))
         return EXIT_OK;
     if (!model_dir_is_id(id))
-        return out_fail(EXIT_IO, hint, "no model '%s'", id);
+        return out_fail(EXIT_IO, model_dir_hint(id, hint), "no model '%s'", id);
     if (!v->download)
         return out_fail(EXIT_IO,
-                        v->offline ? hint
+                        v->offline ? "It is not in the Hugging Face cache, and --offline is given."
                                    : "It is not in the Hugging Face cache; --download "
                                      "fetches it.",
                         "no model '%s'", id);

@@ -45,15 +45,13 @@ static bool find_model(const char *data, const char *model, bool recorded, char 
     }
     if (model_dir_cached(model, dir) || known_models_find(data, model, dir))
         return true;
-    char hint[512];
-    snprintf(hint, sizeof(hint),
-             model_dir_is_id(model)
-                 ? "Fetch it with: tinker models pull %s\nOr name a directory with config.json and "
-                   "*.safetensors."
-                 : "tinker models lists what is here.  A model is a directory with config.json and "
-                   "*.safetensors, a file x.gguf, or an id of the Hugging Face Hub.",
-             model);
-    *status = out_fail(EXIT_NOT_FOUND, hint, "no model '%s' on this machine", model);
+    if (os_is_dir(model)) { /* opening it says what is missing */
+        snprintf(dir, MODEL_DIR_MAX, "%s", model);
+        return true;
+    }
+    char hint[MODEL_HINT_MAX];
+    *status = out_fail(EXIT_NOT_FOUND, model_dir_hint(model, hint), "no model '%s' on this machine",
+                       model);
     return false;
 }
 

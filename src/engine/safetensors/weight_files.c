@@ -117,7 +117,7 @@ static tinker_status read_directory(struct names *names, const char *dir, tinker
         return status;
     if (gguf[0])
         return err_set(err, TINKER_EINVAL,
-                       "%s: no *.safetensors file, but a GGUF one: give that itself, %s/%s", dir,
+                       "%s: no *.safetensors file, but a GGUF one: name that itself, %s/%s", dir,
                        dir, gguf);
     if (pickled[0])
         return err_set(err, TINKER_EINVAL,
