@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "server/api/routes.h"
 #include "server/work/usage.h"
 #include "wire/timestamp.h"
@@ -40,24 +41,32 @@ static tinker_billing_kind kind_of(int kind)
     return kinds[kind];
 }
 
-/* The session's entry in the response, added if it is new; NULL: the row has none. */
-static const struct store_session *add_session(struct server *s, struct request *req,
-                                               const char *id, tinker_billing_session *list,
-                                               const struct store_session **records, size_t *n)
+/* The sessions of a response, each once, in the order of their first rows. */
+struct session_table {
+    struct map indices; /* id to index + 1: values of a map are never NULL */
+    tinker_billing_session *list;
+    const char **project_ids; /* NULL: none, or the session was pruned */
+    size_t n;
+};
+
+/* The id of the row's project, after its session has its entry; *ok false: out of memory. */
+static const char *add_session(struct server *s, struct request *req, struct session_table *t,
+                               const char *id, bool *ok)
 {
     struct store_session *v = NULL;
     if (!*id)
         return NULL;
-    for (size_t i = 0; i < *n; i++)
-        if (strcmp(list[i].id, id) == 0)
-            return records[i];
+    size_t index = (size_t)(uintptr_t)map_get(&t->indices, id, strlen(id));
+    if (index)
+        return t->project_ids[index - 1];
     /* It may have been pruned: then only its id is known. */
     store_get_session(s->store, id, &req->arena, &v, NULL);
-    list[*n] = (tinker_billing_session){ .id = id };
-    route_metadata(v ? v->user_metadata : NULL, &req->arena, &list[*n].user_metadata,
-                   &list[*n].n_user_metadata);
-    records[(*n)++] = v;
-    return v;
+    t->list[t->n] = (tinker_billing_session){ .id = id };
+    route_metadata(v ? v->user_metadata : NULL, &req->arena, &t->list[t->n].user_metadata,
+                   &t->list[t->n].n_user_metadata);
+    t->project_ids[t->n++] = v ? v->project_id : NULL;
+    *ok = map_put(&t->indices, id, strlen(id), (void *)(uintptr_t)t->n, NULL) && *ok;
+    return t->project_ids[t->n - 1];
 }
 
 /* GET billing/usage/events */
@@ -83,17 +92,13 @@ void route_billing(struct server *s, struct request *req, struct response *res)
         return;
     }
     tinker_billing_event *events = arena_array(&req->arena, n + 1, sizeof(*events));
-    tinker_billing_session *sessions = arena_array(&req->arena, n + 1, sizeof(*sessions));
-    const struct store_session **records = arena_array(&req->arena, n + 1, sizeof(*records));
-    if (!events || !sessions || !records) {
-        response_no_memory(res);
-        return;
-    }
-    tinker_billing r = { n, events, 0, sessions, TINKER_NO_TIME };
-    for (size_t i = 0; i < n; i++) {
+    struct session_table t = { .list = arena_array(&req->arena, n + 1, sizeof(*t.list)),
+                               .project_ids = arena_array(&req->arena, n + 1, sizeof(char *)) };
+    bool ok = events && t.list && t.project_ids;
+    map_init(&t.indices);
+    for (size_t i = 0; i < n && ok; i++) {
         const struct store_usage_row *u = &rows[i];
-        const struct store_session *v =
-            add_session(s, req, u->session_id, sessions, records, &r.n_sessions);
+        const char *project_id = add_session(s, req, &t, u->session_id, &ok);
         events[i] = (tinker_billing_event){
             .start_us = u->hour * HOUR_US,
             .end_us = (u->hour + 1) * HOUR_US,
@@ -101,7 +106,7 @@ void route_billing(struct server *s, struct request *req, struct response *res)
             .user_id = route_user_urn(req),
             .user_name = req->user,
             .session_id = *u->session_id ? u->session_id : NULL,
-            .project_id = v ? v->project_id : NULL,
+            .project_id = project_id,
             .kind = kind_of(u->kind),
             .count = u->amount,
             .cached = u->kind == USAGE_PREFILL_CACHED,
@@ -111,6 +116,12 @@ void route_billing(struct server *s, struct request *req, struct response *res)
             .gigabyte_month_usd = NAN,
         };
     }
+    map_clear(&t.indices);
+    if (!ok) {
+        response_no_memory(res);
+        return;
+    }
+    tinker_billing r = { n, events, t.n, t.list, TINKER_NO_TIME };
     route_reply(res, &wire_billing_usage_response, &r);
 }
 
