@@ -208,8 +208,9 @@ TINKER_API tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a,
 /* The loss of one datum as a function of its logprobs, n for each of its positions times targets;
  * it sets the loss and, unless grads is NULL, its derivative by each logprob.  Called inside
  * tinker_pass_step(), once per datum in the order of data; a failure fails the pass. */
-typedef tinker_status tinker_datum_loss_fn(void *state, size_t datum, const float *logprobs,
-                                           size_t n, double *loss, float *grads, tinker_error *err);
+typedef tinker_status tinker_datum_loss_fn(size_t datum, const float *logprobs, size_t n,
+                                           double *loss, float *grads, tinker_error *err,
+                                           void *state);
 /* As tinker_pass_new() with a loss of the caller: of each datum only the input and "target_tokens"
  * are read.  Costs one pass; the same through two passes of cross_entropy costs a forward more. */
 TINKER_API tinker_pass *tinker_pass_new_custom(tinker_engine *e, tinker_adapter *a,
@@ -231,18 +232,18 @@ typedef struct tinker_generator tinker_generator;
 
 /* Asked after each generated token of a sequence: non-zero stops it there.  This is
  * how stop strings work; it also serves streaming.  Called inside generator_step. */
-typedef int tinker_token_callback(void *state, size_t sample, int32_t token, float logprob);
+typedef int tinker_token_fn(size_t sample, int32_t token, float logprob, void *state);
 /* Told before on_token is asked: the k likeliest tokens at that position, as many as
  * topk_sample_logprobs says.  Borrowed until on_token has returned. */
-typedef void tinker_rivals_callback(void *state, size_t sample, const int32_t *tokens,
-                                    const float *logprobs, size_t k);
+typedef void tinker_rivals_fn(size_t sample, const int32_t *tokens, const float *logprobs, size_t k,
+                              void *state);
 
 /* Asked before a token of a sequence is drawn: which may come, one bit per token of the vocabulary
  * (bit i % 64 of word i / 64).  The others have probability 0, and logprobs are those of the rest.
  * NULL: all may.  The words are borrowed until on_token has been asked about the drawn token.
  * Before the first token it is asked once, for all samples.  A mask without any token that the model
  * gives a probability fails the request.  Called inside generator_step. */
-typedef const uint64_t *tinker_mask_callback(void *state, size_t sample);
+typedef const uint64_t *tinker_mask_fn(size_t sample, void *state);
 
 typedef struct tinker_generate {
     tinker_adapter *adapter; /* NULL: the base model.  Must outlive the request. */
@@ -252,20 +253,20 @@ typedef struct tinker_generate {
     size_t num_samples;                   /* sample i uses seed + i */
     int prompt_logprobs;
     size_t topk_prompt_logprobs;
-    size_t topk_sample_logprobs;     /* of the same distribution as the logprobs of samples */
-    size_t prompt_logprobs_last_n;   /* score only the last tokens of the prompt; 0: all */
-    tinker_token_callback *on_token; /* may be NULL */
-    void *state;                     /* for on_token */
-    void *tag;                       /* returned by tinker_generator_next() */
+    size_t topk_sample_logprobs;   /* of the same distribution as the logprobs of samples */
+    size_t prompt_logprobs_last_n; /* score only the last tokens of the prompt; 0: all */
+    tinker_token_fn *on_token;     /* may be NULL */
+    void *state;                   /* for on_token */
+    void *tag;                     /* returned by tinker_generator_next() */
     /* Tokens to score at the positions of the prompt after the first: int64 (n_prompt - 1, K),
      * -1 for none, dense or sparse; NULL: none.  Copied. */
     const tinker_tensor *target_prompt_logprobs;
-    size_t prompt_alt_tokens_k;        /* to draw at each of these positions, at the temperature */
-    tinker_rivals_callback *on_rivals; /* may be NULL; with the state of on_token */
+    size_t prompt_alt_tokens_k;  /* to draw at each of these positions, at the temperature */
+    tinker_rivals_fn *on_rivals; /* may be NULL; with the state of on_token */
     /* Prefixes are shared only between requests of the same number, so that neither the count of
      * cached tokens nor the time tells one user what another has prompted. */
     uint64_t cache_scope;
-    tinker_mask_callback *on_mask; /* may be NULL; with the state of on_token */
+    tinker_mask_fn *on_mask; /* may be NULL; with the state of on_token */
 } tinker_generate;
 
 TINKER_API tinker_generator *tinker_generator_new(tinker_engine *e, tinker_error *err);

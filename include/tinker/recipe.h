@@ -100,7 +100,7 @@ typedef enum tinker_on_truncate {
 
 /* Told about every problem of a file; reason is one line, borrowed for the call.  In the thread
  * that loads. */
-typedef void tinker_row_problem_fn(void *state, size_t line, size_t column, const char *reason);
+typedef void tinker_row_problem_fn(size_t line, size_t column, const char *reason, void *state);
 
 enum { TINKER_SHUFFLE_NONE = -1 }; /* keep the order of the file */
 

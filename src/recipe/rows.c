@@ -50,7 +50,7 @@ void rows_problem(tinker_rows *x, const struct row *row, const struct row_proble
         snprintf(x->first_problem, sizeof(x->first_problem), "%.100s:%zu:%zu: %.240s", x->path,
                  row->line, column, p->reason);
     if (x->opts.problem)
-        x->opts.problem(x->opts.problem_state, row->line, column, p->reason);
+        x->opts.problem(row->line, column, p->reason, x->opts.problem_state);
 }
 
 /* ---- what a row says ---- */

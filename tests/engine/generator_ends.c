@@ -34,7 +34,7 @@ struct watch {
     int stop_at;
 };
 
-static int watch_token(void *state, size_t sample, int32_t token, float logprob)
+static int watch_token(size_t sample, int32_t token, float logprob, void *state)
 {
     struct watch *w = state;
     CHECK(sample == 0 && logprob <= 0);
@@ -307,7 +307,7 @@ static void logits_must_be_finite(void)
     tinker_engine_close(e);
 }
 
-static int count_token(void *state, size_t sample, int32_t token, float logprob)
+static int count_token(size_t sample, int32_t token, float logprob, void *state)
 {
     (void)sample;
     (void)token;
@@ -354,7 +354,7 @@ struct canceling {
     int calls, at;
 };
 
-static int cancel_on_token(void *state, size_t sample, int32_t token, float logprob)
+static int cancel_on_token(size_t sample, int32_t token, float logprob, void *state)
 {
     struct canceling *c = state;
     (void)sample;

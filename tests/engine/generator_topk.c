@@ -56,8 +56,8 @@ struct told {
     size_t rivals[SAMPLES], n[SAMPLES];
 };
 
-static void tell_rivals(void *state, size_t sample, const int32_t *tokens, const float *logprobs,
-                        size_t k)
+static void tell_rivals(size_t sample, const int32_t *tokens, const float *logprobs, size_t k,
+                        void *state)
 {
     struct told *t = state;
     size_t at = t->rivals[sample]++;
@@ -66,7 +66,7 @@ static void tell_rivals(void *state, size_t sample, const int32_t *tokens, const
     memcpy(t->logprobs[sample][at], logprobs, sizeof t->logprobs[sample][at]);
 }
 
-static int tell_token(void *state, size_t sample, int32_t token, float logprob)
+static int tell_token(size_t sample, int32_t token, float logprob, void *state)
 {
     struct told *t = state;
     (void)token;

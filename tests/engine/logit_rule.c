@@ -113,7 +113,7 @@ static void model_rows(tinker_engine *e, const int32_t *prompt, const struct who
     tinker_generator_free(g);
 }
 
-static const uint64_t *mask_of_even(void *state, size_t sample)
+static const uint64_t *mask_of_even(size_t sample, void *state)
 {
     static const uint64_t even[(VOCAB + 63) / 64] = { 0x5555555555555555, 0x5555555555555555,
                                                       0x5555555555555555, 0x5555555555555555,
@@ -123,7 +123,7 @@ static const uint64_t *mask_of_even(void *state, size_t sample)
     return even;
 }
 
-static const uint64_t *mask_of_nothing(void *state, size_t sample)
+static const uint64_t *mask_of_nothing(size_t sample, void *state)
 {
     static const uint64_t nothing[(VOCAB + 63) / 64];
     (void)state;

@@ -776,8 +776,8 @@ struct own_loss {
     const struct tiny_data *d;
     size_t fail;
 };
-static tinker_status own_cross_entropy(void *state, size_t datum, const float *logprobs, size_t n,
-                                       double *loss, float *grads, tinker_error *err)
+static tinker_status own_cross_entropy(size_t datum, const float *logprobs, size_t n, double *loss,
+                                       float *grads, tinker_error *err, void *state)
 {
     const struct own_loss *own = state;
     if (datum >= own->fail) {

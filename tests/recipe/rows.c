@@ -11,7 +11,7 @@ static tinker_renderer *renderer;
 static tinker_error err;
 static char problems[4096];
 
-static void keep_problem(void *state, size_t line, size_t column, const char *reason)
+static void keep_problem(size_t line, size_t column, const char *reason, void *state)
 {
     (void)state;
     size_t n = strlen(problems);

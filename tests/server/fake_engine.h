@@ -255,8 +255,8 @@ int tinker_pass_step(tinker_pass *p, tinker_error *err)
     atomic_fetch_add(&fake_pass_steps, 1);
     double loss = 0;
     float slope = 0;
-    if (p->custom && p->custom(p->custom_state, p->done, &p->logprobs[p->done], 1, &loss,
-                               p->forward_only ? NULL : &slope, err) != TINKER_OK)
+    if (p->custom && p->custom(p->done, &p->logprobs[p->done], 1, &loss,
+                               p->forward_only ? NULL : &slope, err, p->custom_state) != TINKER_OK)
         return -1;
     p->custom_loss += loss;
     p->custom_slope += (double)slope;
@@ -382,9 +382,9 @@ int tinker_generator_step(tinker_generator *g, tinker_error *err)
         r->logprobs[r->made++] = -1.5f;
         for (size_t i = 0; r->g.on_rivals && r->g.topk_sample_logprobs == 1 && i < r->g.num_samples;
              i++)
-            r->g.on_rivals(r->g.state, i, &r->tokens[r->made - 1], &r->logprobs[r->made - 1], 1);
+            r->g.on_rivals(i, &r->tokens[r->made - 1], &r->logprobs[r->made - 1], 1, r->g.state);
         for (size_t i = 0; i < r->g.num_samples; i++)
-            if (r->g.on_token && r->g.on_token(r->g.state, i, token, -1.5f))
+            if (r->g.on_token && r->g.on_token(i, token, -1.5f, r->g.state))
                 r->stopped = 1;
         if (r->stopped || (int64_t)r->made == r->max_tokens) {
             *p = r->next;

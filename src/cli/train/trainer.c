@@ -224,7 +224,7 @@ struct problem_list {
 };
 
 /* file:line:column, which editors and CI systems turn into links. */
-static void print_problem(void *state, size_t line, size_t column, const char *reason)
+static void print_problem(size_t line, size_t column, const char *reason, void *state)
 {
     struct problem_list *list = state;
     if (list->n++ < SHOWN_PROBLEMS)

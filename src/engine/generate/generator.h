@@ -62,9 +62,9 @@ struct request {
     uint64_t steps;            /* of the adapter when the request came */
     const struct model *model; /* of this step */
     const struct lora *lora;
-    tinker_token_callback *on_token;
-    tinker_rivals_callback *on_rivals;
-    tinker_mask_callback *on_mask;
+    tinker_token_fn *on_token;
+    tinker_rivals_fn *on_rivals;
+    tinker_mask_fn *on_mask;
     void *state;
     uint64_t cache_scope; /* of its pages */
 

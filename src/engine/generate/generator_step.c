@@ -93,7 +93,7 @@ static bool reserve_draws(tinker_generator *g, size_t n_wants, tinker_error *err
         }
         /* Here, not in the arithmetic: callbacks run on the calling thread. */
         if (w->draws && r->on_mask)
-            w->mask = r->on_mask(r->state, w->sequence->index);
+            w->mask = r->on_mask(w->sequence->index, r->state);
         w->first = count;
         count += !w->draws ? 0 : r->forked ? 1 : r->num_samples;
     }
@@ -126,9 +126,9 @@ static void take_token(tinker_generator *g, struct sequence *s, const struct dra
         stop = r->stop[i] == d->token;
     /* alternatives first: whoever receives a token already has them */
     if (r->on_rivals != NULL && r->sample_topk > 0)
-        r->on_rivals(r->state, s->index, s->topk_tokens + at * r->sample_topk,
-                     s->topk_logprobs + at * r->sample_topk, r->sample_topk);
-    if (r->on_token != NULL && r->on_token(r->state, s->index, d->token, d->logprob) != 0)
+        r->on_rivals(s->index, s->topk_tokens + at * r->sample_topk,
+                     s->topk_logprobs + at * r->sample_topk, r->sample_topk, r->state);
+    if (r->on_token != NULL && r->on_token(s->index, d->token, d->logprob, r->state) != 0)
         stop = true;
     if (!stop && at + 1 < r->max_new)
         return;

@@ -219,8 +219,9 @@ static tinker_status evaluate_datum(tinker_pass *p, size_t datum, tinker_error *
         return TINKER_OK;
     }
     double loss = 0;
-    tinker_status status = p->custom(p->custom_state, datum, p->logprobs[datum], d->n * d->k, &loss,
-                                     p->backward ? p->loss_grads[datum] : NULL, err);
+    tinker_status status =
+        p->custom(datum, p->logprobs[datum], d->n * d->k, &loss,
+                  p->backward ? p->loss_grads[datum] : NULL, err, p->custom_state);
     p->custom_loss += loss;
     return status;
 }

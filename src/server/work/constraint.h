@@ -14,7 +14,7 @@ struct constraint;
 struct constraint *constraint_new(struct base *base, struct grammar *grammar, const int32_t *ends,
                                   size_t n_ends, size_t n_sequences, tinker_error *err);
 void constraint_free(struct constraint *c);
-/* The tokens that may come next, as tinker_mask_callback wants them. */
+/* The tokens that may come next, as tinker_mask_fn wants them. */
 const uint64_t *constraint_mask(struct constraint *c, size_t sequence);
 /* Take the token that was drawn; non-zero when the sequence is complete. */
 int constraint_add_token(struct constraint *c, size_t sequence, int32_t token);

@@ -116,8 +116,8 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
     return NULL;
 }
 
-tinker_status custom_loss_datum(void *state, size_t datum, const float *logprobs, size_t n,
-                                double *loss, float *grads, tinker_error *err)
+tinker_status custom_loss_datum(size_t datum, const float *logprobs, size_t n, double *loss,
+                                float *grads, tinker_error *err, void *state)
 {
     struct custom_loss *c = state;
     tinker_status status =

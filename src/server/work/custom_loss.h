@@ -22,8 +22,8 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
                                     const struct wire_forward_backward_request *r,
                                     tinker_error *err);
 /* A tinker_datum_loss_fn; state is the custom_loss. */
-tinker_status custom_loss_datum(void *state, size_t datum, const float *logprobs, size_t n,
-                                double *loss, float *grads, tinker_error *err);
+tinker_status custom_loss_datum(size_t datum, const float *logprobs, size_t n, double *loss,
+                                float *grads, tinker_error *err, void *state);
 /* The result of the pass with the metrics of the loss; lives as long as c. */
 const tinker_forward_backward *custom_loss_result(struct custom_loss *c,
                                                   const tinker_forward_backward *pass);

@@ -62,7 +62,7 @@ static void fail_sample(struct server *s, struct future *f, const tinker_error *
 /* ---- starting ---------------------------------------------------------------------------- */
 
 /* The generator has sampled a token; non-zero ends that sequence. */
-static int on_sample_token(void *state, size_t sample, int32_t token, float logprob)
+static int on_sample_token(size_t sample, int32_t token, float logprob, void *state)
 {
     struct sample_task *t = state;
     struct observer *o = t->f->job->observer;
@@ -74,7 +74,7 @@ static int on_sample_token(void *state, size_t sample, int32_t token, float logp
     return stop;
 }
 
-static const uint64_t *on_sample_mask(void *state, size_t sample)
+static const uint64_t *on_sample_mask(size_t sample, void *state)
 {
     struct sample_task *t = state;
     return constraint_mask(t->constraint, sample);
@@ -92,8 +92,8 @@ static tinker_status start_constraint(struct sample_task *t, const tinker_sampli
     return t->constraint ? TINKER_OK : err->status;
 }
 
-static void on_sample_alternatives(void *state, size_t sample, const int32_t *tokens,
-                                   const float *logprobs, size_t k)
+static void on_sample_alternatives(size_t sample, const int32_t *tokens, const float *logprobs,
+                                   size_t k, void *state)
 {
     struct sample_task *t = state;
     struct observer *o = t->f->job->observer;
