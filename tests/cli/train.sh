@@ -52,6 +52,14 @@ tap "the service keeps the metrics of the command" $? out
 expect 0 $tinker $sft --out named --name "horse facts" -q && expect 0 $tinker api GET /api/v1/training_run_summaries && grep -q '"name": *"horse facts"' out
 tap "--name is the name of the run, without date and kind" $? out
 
+expect 0 $tinker $sft --epochs 2 --sample-every 4 --save-every 0 --save-every-tokens 100 --out shown && [ "$(grep -c '^sample ' err)" -eq 4 ] &&
+    [ "$(wc -l <shown/samples.jsonl)" -eq 12 ] && grep -q '^{"step":8,"prompt":"House 0?","response":"' shown/samples.jsonl
+tap "answers are shown while it learns" $? err
+[ "$(wc -l <shown/checkpoints.jsonl)" -gt 2 ] && grep -q '"save_every_tokens": 100,$' shown/config.json; tap "and saved every so many tokens" $? shown/checkpoints.jsonl
+echo '{"text":"Once upon a time"}' >texts.jsonl
+expect 8 $tinker train sft --data texts.jsonl --sample-every 1 --out x && grep -q 'Give questions with --sample-prompts' err
+tap "texts are no questions" $? err
+
 # ---- interrupted: the steps that follow are the same ----
 strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
 $tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1

@@ -139,8 +139,8 @@ void train_config_put(struct buf *out, const struct trainer *t, const char *tail
     put_empty_list(&w, "evaluator_builders");
     put_empty_list(&w, "infrequent_evaluator_builders");
     put_int(&w, "save_every", o->save_every);
-    put_int(&w, "save_every_tokens", 0);
-    put_double(&w, "save_every_seconds", 0);
+    put_int(&w, "save_every_tokens", o->save_every_tokens);
+    put_double(&w, "save_every_seconds", (double)o->save_every_seconds);
     put_int(&w, "eval_every", o->eval_every);
     put_int(&w, "infrequent_eval_every", 100);
     put_int(&w, "ttl_seconds", o->ttl);

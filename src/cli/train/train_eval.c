@@ -7,13 +7,35 @@
 #include <string.h>
 #include "cli/command.h"
 #include "cli/output/out.h"
+#include "json/json.h"
 
 /* Longest wait for the log-probabilities of all test rows, in milliseconds. */
-enum { PATIENCE_MS = 600000 };
+enum { PATIENCE_MS = 600000, MAX_SAMPLES = 16, SHOWN_TEXT = 200 };
 
 /* Test rows from a file of their own are all used, in its order: no shuffle, nothing set apart,
  * one batch.  --test-size instead takes them from the training file, after its shuffle, so that
  * a file that is sorted by subject gives test rows of every subject. */
+/* Answers are shown to the first rows of a file; one that is read from stdin is gone by now. */
+static int load_prompts(struct train_eval *e, struct trainer *t)
+{
+    tinker_rows_options q = TINKER_ROWS_OPTIONS_INIT;
+    const char *path = t->o.sample_prompts ? t->o.sample_prompts
+                       : t->o.test_data    ? t->o.test_data
+                                           : t->o.data;
+    tinker_error err;
+    tinker_row row;
+    q.prompts_only = 1;
+    q.shuffle_seed = TINKER_SHUFFLE_NONE;
+    if (strcmp(path, "-") == 0)
+        return out_fail(EXIT_USAGE, NULL,
+                        "--sample-every needs --sample-prompts when the data is "
+                        "standard input.");
+    int status = trainer_load(t, path, &q, &e->prompts);
+    if (status == EXIT_OK && tinker_rows_prompt(e->prompts, 0, &row, &err) != TINKER_OK)
+        return out_fail(EXIT_DATA, "Give questions with --sample-prompts.", "%s", err.message);
+    return status;
+}
+
 int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows)
 {
     tinker_rows_options o;
@@ -37,6 +59,8 @@ int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows)
             return out_fail(EXIT_USAGE, NULL, "--eval-data needs --grader.");
         status = trainer_load(t, t->o.eval_data, &q, &e->questions);
     }
+    if (status == EXIT_OK && t->o.sample_every > 0)
+        status = load_prompts(e, t);
     return status;
 }
 
@@ -44,12 +68,23 @@ void train_eval_close(struct train_eval *e)
 {
     tinker_rows_free(e->rows);
     tinker_rows_free(e->questions);
+    tinker_rows_free(e->prompts);
 }
 
 /* Step 0 is due, too: the score of the untrained model is what all later ones are compared with. */
-bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step)
+static bool test_due(const struct train_eval *e, const struct trainer *t, size_t step)
 {
     return (e->n > 0 || e->questions) && t->o.eval_every > 0 && step % (size_t)t->o.eval_every == 0;
+}
+
+static bool samples_due(const struct train_eval *e, const struct trainer *t, size_t step)
+{
+    return e->prompts && step % (size_t)t->o.sample_every == 0;
+}
+
+bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step)
+{
+    return test_due(e, t, step) || samples_due(e, t, step);
 }
 
 /* ---- grading ---- */
@@ -234,29 +269,114 @@ static int run_questions(struct train_eval *e, struct trainer *t, tinker_sampler
     return EXIT_OK;
 }
 
-/* The sampler holds a copy of the weights as they are now.  Training steps that follow do not
- * change it, and it is freed before the next evaluation makes another. */
-int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
+/* ---- answers to look at ---- */
+
+/* The last thing that was said of a prompt, on one line. */
+static const char *last_words(const tinker_conversation *c)
+{
+    const tinker_message *m = c->n_messages ? &c->messages[c->n_messages - 1] : NULL;
+    return m && m->content ? m->content : "";
+}
+
+/* One line of samples.jsonl for each answer; what cannot be written stops no run. */
+static void keep_sample(struct trainer *t, size_t step, const char *prompt, const char *answer)
+{
+    char path[4096];
+    struct buf line;
+    struct json_writer w;
+    snprintf(path, sizeof(path), "%.4000s/samples.jsonl", t->out);
+    FILE *f = fopen(path, "ae");
+    if (!f)
+        return;
+    buf_init(&line, 16 << 20);
+    json_writer_init(&w, &line);
+    json_put_begin_object(&w);
+    json_put_key(&w, "step");
+    json_put_int64(&w, (int64_t)step);
+    json_put_key(&w, "prompt");
+    json_put_string(&w, prompt);
+    json_put_key(&w, "response");
+    json_put_string(&w, answer);
+    json_put_end_object(&w);
+    if (buf_ok(&line))
+        fprintf(f, "%s\n", line.data);
+    buf_clear(&line);
+    fclose(f);
+}
+
+/* A line break would break the column. */
+static void show_sample(struct trainer *t, const char *label, const char *prompt,
+                        const char *answer)
+{
+    char line[2 * SHOWN_TEXT + 8];
+    snprintf(line, sizeof(line), "%.*s → %.*s", SHOWN_TEXT, prompt, SHOWN_TEXT, answer);
+    for (char *c = line; *c; c++)
+        if (*c == '\n' || *c == '\r')
+            *c = ' ';
+    train_view_say(&t->view, label, "%s", line);
+}
+
+static int run_samples(struct train_eval *e, struct trainer *t, tinker_sampler *s, size_t step)
+{
+    tinker_rollout_options o = TINKER_ROLLOUT_OPTIONS_INIT;
+    size_t n = tinker_rows_count(e->prompts).rows, most = t->o.sample_prompts ? MAX_SAMPLES : 3;
+    const tinker_conversation *prompts[MAX_SAMPLES];
+    tinker_error err;
+    n = n < most ? n : most;
+    for (size_t i = 0; i < n; i++) {
+        tinker_row row;
+        if (tinker_rows_prompt(e->prompts, i, &row, &err) != TINKER_OK)
+            return out_fail(EXIT_DATA, NULL, "%s", err.message);
+        prompts[i] = row.prompt;
+    }
+    o.group_size = 1;
+    o.params.temperature = t->o.eval_temperature;
+    o.params.max_tokens = t->o.eval_max_tokens;
+    o.params.has_seed = 1;
+    tinker_rollouts *x =
+        tinker_sampler_rollouts(s, t->renderer, t->tokenizer, prompts, n, &o, &err);
+    if (!x)
+        return trainer_fail(t, &err);
+    for (size_t i = 0; i < n; i++) {
+        show_sample(t, i == 0 ? "sample" : "", last_words(prompts[i]), x->at[i].text);
+        keep_sample(t, step, last_words(prompts[i]), x->at[i].text);
+    }
+    tinker_rollouts_free(x);
+    return EXIT_OK;
+}
+
+/* The parts that are due, of one snapshot of the weights. */
+static int run_parts(struct train_eval *e, struct trainer *t, size_t step, bool test, bool samples)
 {
     tinker_error err;
     char nll[80] = "", accuracy[80] = "";
     tinker_sampler *s = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
     if (!s)
         return trainer_fail(t, &err);
-    int status = e->n ? run_test_rows(e, t, s, nll, sizeof(nll)) : EXIT_OK;
-    if (status == EXIT_OK && e->questions)
+    int status = test && e->n ? run_test_rows(e, t, s, nll, sizeof(nll)) : EXIT_OK;
+    if (status == EXIT_OK && test && e->questions)
         status = run_questions(e, t, s, step, accuracy, sizeof(accuracy));
-    tinker_sampler_free(s);
-    if (status == EXIT_OK)
+    if (status == EXIT_OK && test)
         train_view_say(&t->view, "eval", "step %zu%s%s", step, nll, accuracy);
+    if (status == EXIT_OK && samples)
+        status = run_samples(e, t, s, step);
+    tinker_sampler_free(s);
     return status;
+}
+
+/* The sampler holds a copy of the weights as they are now.  Training steps that follow do not
+ * change it, and it is freed before the next evaluation makes another. */
+int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
+{
+    return run_parts(e, t, step, test_due(e, t, step), samples_due(e, t, step));
 }
 
 int train_eval_end(struct train_eval *e, struct trainer *t)
 {
-    if ((!e->n && !e->questions) || t->o.eval_every <= 0)
+    bool test = (e->n || e->questions) && t->o.eval_every > 0;
+    if (!test && !e->prompts)
         return EXIT_OK;
-    int status = train_eval_run(e, t, t->total);
+    int status = run_parts(e, t, t->total, test, e->prompts != NULL);
     t->n_metrics = 0;
     return status;
 }

@@ -9,12 +9,13 @@ struct train_eval {
     size_t n;
     tinker_rows *rows;      /* of --test-data, or NULL */
     tinker_rows *questions; /* of --eval-data, or NULL */
+    tinker_rows *prompts;   /* whose answers are shown, or NULL */
 };
 
 /* The test rows: of --test-data, else those set apart from `rows` (may be NULL); and --eval-data. */
 int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows);
 void train_eval_close(struct train_eval *e);
-/* Is an evaluation due before `step`? */
+/* Is an evaluation due before `step`, or are answers to be shown? */
 bool train_eval_due(const struct train_eval *e, const struct trainer *t, size_t step);
 /* Evaluate the weights as they are, and put the results into the metrics line. */
 int train_eval_run(struct train_eval *e, struct trainer *t, size_t step);

@@ -25,12 +25,12 @@ struct train_options {
     bool no_mlp, no_attn, no_unembed;
     /* checkpoints */
     const char *out, *init, *name;
-    int64_t save_every, rolling_save_every, ttl, rolling_ttl;
+    int64_t save_every, save_every_tokens, save_every_seconds, rolling_save_every, ttl, rolling_ttl;
     bool with_optimizer, resume, overwrite, force_resume, dry_run;
     struct opt_list metadata;
     /* evaluation */
-    int64_t eval_every, eval_n, eval_max_tokens;
-    const char *eval_data;
+    int64_t eval_every, eval_n, eval_max_tokens, sample_every;
+    const char *eval_data, *sample_prompts;
     double eval_temperature;
     struct opt_list graders;
     bool ignore_case, normalize, no_probe;

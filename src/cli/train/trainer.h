@@ -31,6 +31,8 @@ struct trainer {
     size_t per_epoch, total; /* steps */
     size_t start;            /* first step of this process */
     size_t elapsed_tokens;
+    size_t saved_tokens; /* when the last periodic checkpoint was saved */
+    int64_t saved_ns;
     char data_sha256[65];
     char reference_path[512]; /* dpo: "" when it is the base model */
     char *out;                /* folder */

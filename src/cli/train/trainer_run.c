@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/buf.h"
+#include "base/clock.h"
 #include "cli/command.h"
 #include "cli/output/out.h"
 #include "cli/train/trainer.h"
@@ -167,7 +168,7 @@ static int resume_run(struct trainer *t, const tinker_checkpoint_record *last)
 int trainer_begin(struct trainer *t, const char *config_tail)
 {
     tinker_error err;
-    struct buf config;
+    struct buf compact, config;
     tinker_run_mode mode = t->o.resume      ? TINKER_RUN_RESUME
                            : t->o.overwrite ? TINKER_RUN_OVERWRITE
                                             : TINKER_RUN_NEW;
@@ -175,8 +176,11 @@ int trainer_begin(struct trainer *t, const char *config_tail)
     if (!t->out)
         return out_fail(EXIT_FAILED, NULL, "out of memory");
     t->o.out = t->out;
+    buf_init(&compact, 16 << 20);
     buf_init(&config, 16 << 20);
-    train_config_put(&config, t, config_tail);
+    train_config_put(&compact, t, config_tail);
+    out_pretty_json(&config, &compact);
+    buf_clear(&compact);
     t->run = tinker_run_open(t->out, mode, buf_ok(&config) ? config.data : "{}", &err);
     int status = EXIT_OK;
     if (!t->run)
@@ -202,6 +206,8 @@ int trainer_begin(struct trainer *t, const char *config_tail)
     if (status == EXIT_OK)
         trainer_describe(t);
     train_view_init(&t->view);
+    t->saved_tokens = t->elapsed_tokens;
+    t->saved_ns = clock_now_ns(clock_real());
     /* From here on the first signal is only remembered, see on_stop(). */
     trainer_allow_saving();
     return status;
@@ -237,7 +243,12 @@ int trainer_save_due(struct trainer *t, size_t step)
     char name[24];
     if (step == 0 || step == t->start)
         return EXIT_OK;
-    bool periodic = t->o.save_every > 0 && step % (size_t)t->o.save_every == 0;
+    int64_t now = clock_now_ns(clock_real());
+    bool periodic =
+        (t->o.save_every > 0 && step % (size_t)t->o.save_every == 0) ||
+        (t->o.save_every_tokens > 0 &&
+         t->elapsed_tokens >= t->saved_tokens + (size_t)t->o.save_every_tokens) ||
+        (t->o.save_every_seconds > 0 && now - t->saved_ns >= t->o.save_every_seconds * 1000000000);
     bool rolling =
         !periodic && t->o.rolling_save_every > 0 && step % (size_t)t->o.rolling_save_every == 0;
     if (!periodic && !rolling)
@@ -245,6 +256,10 @@ int trainer_save_due(struct trainer *t, size_t step)
     int status = trainer_save_finish(t);
     if (status != EXIT_OK)
         return status;
+    if (periodic) {
+        t->saved_tokens = t->elapsed_tokens;
+        t->saved_ns = now;
+    }
     snprintf(name, sizeof(name), "%06zu", step);
     return submit_save(t, name, step, rolling, rolling ? t->o.rolling_ttl : t->o.ttl);
 }
