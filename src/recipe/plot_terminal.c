@@ -9,11 +9,12 @@
 #include "recipe/plot.h"
 #include "recipe/plot_range.h"
 
-enum { LABEL = 9 }; /* columns for the values of the y axis */
+enum { LABEL = 9 }; /* columns for the values of the y axis, at least */
 
 struct grid {
     unsigned char *cells;
     size_t columns, rows; /* of characters */
+    int label;            /* columns in front of it */
 };
 
 /* Values may round to one dot beyond the grid; those are left out. */
@@ -71,7 +72,7 @@ static void put_rows(struct buf *out, const struct grid *g, const struct plot_ra
         char text[NUMBER_SIZE] = "";
         if (row == 0 || row + 1 == g->rows)
             number_text(row ? r->y0 : r->y1, 4, text);
-        buf_printf(out, "%*s ┤", LABEL - 2, text);
+        buf_printf(out, "%*s ┤", g->label - 2, text);
         for (size_t c = 0; c < g->columns; c++)
             put_cell(out, g->cells[row * g->columns + c]);
         while (out->len && out->data[out->len - 1] == ' ')
@@ -82,14 +83,13 @@ static void put_rows(struct buf *out, const struct grid *g, const struct plot_ra
 
 /* The two ends of the x axis, then each series with its last value. */
 static void put_footer(struct buf *out, const struct plot_panel *p, const struct plot_range *r,
-                       size_t columns)
+                       const struct grid *g)
 {
     char first[NUMBER_SIZE], last[NUMBER_SIZE];
     number_text(r->x0, 6, first);
     number_text(r->x1, 6, last);
-    size_t gap =
-        columns > strlen(first) + strlen(last) ? columns - strlen(first) - strlen(last) : 1;
-    buf_printf(out, "%*s%s%*s%s\n", LABEL, "", first, (int)gap, "", last);
+    size_t text = strlen(first) + strlen(last), gap = g->columns > text ? g->columns - text : 1;
+    buf_printf(out, "%*s%s%*s%s\n", g->label, "", first, (int)gap, "", last);
     for (size_t k = 0; k < p->n_series; k++) {
         const struct plot_series *s = &p->series[k];
         size_t i = s->n;
@@ -98,14 +98,26 @@ static void put_footer(struct buf *out, const struct plot_panel *p, const struct
         char value[NUMBER_SIZE] = "none";
         if (i > 0)
             number_text(s->y[i - 1], 5, value);
-        buf_printf(out, "%*s%s  %s\n", LABEL, "", s->name, value);
+        buf_printf(out, "%*s%s  %s\n", g->label, "", s->name, value);
     }
+}
+
+/* The values and " ┤" fit into it: -0.0007601 takes ten columns. */
+static size_t find_label_width(const struct plot_range *r)
+{
+    char low[NUMBER_SIZE], top[NUMBER_SIZE];
+    number_text(r->y0, 4, low);
+    number_text(r->y1, 4, top);
+    size_t n = strlen(low) > strlen(top) ? strlen(low) : strlen(top);
+    return n + 2 > LABEL ? n + 2 : LABEL;
 }
 
 void plot_terminal(struct buf *out, const struct plot_panel *p, size_t columns, size_t rows)
 {
-    struct grid g = { NULL, columns > LABEL + 10 ? columns - LABEL : 10, rows ? rows : 1 };
     struct plot_range r = plot_range_of(p);
+    size_t label = find_label_width(&r);
+    struct grid g = { NULL, columns > label + 10 ? columns - label : 10, rows ? rows : 1,
+                      (int)label };
     g.cells = calloc(g.columns * g.rows, 1);
     if (!g.cells) {
         out->failed = true;
@@ -113,8 +125,8 @@ void plot_terminal(struct buf *out, const struct plot_panel *p, size_t columns, 
     }
     for (size_t k = 0; k < p->n_series; k++)
         draw_series(&g, &r, &p->series[k]);
-    buf_printf(out, "%*s%s\n", LABEL, "", p->title);
+    buf_printf(out, "%*s%s\n", g.label, "", p->title);
     put_rows(out, &g, &r);
-    put_footer(out, p, &r, g.columns);
+    put_footer(out, p, &r, &g);
     free(g.cells);
 }

@@ -44,6 +44,25 @@ static void test_svg(void)
     CHECK(strstr(out.data, "nan") == NULL && strstr(out.data, "inf") == NULL);
 }
 
+/* The axis of a plot whose labels are long is as straight as that of others. */
+static void test_terminal_labels_are_aligned(void)
+{
+    const double y[] = { -0.0007601, -0.02373 };
+    const struct plot_series s = { "loss", NULL, y, 2 };
+    const struct plot_panel p = { "Loss", &s, 1 };
+    buf_reset(&out);
+    plot_terminal(&out, &p, 40, 3);
+    REQUIRE(buf_ok(&out));
+    size_t axis = 0, rows = 0;
+    for (const char *line = strchr(out.data, '\n') + 1, *mark; (mark = strstr(line, "┤"));
+         line = strchr(mark, '\n') + 1) {
+        if (rows++ == 0)
+            axis = (size_t)(mark - line);
+        CHECK_INT(mark - line, axis);
+    }
+    CHECK_INT(rows, 3);
+}
+
 static void test_terminal(void)
 {
     const double y[] = { 0, 1 };
@@ -68,6 +87,7 @@ int main(void)
     RUN(test_ticks);
     RUN(test_svg);
     RUN(test_terminal);
+    RUN(test_terminal_labels_are_aligned);
     buf_clear(&out);
     return tap_done();
 }
