@@ -73,7 +73,8 @@ typedef struct tinker_engine_info {
     uint64_t parameters;
     const int32_t *eos; /* end tokens, may be empty */
     size_t n_eos;
-    const char *notice; /* what of the files is not used, for the log; NULL: nothing */
+    const char *notice;    /* what of the files is not used, for the log; NULL: nothing */
+    uint64_t weight_bytes; /* memory of the weights in the form that they are computed with */
 } tinker_engine_info;
 
 /* Load a model directory (config.json, *.safetensors) or a GGUF file; of one that is split

@@ -198,6 +198,7 @@ static void describe_engine(tinker_engine *e)
         .eos = c->eos,
         .n_eos = c->n_eos,
         .notice = e->notice[0] ? e->notice : NULL,
+        .weight_bytes = e->model->weight_bytes,
     };
 }
 

@@ -240,9 +240,11 @@ static tinker_status open_bases(struct server *s, tinker_error *err)
         b->dir = os_full_path(m->dir);
         if (!b->dir)
             return err_nomem(err, m->dir);
+        int64_t start = clock_now_ns(clock_real());
         b->engine = tinker_engine_open(m->dir, &s->opts.engine, err);
         if (!b->engine)
             return err ? err->status : TINKER_EINVAL;
+        b->load_ns = clock_now_ns(clock_real()) - start;
         const char *notice = tinker_engine_describe(b->engine)->notice;
         if (notice)
             log_line(s->log, LOG_INFO, "%s: %s", m->name, notice);

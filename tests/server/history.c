@@ -366,6 +366,51 @@ static void test_names_and_notes_stay(void)
     server_close(s);
 }
 
+/* The state of the only run, and whether it can still be saved. */
+static bool is_state(struct server *s, const char *want)
+{
+    struct reply r = send_get(s, "/api/v1/training_run_summaries");
+    bool same = strstr(r.body, want) != NULL;
+    if (!same)
+        printf("# want %s in %s\n", want, r.body);
+    reply_clear(&r);
+    return same;
+}
+
+static void plan(struct server *s, const char *model, const char *body)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "/api/v1/training_runs/%s/note", model);
+    struct ask put = { .method = "PUT", .path = path, .body = body };
+    struct reply r = send_ask(s, &put);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+}
+
+/* A program that is done says nothing: the steps that it announced tell.  One that ended before
+ * them was stopped. */
+static void test_a_run_is_finished_with_its_last_step(void)
+{
+    char session[64], model[96];
+    struct server *s = start_model(NULL, session, model);
+    REQUIRE(s);
+    struct reply r = result_of(s, forward_backward(s, model, 1));
+    reply_clear(&r);
+    r = result_of(s, optim_step(s, model, 2, 0.5));
+    reply_clear(&r);
+    CHECK(is_state(s, "\"state\":\"training\",\"in_memory\":true"));
+    plan(s, model, "{\"planned_steps\":1}");
+    CHECK(is_state(s, "\"state\":\"finished\",\"in_memory\":true"));
+    plan(s, model, "{\"planned_steps\":2}");
+    CHECK(is_state(s, "\"state\":\"training\",\"in_memory\":true"));
+    r = result_of(s, post(s, "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model));
+    reply_clear(&r);
+    CHECK(is_state(s, "\"state\":\"stopped\",\"in_memory\":false"));
+    plan(s, model, "{\"planned_steps\":0}"); /* nobody knows better */
+    CHECK(is_state(s, "\"state\":\"finished\",\"in_memory\":false"));
+    server_close(s);
+}
+
 static void test_the_history_of_others_is_not_found(void)
 {
     static const struct {
@@ -443,6 +488,7 @@ int main(void)
     RUN(test_a_batch_in_two_requests_is_one_step);
     RUN(test_programs_log_metrics_and_texts);
     RUN(test_names_and_notes_stay);
+    RUN(test_a_run_is_finished_with_its_last_step);
     RUN(test_the_history_of_others_is_not_found);
     harness_clear();
     return tap_done();

@@ -185,9 +185,9 @@ static bool watch_once(struct api *a, const char *text, const char *names, bool 
         out_flush();
         *last_step = run.step;
         *status = EXIT_OK;
-        /* The two states from which a run does not come back.  A lost model is not trained
-         * further. */
-        more = strcmp(run.state, "finished") != 0 && strcmp(run.state, "lost") != 0;
+        /* From the other states, "finished", "stopped" and "lost", a run does not come back by
+         * itself. */
+        more = strcmp(run.state, "training") == 0 || strcmp(run.state, "idle") == 0;
     }
     if (h)
         run_history_clear(h);

@@ -335,9 +335,12 @@ static tinker_status read_progress(struct server *s, struct arena *arena, const 
     return TINKER_OK;
 }
 
-/* A word for what the run does now. */
+/* A word for what the run does now; in_memory: can it still be saved?
+ *
+ * Nobody says that a program is done, so the number of steps that it announced decides where there
+ * is one: with all of them a run is finished at once, and one that left memory before was stopped. */
 static const char *find_state(struct server *s, const struct store_model *m,
-                              const struct progress *p)
+                              const struct progress *p, int64_t planned, bool *in_memory)
 {
     /* Outside the lock: the clock may be a test's, with a lock of its own. */
     double now = (double)live_wall_us(s) / 1e6;
@@ -347,11 +350,17 @@ static const char *find_state(struct server *s, const struct store_model *m,
     /* A request that waits keeps a run busy even if no step has ended yet. */
     bool busy = active && (live->busy || live->pending);
     pthread_mutex_unlock(&s->lock);
+    bool done = planned > 0 && p->step >= planned;
+    *in_memory = active;
     if (m->status == STORE_MODEL_LOST)
         return "lost";
     if (!active)
+        return planned > 0 && !done ? "stopped" : "finished";
+    if (busy)
+        return "training";
+    if (done)
         return "finished";
-    return busy || now - p->last_time < ACTIVE_S ? "training" : "idle";
+    return now - p->last_time < ACTIVE_S ? "training" : "idle";
 }
 
 static void put_metadata(struct json_writer *w, struct arena *arena, const char *json)
@@ -391,7 +400,8 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
                                         &checkpoints, err);
     if (status != TINKER_OK)
         return status;
-    const char *state = find_state(s, m, &p);
+    bool in_memory;
+    const char *state = find_state(s, m, &p, note.planned_steps, &in_memory);
     bool training = strcmp(state, "training") == 0;
     /* Only while it trains: a run that was stopped has no end to wait for. */
     double left = training && note.planned_steps > p.step && p.seconds_per_step > 0
@@ -403,6 +413,8 @@ static tinker_status put_summary(struct server *s, struct arena *arena, struct j
     put_text(w, "notes", note.notes);
     put_text(w, "base_model", m->base_model);
     put_text(w, "state", state);
+    json_put_key(w, "in_memory");
+    json_put_bool(w, in_memory);
     const struct {
         const char *key;
         int64_t value;

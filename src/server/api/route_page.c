@@ -112,7 +112,8 @@ static void put_bases(struct server *s, struct json_writer *w)
         put_int(w, "parameters", (int64_t)info->parameters);
         put_int(w, "context", info->context);
         put_int(w, "layers", info->layers);
-        put_int(w, "file_bytes", file_bytes(s->bases[i].dir, "model.safetensors"));
+        put_int(w, "weight_bytes", (int64_t)info->weight_bytes);
+        put_int(w, "load_ms", s->bases[i].load_ns / 1000000);
         json_put_key(w, "chat");
         json_put_bool(w, s->bases[i].tokenizer != NULL);
         json_put_end_object(w);
@@ -179,6 +180,8 @@ static void put_counters(struct server_counters *c, struct json_writer *w)
     put_int(w, "steps", (int64_t)atomic_load(&c->steps));
     put_int(w, "samples", (int64_t)atomic_load(&c->samples));
     put_int(w, "failures", (int64_t)atomic_load(&c->failures));
+    put_int(w, "rounds", (int64_t)atomic_load(&c->rounds));
+    put_int(w, "round_rows", (int64_t)atomic_load(&c->round_rows));
     put_int(w, "train_ms", (int64_t)(atomic_load(&c->train_ns) / 1000000));
     put_int(w, "sample_ms", (int64_t)(atomic_load(&c->sample_ns) / 1000000));
 }

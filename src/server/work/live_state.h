@@ -41,12 +41,14 @@ struct base {
     struct vocabulary *vocabulary; /* [engine] its tokens for grammars; NULL: none needed one yet */
     bool has_tokenizer;            /* it has files of one, for other loaders perhaps */
     size_t active;                 /* [engine] requests in the generator */
+    int64_t load_ns;               /* [const] that loading took */
     atomic_uint_fast64_t kv_bytes; /* of the generator, as of its last slice */
 };
 
 struct server_counters { /* monotonic, for /metrics */
     atomic_uint_fast64_t train_tokens, prompt_tokens, sample_tokens, cached_tokens;
     atomic_uint_fast64_t passes, steps, samples, failures, train_ns, sample_ns;
+    atomic_uint_fast64_t rounds, round_rows; /* of the generators, and sequences in them; of all */
 };
 
 /* A user, identified by the API key. */

@@ -352,6 +352,8 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
         for (struct sample_task *t = g->first; t; t = t->next)
             n_sequences += t->f->base == base ? t->n_sequences : 0;
         uint64_t share = (uint64_t)ns / (n_sequences ? n_sequences : 1);
+        atomic_fetch_add(&s->counters.rounds, 1);
+        atomic_fetch_add(&s->counters.round_rows, n_sequences);
         pthread_mutex_lock(&s->lock);
         for (struct sample_task *t = g->first; t; t = t->next)
             if (t->f->base == base) {
