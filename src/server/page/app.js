@@ -2,7 +2,9 @@
 
 const VIEWS = { runs: runsView, run: runView, chat: chatView, system: systemView };
 const EVERY_MS = 2000;
+const SLOW_MS = 4000;
 let view = null, timer = 0, turn = 0;
+let reveal = () => {}; /* a view calls it when it has something to show */
 
 const setTitle = text => { document.title = text + " – Tinker"; };
 
@@ -23,16 +25,29 @@ function navigate() {
     if (on) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
-  view.mount($("main"), param);
+  const box = h("div", { hidden: !view.instant }), wait = h("p", { class: "dim", id: "wait", role: "status" }, "Loading…");
+  $("main").append(box);
+  if (!view.instant) $("main").prepend(wait);
+  reveal = () => {
+    wait.remove();
+    box.hidden = false;
+  };
+  view.mount(box, param);
   refreshNow();
 }
 
 /* One round at a time; a view that was left does not answer. */
 async function round(mine) {
   if (!document.hidden && !document.querySelector("dialog #apikey")) {
+    const slow = setTimeout(() => {
+      if (mine !== turn) return;
+      $("link").textContent = "Waiting for the server…";
+      $("link").classList.add("off");
+    }, SLOW_MS);
     try {
       await view.refresh();
       if (mine !== turn) return;
+      reveal();
       if ($("error").dataset.polled) showError(null);
       $("link").textContent = "Live";
       $("link").classList.remove("off");
@@ -41,6 +56,9 @@ async function round(mine) {
       if (e.status !== 401) showError(e, true);
       $("link").textContent = e.status ? "Error" : "Not connected";
       $("link").classList.add("off");
+      if (e.status === 404 && $("wait")) $("wait").replaceChildren(h("a", { href: "#/runs" }, "← All runs"));
+    } finally {
+      clearTimeout(slow);
     }
   }
   timer = setTimeout(() => round(mine), EVERY_MS);

@@ -90,6 +90,7 @@ class Answer {
 
 const chatView = {
   title: "Chat",
+  instant: true, /* one can write before the models are known */
   system: "", stops: "", compareOn: false, colored: false, plain: false, draft: "",
   values: Object.fromEntries(SAMPLING.map(s => [s.key, s.value])),
   panes: [{ model: "", turns: [] }, { model: "", turns: [] }],
@@ -103,7 +104,7 @@ const chatView = {
     this.sendButton = h("button", { class: "main", type: "button", id: "send", onclick: () => this.ask() }, "Send");
     this.stopButton = h("button", { type: "button", id: "stop", disabled: true, onclick: () => this.stop() }, "Stop");
     const check = (key, id, text) => h("label", { class: "check" }, h("input", { type: "checkbox", id, checked: this[key], onchange: e => { this[key] = e.target.checked; this.drawPanes(); } }), text);
-    const settings = h("section", { class: "card settings", "aria-label": "Settings" }, h("h2", {}, "Settings"),
+    const settings = h("details", { class: "card settings", open: innerWidth > 760 }, h("summary", {}, h("h2", {}, "Settings")),
       check("compareOn", "compare", "Compare two models"), check("colored", "colors", "Color by probability"), check("plain", "plain", "Plain text, no chat format"),
       h("label", {}, "System prompt", h("textarea", { id: "system", rows: 3, value: this.system, oninput: e => { this.system = e.target.value; } })),
       ...SAMPLING.map(s => h("label", {}, s.label, h("input", { type: "number", id: "set-" + s.key, min: s.min, max: s.max, step: s.step, value: this.values[s.key], oninput: e => { this.values[s.key] = e.target.value; } }))),
@@ -130,7 +131,8 @@ const chatView = {
     const s = await get(API + "training_run_summaries?limit=500"), names = new Map(s.runs.map(r => [r.id, runName(r)]));
     this.models = models.data.map(m => {
       const path = /^tinker:\/\/([^/]+)\/[^/]+\/(.*)$/.exec(m.id);
-      return { id: m.id, text: path ? (names.get(path[1]) || shortId(path[1])) + " / " + path[2] : m.id + " (base model)" };
+      const run = path && (names.get(path[1]) || shortId(path[1]));
+      return { id: m.id, group: run || "Base models", text: path ? run + " / " + path[2] : m.id };
     });
     this.known = ids;
     this.panes.forEach(p => { if (!p.model && this.models.length) p.model = this.models[0].id; });
@@ -145,7 +147,9 @@ const chatView = {
       const select = h("select", { id: "model" + i, onchange: e => { p.model = e.target.value; } });
       const list = this.models || [];
       if (p.model && !list.some(m => m.id === p.model)) select.append(h("option", { value: p.model, selected: true }, p.model));
-      select.append(...list.map(m => h("option", { value: m.id, selected: m.id === p.model }, m.text)));
+      const groups = new Map();
+      for (const m of list) groups.set(m.group, [...groups.get(m.group) || [], m]);
+      for (const [name, models] of groups) select.append(h("optgroup", { label: name }, ...models.map(m => h("option", { value: m.id, selected: m.id === p.model }, m.text))));
       return h("section", { class: "card pane", "aria-label": "Conversation " + (i + 1) }, h("label", {}, this.compareOn ? "Model " + (i + 1) : "Model", select),
         this.colored && h("div", { class: "key", "aria-hidden": "true" }, "Probability:", ...["< 5 %", "5–20 %", "20–50 %", "50–80 %", "> 80 %"].map((t, k) => h("span", { class: "t p" + k }, t))), p.talk);
     }));
@@ -153,15 +157,16 @@ const chatView = {
   },
 
   drawTalk(p) {
-    if (!p.turns.length) return p.talk.replaceChildren(h("p", { class: "dim" }, "Nothing said yet."));
-    p.talk.replaceChildren(...p.turns.map(t => this.turn(t)));
+    if (!p.turns.length) return p.talk.replaceChildren(h("p", { class: "dim" }, "Nothing said yet. Write below: the message goes to the model in its own chat format."));
+    p.talk.replaceChildren(...p.turns.map(t => this.turn(t, p)));
   },
 
-  turn(t) {
+  turn(t, p) {
     const copy = h("button", { class: "quiet", type: "button", "aria-label": "Copy this text", onclick: () => copyText(t.answer ? t.answer.text : t.content) }, "Copy");
     if (t.role === "user") return h("article", { class: "turn user" }, h("div", { class: "who" }, "You", copy), h("div", { class: "body" }, t.content));
     t.foot = h("div", { class: "who" }, t.note || "");
-    return h("article", { class: "turn" }, h("div", { class: "who" }, "Model", copy), t.answer.fold, t.answer.body, t.foot);
+    const again = t === p.turns[p.turns.length - 1] && h("button", { class: "quiet", type: "button", onclick: () => this.again(p) }, "Try again");
+    return h("article", { class: "turn" }, h("div", { class: "who" }, "Model", copy, again), t.answer.fold, t.answer.body, t.foot);
   },
 
   hover(e, event) {
@@ -197,14 +202,24 @@ const chatView = {
     const text = this.input.value, shown = this.compareOn ? this.panes : this.panes.slice(0, 1);
     if (!text.trim() || this.abort) return;
     this.input.value = this.draft = "";
+    for (const p of shown) p.turns.push({ role: "user", content: text });
+    await this.answer(shown);
+  },
+
+  /* Another answer to the last question. */
+  async again(p) {
+    if (this.abort) return;
+    p.turns.pop();
+    await this.answer([p]);
+    this.input.focus();
+  },
+
+  async answer(panes) {
     this.abort = new AbortController();
     this.sendButton.disabled = true;
     this.stopButton.disabled = false;
     showError(null);
-    await Promise.all(shown.map(p => {
-      p.turns.push({ role: "user", content: text });
-      return this.stream(p).catch(e => showError(e));
-    }));
+    await Promise.all(panes.map(p => this.stream(p).catch(e => showError(e))));
     this.abort = null;
     this.sendButton.disabled = false;
     this.stopButton.disabled = true;

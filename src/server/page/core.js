@@ -20,6 +20,11 @@ function h(tag, props, ...children) {
   return e;
 }
 
+/* Make these the children, and touch nothing if they are. */
+function fill(e, children) {
+  if (children.length !== e.children.length || children.some((c, i) => e.children[i] !== c)) e.replaceChildren(...children);
+}
+
 function svg(tag, props, ...children) {
   const e = document.createElementNS(SVG, tag);
   for (const k in props) e.setAttribute(k, props[k]);
@@ -155,9 +160,15 @@ function number(v, digits = 4) {
 }
 
 /* Four decimals hide a learning rate such as 0.00035; it is written as people type it. */
-const metricValue = (name, v) => name === "learning_rate:mean" && v ? String(+v.toPrecision(4)) : number(v);
+const metricValue = (name, v) => /^learning_rate:mean$|(^|\/)(lr|learning_rate)$/.test(name) && v ? String(+v.toPrecision(4)) : number(v);
 
 const count = v => Math.round(v || 0).toLocaleString("en-US");
+
+/* 1.71 million, 8.03 billion. */
+function bigCount(v) {
+  if (v < 1e6) return count(v);
+  return v < 1e9 ? (v / 1e6).toPrecision(3) + " million" : (v / 1e9).toPrecision(3) + " billion";
+}
 
 function bytes(v) {
   const units = ["B", "KB", "MB", "GB", "TB"];
@@ -177,7 +188,7 @@ function duration(s) {
 
 /* The largest unit will do: "3 min ago". */
 const ago = (then, now) => now - then < 5 ? "just now" : duration(now - then).replace(/^(\d+ \S+) .*/, "$1") + " ago";
-const clockTime = s => new Date(s * 1000).toLocaleString();
+const clockTime = s => new Date(s * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
 /* "grad_norm:mean" is "Gradient norm" to people; what a program logged keeps its name. */
 const METRIC_NAMES = {
@@ -189,3 +200,6 @@ const METRIC_NAMES = {
 const metricName = name => METRIC_NAMES[name] || name;
 const shortId = id => id.length > 20 ? id.slice(0, 8) + "…" + id.slice(id.indexOf(":")) : id;
 const runName = r => r.name || shortId(r.id);
+/* A loss that is recorded but cannot be written as a number has become infinite, or worse. */
+const diverged = r => r.loss === null && r.step > 0 && r.metrics.includes("loss");
+const lossText = r => diverged(r) ? "not a number" : number(r.loss);

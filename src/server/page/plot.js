@@ -34,9 +34,10 @@ function logTicks(low, top) {
   return out.length > 1 ? out : [low, top];
 }
 
-const tickText = (v, step) => {
+/* top: the largest value of the axis, so that all its labels are written alike. */
+const tickText = (v, step, top) => {
   const a = Math.abs(v);
-  if (a !== 0 && (a < 1e-3 || a >= 1e6)) return v.toExponential(1).replace(".0", "").replace("e+", "e");
+  if (a !== 0 && (top < 1e-3 || top >= 1e6)) return v.toExponential(1).replace(".0", "").replace("e+", "e");
   return v.toLocaleString("en-US", { maximumFractionDigits: Math.max(0, Math.min(6, -Math.floor(Math.log10(step || a || 1)) + 1)) });
 };
 
@@ -50,6 +51,8 @@ function smoothValues(values, weight) {
     return last / debias;
   });
 }
+
+const tenth = v => Math.round(v * 10) / 10; /* of a pixel */
 
 class Plot {
   /* onzoom(from, to): the person chose a part; null, null: all of it. */
@@ -69,6 +72,13 @@ class Plot {
     this.svg.addEventListener("dblclick", () => this.zoom(null));
     this.svg.addEventListener("keydown", e => this.onKey(e));
     this.svg.addEventListener("blur", () => this.hideCursor());
+    /* A long page of plots is drawn once; from then on only what is seen, or nearly, follows the numbers. */
+    this.near = true;
+    this.stale = false;
+    new IntersectionObserver(([e]) => {
+      this.near = e.isIntersecting;
+      if (this.near && this.stale) this.draw();
+    }, { rootMargin: "50%" }).observe(this.el);
     new ResizeObserver(() => this.width !== this.el.clientWidth && this.draw()).observe(this.el);
   }
 
@@ -91,8 +101,10 @@ class Plot {
   draw() {
     const o = this.options, width = this.el.clientWidth;
     if (!o || !width) return;
+    this.stale = !this.near && this.width === width;
+    if (this.stale) return;
     this.width = width;
-    const H = this.height, left = 58, right = 12, top = 8, bottom = 34;
+    const H = Math.max(this.height, Math.min(this.height * 1.4, width * 0.24)) | 0, left = 58, right = 12, top = 8, bottom = 34;
     let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
     this.shown = this.lines.map(l => {
       const [a, b] = this.visible(l), smooth = o.smooth > 0 ? smoothValues(l.values, o.smooth) : l.values;
@@ -123,10 +135,10 @@ class Plot {
     const parts = [], ys = o.log ? logTicks(y0, y1) : ticks(y0, y1, Math.max(3, H / 50)), xs = (o.xTicks || ticks)(x0, x1, Math.max(3, width / (o.xTicks ? 130 : 90)));
     for (const v of ys)
       parts.push(svg("line", { class: "grid", x1: left, x2: width - right, y1: this.py(v), y2: this.py(v) }),
-        svg("text", { x: left - 6, y: this.py(v) + 4, "text-anchor": "end" }, tickText(v, o.log ? v : ys[1] - ys[0])));
+        svg("text", { x: left - 6, y: this.py(v) + 4, "text-anchor": "end" }, tickText(v, o.log ? v : ys[1] - ys[0], o.log ? Math.abs(v) : Math.max(...ys.map(Math.abs)))));
     for (const v of xs)
       parts.push(svg("line", { class: "grid", x1: this.px(v), x2: this.px(v), y1: top, y2: H - bottom }),
-        svg("text", { x: this.px(v), y: H - bottom + 15, "text-anchor": "middle" }, o.xText ? o.xText(v, x1 - x0) : tickText(v, xs[1] - xs[0])));
+        svg("text", { x: this.px(v), y: H - bottom + 15, "text-anchor": "middle" }, o.xText ? o.xText(v, x1 - x0) : tickText(v, xs[1] - xs[0], x1)));
     parts.push(svg("line", { class: "axis", x1: left, x2: width - right, y1: H - bottom, y2: H - bottom }),
       svg("text", { class: "title", x: width - right, y: H - 4, "text-anchor": "end" }, o.xLabel || "Step"));
     const clip = "clip" + (Plot.count = (Plot.count || 0) + 1);
@@ -152,7 +164,7 @@ class Plot {
         pen = "M";
         continue;
       }
-      d += pen + this.px(s.l.x[i]).toFixed(1) + " " + this.py(v).toFixed(1);
+      d += pen + tenth(this.px(s.l.x[i])) + " " + tenth(this.py(v));
       pen = "L";
     }
     return d;
@@ -163,8 +175,9 @@ class Plot {
     for (let i = s.a; i < s.b; i++) {
       const lo = s.l.min[i], hi = s.l.max[i];
       if (lo === null || hi === null || (this.options.log && lo <= 0)) continue;
-      up.push(this.px(s.l.x[i]).toFixed(1) + " " + this.py(hi).toFixed(1));
-      down.push(this.px(s.l.x[i]).toFixed(1) + " " + this.py(lo).toFixed(1));
+      const x = tenth(this.px(s.l.x[i])) + " ";
+      up.push(x + tenth(this.py(hi)));
+      down.push(x + tenth(this.py(lo)));
     }
     return up.length > 1 ? "M" + up.join("L") + "L" + down.reverse().join("L") + "Z" : "";
   }

@@ -1,6 +1,22 @@
 /* run.js - one run: all its metrics, settings, checkpoints and the texts it made. */
 
-const MAIN_METRICS = ["loss", "forward/loss", "reward", "learning_rate:mean", "grad_norm:mean"];
+const MAIN_METRICS = ["loss", "forward/loss", "learning_rate:mean", "grad_norm:mean"];
+/* What a program calls its reward: "reward", "env/all/reward/total", "reward/mean". */
+const isReward = name => /(^|\/)reward(\/(total|mean))?$/.test(name);
+
+/* The section of a metric: what matters most, what the program logged by the first part of its name, what the server measures. */
+function sectionOf(name) {
+  if (MAIN_METRICS.includes(name) || isReward(name)) return "Main";
+  if (METRIC_NAMES[name] || /:(sum|mean|min|max)$/.test(name)) return "Details";
+  return name.includes("/") ? name.slice(0, name.indexOf("/")) || "Logged" : "Logged";
+}
+const SECTIONS = ["Main", "Logged", "test"]; /* first, in this order; "Details" last */
+
+const STATE_NOTES = {
+  stopped: "Its program ended before the last step. Continue from a checkpoint, if one was saved.",
+  lost: "It was lost in a restart of the server. Continue from a checkpoint.",
+  idle: "Its program has been quiet for a while.",
+};
 
 const runView = {
   title: "Run",
@@ -8,12 +24,16 @@ const runView = {
   mount(root, id) {
     this.id = id;
     this.plots = new Map();
+    this.sections = new Map();
     this.metrics = {};
+    this.savedState = "";
     this.filter = "";
     this.step = this.checkpoints = -1;
     this.name = h("h1", {}, shortId(id));
     this.tiles = h("div", { class: "tiles" });
-    this.grid = h("div", { class: "plots" });
+    this.why = h("p", { class: "dim", hidden: true });
+    this.grid = h("div", {});
+    this.noMetrics = h("p", { class: "card empty" }, "No metrics yet. They appear with the first pass.");
     this.settings = h("dl");
     this.saved = h("tbody");
     this.texts = h("div", { class: "texts", tabindex: "0", role: "region", "aria-label": "Samples over time" });
@@ -23,13 +43,13 @@ const runView = {
     this.noCheckpoints = h("p", { class: "dim" }, "None saved yet. What the run has learned is lost when its program ends, unless it saves.");
     this.savedTable = h("table", { class: "stacked" }, h("caption", { class: "hide" }, "Checkpoints"),
       h("thead", {}, h("tr", {}, ...["Checkpoint", "Kind", "Size", "Saved", "Actions"].map((t, i) => h("th", { scope: "col", class: i === 2 && "num" }, t)))), this.saved);
-    root.append(h("p", {}, h("a", { href: "#/runs" }, "← All runs")), this.name, this.tiles,
+    root.append(h("p", {}, h("a", { href: "#/runs" }, "← All runs")), this.name, this.why, this.tiles,
       h("div", { class: "row" }, ...lookControls(() => this.drawAll()),
         h("label", {}, "Metrics", h("input", { type: "search", placeholder: "all", oninput: e => { this.filter = e.target.value.toLowerCase(); this.drawAll(); } })),
         h("span", { class: "grow" }),
         h("button", { type: "button", onclick: () => this.download("csv") }, "Download CSV"),
         h("button", { type: "button", onclick: () => this.download("json") }, "Download JSON")),
-      h("h2", { class: "hide" }, "Metrics"), this.grid,
+      this.grid, this.noMetrics,
       h("div", { class: "split" },
         h("section", { class: "card full" }, h("h2", {}, "Checkpoints"), this.noCheckpoints, this.savedTable),
         h("section", { class: "card" }, h("h2", {}, "Settings"), this.settings),
@@ -38,19 +58,25 @@ const runView = {
   },
 
   async refresh() {
-    const s = await get(API + "training_run_summaries?id=" + encodeURIComponent(this.id)), r = s.runs[0];
+    const id = this.id, s = await get(API + "training_run_summaries?id=" + encodeURIComponent(id)), r = s.runs[0];
+    if (id !== this.id) return; /* another run was opened meanwhile */
     this.run = r;
     this.now = s.now;
+    this.drawHead();
     if (this.step !== r.step || this.loss !== r.loss || this.count !== r.metrics.length) {
-      this.metrics = (await get(runPath(this.id, "/metrics?max_points=700"))).metrics;
+      /* A point and a half per pixel of the usual width. */
+      const { metrics } = await get(runPath(id, "/metrics?max_points=600"));
+      if (id !== this.id) return;
+      this.metrics = metrics;
       this.step = r.step;
       this.loss = r.loss;
       this.count = r.metrics.length;
+      reveal();
       this.drawAll();
-      await this.loadTexts();
+      this.drawHead();
+      await this.loadTexts(id);
     }
-    this.drawHead();
-    await this.loadCheckpoints();
+    await this.loadCheckpoints(id);
   },
 
   last(name) {
@@ -62,9 +88,12 @@ const runView = {
     const r = this.run, tile = (label, value) => h("div", { class: "tile" }, h("span", {}, label), h("b", {}, value));
     this.name.textContent = runName(r);
     setTitle(runName(r));
-    this.tiles.replaceChildren(tile("State", r.state), tile("Step", count(r.step) + (r.planned_steps ? " / " + count(r.planned_steps) : "")), tile("Loss", number(r.loss)),
+    const reward = Object.keys(this.metrics).find(isReward);
+    this.why.hidden = !STATE_NOTES[r.state];
+    this.why.textContent = STATE_NOTES[r.state] || "";
+    this.tiles.replaceChildren(...[h("div", { class: "tile" }, h("span", {}, "State"), h("b", { class: "state " + r.state }, r.state)), tile("Step", count(r.step) + (r.planned_steps ? " / " + count(r.planned_steps) : "")), tile("Loss", lossText(r)), reward && tile("Reward", number(this.last(reward))),
       tile("Learning rate", metricValue("learning_rate:mean", this.last("learning_rate:mean"))), tile("Gradient norm", number(this.last("grad_norm:mean"))),
-      tile("Tokens/s", r.tokens_per_second ? count(r.tokens_per_second) : dash), tile("Tokens trained", count(r.tokens)), tile("Time left", duration(r.seconds_left)));
+      tile("Tokens/s", r.tokens_per_second ? count(r.tokens_per_second) : dash), tile("Tokens trained", count(r.tokens)), r.planned_steps > r.step && tile("Time left", duration(r.seconds_left))].filter(Boolean));
     if (document.activeElement !== this.editName) this.editName.value = r.name || "";
     if (document.activeElement !== this.editNotes) this.editNotes.value = r.notes || "";
     const parts = [r.train_attn && "attention", r.train_mlp && "MLP", r.train_unembed && "output layer"].filter(Boolean).join(", ");
@@ -76,7 +105,7 @@ const runView = {
   /* One plot per metric, the usual ones first; plots stay, so that a zoom does. */
   drawAll() {
     const names = Object.keys(this.metrics).filter(n => n !== "time" && (!this.filter || (n + " " + metricName(n)).toLowerCase().includes(this.filter)));
-    const rank = n => (MAIN_METRICS.indexOf(n) + 1 || 99) + (METRIC_NAMES[n] ? 0.5 : 0);
+    const rank = n => isReward(n) ? 2.5 : MAIN_METRICS.indexOf(n) + 1 || 99;
     names.sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
     for (const n of names) {
       const m = this.metrics[n];
@@ -85,9 +114,25 @@ const runView = {
         this.plots.set(n, { plot, value, card: h("section", { class: "card", "data-metric": n }, h("h3", {}, h("span", {}, metricName(n)), value), plot.el) });
       }
     }
-    const cards = names.map(n => this.plots.get(n).card);
-    if (cards.length !== this.grid.children.length || cards.some((c, i) => this.grid.children[i] !== c)) this.grid.replaceChildren(...cards);
+    const groups = new Map();
+    for (const n of names) groups.set(sectionOf(n), [...groups.get(sectionOf(n)) || [], n]);
+    const place = g => SECTIONS.indexOf(g) + 1 || (g === "Details" ? 99 : 50);
+    const order = [...groups.keys()].sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
+    fill(this.grid, order.map(g => this.section(g, groups.get(g).map(n => this.plots.get(n).card))));
+    this.noMetrics.hidden = names.length > 0;
+    if (this.filter) this.noMetrics.textContent = "No metric matches.";
     for (const n of names) this.drawOne(n);
+  },
+
+  section(name, cards) {
+    if (!this.sections.has(name)) {
+      const size = h("span", { class: "dim" }), plots = h("div", { class: "plots" });
+      this.sections.set(name, { size, plots, el: h("details", { class: "section", open: true }, h("summary", {}, h("h2", {}, name), size), plots) });
+    }
+    const s = this.sections.get(name);
+    s.size.textContent = cards.length;
+    fill(s.plots, cards);
+    return s.el;
   },
 
   drawOne(n) {
@@ -126,15 +171,16 @@ const runView = {
     } catch (e) { showError(e); }
   },
 
-  async loadTexts() {
-    const { texts } = await get(runPath(this.id, "/texts?limit=100"));
+  async loadTexts(id) {
+    const { texts } = await get(runPath(id, "/texts?limit=100"));
+    if (id !== this.id) return;
     this.textCard.hidden = !texts.length;
     this.texts.replaceChildren(...texts.map(t => h("article", {}, h("span", { class: "dim" }, "Step " + count(t.step) + (t.label ? " · " + t.label : "") + " · " + clockTime(t.time)), t.prompt && h("p", { class: "dim" }, t.prompt), h("p", {}, t.text))));
   },
 
-  async loadCheckpoints() {
-    const { checkpoints } = await get(runPath(this.id, "/checkpoints")), state = JSON.stringify(checkpoints);
-    if (state === this.savedState) return;
+  async loadCheckpoints(id = this.id) {
+    const { checkpoints } = await get(runPath(id, "/checkpoints")), state = JSON.stringify(checkpoints);
+    if (id !== this.id || state === this.savedState) return;
     this.savedState = state;
     this.noCheckpoints.hidden = checkpoints.length > 0;
     this.savedTable.hidden = !checkpoints.length;
@@ -146,7 +192,7 @@ const runView = {
     const button = (text, act, cls) => h("button", { type: "button", class: cls, "aria-label": text + " " + name, onclick: act }, text);
     return h("tr", {}, h("td", { class: "wide" }, h("div", {}, h("b", {}, name), h("span", { class: "sub mono" }, c.tinker_path))),
       h("td", { "data-label": "Kind" }, kind === "weights" ? "training state" : kind === "sampler_weights" ? "for sampling" : "external", c.public && h("span", { class: "sub" }, "public")),
-      h("td", { "data-label": "Size", class: "num" }, bytes(c.size_bytes)), h("td", { "data-label": "Saved" }, new Date(c.time).toLocaleString()),
+      h("td", { "data-label": "Size", class: "num" }, bytes(c.size_bytes)), h("td", { "data-label": "Saved" }, clockTime(Date.parse(c.time) / 1000)),
       h("td", { class: "wide" }, h("div", { class: "row" },
         kind === "sampler_weights" && h("a", { class: "button", href: "#/chat/" + encodeURIComponent(c.tinker_path) }, "Chat"),
         button("Download", () => this.fetchArchive(path)),

@@ -48,10 +48,11 @@ const COLUMNS = [
 
 const runsView = {
   title: "Runs",
-  runs: [], total: 0, chosen: null, colors: new Map(), data: new Map(),
+  runs: [], others: new Map(), total: 0, chosen: null, colors: new Map(), data: new Map(),
   sort: { key: "created", down: true }, filter: "", state: "", metric: "loss", limit: 50,
 
-  mount(root) {
+  mount(root, ids) {
+    if (ids) this.chosen = new Set(ids.split(",").slice(0, LINES));
     this.table = h("tbody");
     this.heads = COLUMNS.map(c => h("th", { scope: "col", class: c.num && "num" }, h("button", { type: "button", onclick: () => this.sortBy(c.key) }, c.label)));
     this.metrics = h("select", { id: "metric", onchange: e => { this.metric = e.target.value; this.plot.zoom(null); this.load(true); } });
@@ -61,31 +62,57 @@ const runsView = {
       h("div", { class: "row" }, h("label", {}, "Metric", this.metrics), ...lookControls(() => this.draw())), this.plot.el, this.legend);
     this.shown = h("span", { class: "dim", role: "status" });
     this.more = h("button", { type: "button", hidden: true, onclick: () => { this.limit += 50; refreshNow(); } }, "Show more");
+    this.none = h("p", { class: "dim", hidden: true }, "No run matches.");
     this.list = h("section", { class: "card", "aria-label": "List of runs" },
       h("div", { class: "row" },
         h("label", {}, "Filter", h("input", { type: "search", id: "filter", placeholder: "name, model, note, metadata", value: this.filter, oninput: e => { this.filter = e.target.value; this.filterRuns(); } })),
         h("label", {}, "State", h("select", { id: "state", onchange: e => { this.state = e.target.value; this.filterRuns(); } },
-          ...["", "training", "idle", "finished", "lost"].map(s => h("option", { value: s, selected: s === this.state }, s || "any")))),
+          ...["", "training", "idle", "finished", "stopped", "lost"].map(s => h("option", { value: s, selected: s === this.state }, s || "any")))),
         this.shown),
-      h("table", { class: "runs stacked" }, h("caption", { class: "hide" }, "Training runs"), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Plot"), ...this.heads)), this.table), this.more);
+      h("table", { class: "runs stacked" }, h("caption", { class: "hide" }, "Training runs"), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Plot"), ...this.heads)), this.table), this.none, this.more);
     this.empty = h("div", { class: "card empty", hidden: true }, h("p", {}, "No runs yet. Train something, and watch it learn here:"),
-      h("pre", { class: "mono" }, "export TINKER_BASE_URL=" + location.href.replace(/#.*/, "").replace(/\/$/, "") + " TINKER_API_KEY=tml-local\npython3 train.py"));
+      h("pre", { class: "mono" }, "export TINKER_BASE_URL=" + location.href.replace(/#.*/, "").replace(/\/$/, "") + " TINKER_API_KEY=" + (apiKey ? "YOUR_KEY" : "tml-local") + "\ntinker train sft --data mine.jsonl    # or: python3 train.py"),
+      h("p", {}, h("a", { href: "#/chat" }, "Or talk to the model as it is.")));
     root.append(h("h1", {}, "Runs"), this.empty, this.compare, this.list);
   },
 
   async refresh() {
-    /* A filter looks at all runs, not only at those that are listed without one. */
-    const s = await get(API + "training_run_summaries?limit=" + (this.filter || this.state ? 500 : this.limit));
-    this.runs = s.runs;
+    /* A filter and an order look at all runs, not only at those that are listed without one. */
+    const all = this.filter || this.state || this.sort.key !== "created" || !this.sort.down;
+    let s = await get(API + "training_run_summaries?limit=" + (all ? 500 : this.limit));
+    const runs = s.runs;
+    while (all && runs.length < s.total && s.runs.length) {
+      s = await get(API + "training_run_summaries?limit=500&offset=" + runs.length);
+      runs.push(...s.runs);
+    }
+    this.runs = runs;
     this.total = s.total;
     this.now = s.now;
+    await this.findOthers();
     if (!this.chosen) this.chosen = new Set(this.runs.filter(r => r.step > 0).slice(0, 3).map(r => r.id));
     this.empty.hidden = this.total > 0;
     this.compare.hidden = this.list.hidden = !this.total;
     this.more.hidden = this.runs.length >= this.total;
     this.drawTable();
     this.drawMetrics();
+    reveal();
     await this.load(false);
+  },
+
+  find(id) {
+    return this.runs.find(r => r.id === id) || this.others.get(id);
+  },
+
+  /* Runs in the plot that are not in the list: those of a link, and those that newer ones have pushed out. */
+  async findOthers() {
+    for (const id of this.chosen || [])
+      if (!this.runs.some(r => r.id === id))
+        try {
+          this.others.set(id, (await get(API + "training_run_summaries?id=" + encodeURIComponent(id))).runs[0]);
+        } catch (e) {
+          if (e.status !== 404) throw e;
+          this.chosen.delete(id);
+        }
   },
 
   filterRuns() {
@@ -108,7 +135,7 @@ const runsView = {
 
   sortBy(key) {
     this.sort = { key, down: this.sort.key === key ? !this.sort.down : COLUMNS.find(c => c.key === key).num === true };
-    this.drawTable();
+    this.filterRuns();
   },
 
   ordered() {
@@ -128,6 +155,7 @@ const runsView = {
     this.heads.forEach((th, i) => COLUMNS[i].key === this.sort.key ? th.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending") : th.removeAttribute("aria-sort"));
     this.shown.textContent = runs.length === this.total ? count(this.total) + (this.total === 1 ? " run" : " runs") : count(runs.length) + " of " + count(this.total) + " runs";
     this.table.replaceChildren(...runs.map(r => this.row(r)));
+    this.none.hidden = runs.length > 0;
     if (focus) for (const e of this.table.querySelectorAll("[data-focus]")) if (e.dataset.focus === focus) e.focus();
   },
 
@@ -140,7 +168,7 @@ const runsView = {
       cell("State", null, h("span", { class: "state " + r.state }, r.state)),
       cell("Model", null, r.base_model, h("span", { class: "sub" }, r.rank ? "LoRA rank " + r.rank : "all parameters")),
       cell("Step", "num", count(r.step) + (r.planned_steps ? " / " + count(r.planned_steps) : ""), r.planned_steps > 0 && h("progress", { max: r.planned_steps, value: Math.min(r.step, r.planned_steps), "aria-label": "Progress of " + runName(r) })),
-      cell("Loss", "num", number(r.loss)),
+      cell("Loss", "num" + (diverged(r) ? " bad" : ""), lossText(r)),
       cell("Tokens/s", "num", r.tokens_per_second ? count(r.tokens_per_second) : dash),
       cell("Time left", "num", r.seconds_left === null ? dash : duration(r.seconds_left)),
       cell("Started", "num", h("span", { title: clockTime(r.created) }, ago(r.created, this.now))));
@@ -157,13 +185,15 @@ const runsView = {
       this.chosen.delete(id);
       this.colors.delete(id);
     }
+    /* The address names what is compared, so it can be kept and sent. */
+    history.replaceState(null, "", "#/runs" + (this.chosen.size ? "/" + [...this.chosen].map(encodeURIComponent).join(",") : ""));
     this.drawTable();
     this.load(true).catch(showError);
   },
 
   drawMetrics() {
     const names = new Set(["loss"]);
-    for (const r of this.runs) for (const m of r.metrics) if (m !== "time") names.add(m);
+    for (const r of [...this.runs, ...this.others.values()]) for (const m of r.metrics) if (m !== "time") names.add(m);
     const list = [...names];
     if (list.join("\n") === this.names) return;
     this.names = list.join("\n");
@@ -175,7 +205,7 @@ const runsView = {
     const width = Math.min(2000, Math.max(300, (this.plot.el.clientWidth || 800) * 1.5 | 0));
     const part = this.zoomed && look.x === "step" ? "&from=" + Math.max(0, Math.floor(this.zoomed[0]) - 1) + "&to=" + Math.max(0, Math.ceil(this.zoomed[1]) + 1) : "";
     await Promise.all([...this.chosen].map(async id => {
-      const r = this.runs.find(x => x.id === id), have = this.data.get(id);
+      const r = this.find(id), have = this.data.get(id);
       if (!r || (!all && have && have.step === r.step && have.loss === r.loss && have.metric === this.metric)) return;
       const names = encodeURIComponent(this.metric) + ",time", metric = this.metric;
       const got = await get(runPath(id, "/metrics?names=" + names + "&max_points=" + width + part));
@@ -193,11 +223,15 @@ const runsView = {
   draw() {
     const lines = [];
     for (const id of this.chosen) {
-      const d = this.data.get(id), r = this.runs.find(x => x.id === id), m = d && d.metrics[this.metric];
-      if (r && m) lines.push({ name: runName(r), k: this.colorOf(id), x: placePoints(m, d.metrics.time, look.x), values: m.values, min: m.min, max: m.max, counts: m.counts });
+      const d = this.data.get(id), r = this.find(id), m = d && d.metrics[this.metric];
+      if (r && m) lines.push({ id, name: runName(r), k: this.colorOf(id), x: placePoints(m, d.metrics.time, look.x), values: m.values, min: m.min, max: m.max, counts: m.counts });
     }
     this.plot.title = metricName(this.metric) + " of " + lines.length + (lines.length === 1 ? " run" : " runs");
     this.plot.set(lines, plotOptions());
-    this.legend.replaceChildren(...lines.map(l => h("li", {}, h("span", { class: "swatch k" + l.k }), l.name)));
+    const missing = this.chosen.size - lines.length;
+    this.legend.replaceChildren(...lines.map(l => h("li", {}, h("span", { class: "swatch k" + l.k }), l.name,
+      h("button", { type: "button", class: "quiet", "aria-label": "Take " + l.name + " out of the plot", onclick: () => { this.choose(l.id, false); this.plot.svg.focus(); } }, "×"))),
+      ...(lines.length ? [] : [h("li", { class: "dim" }, this.chosen.size ? "No value of this metric yet." : "Mark runs below to see them here.")]),
+      ...(lines.length && missing > 0 ? [h("li", { class: "dim" }, missing + (missing === 1 ? " marked run has" : " marked runs have") + " no such metric.")] : []));
   },
 };
