@@ -16,6 +16,12 @@ enum {
     CELLS_MAX = 2000000,
     MEMBERS_MAX = 8000000,
     CLOSURE_MAX = 200000, /* steps of one closure: a schema of any size gets an answer soon */
+    /* Schemas of ordinary texts have closures of some ten steps, and a few large ones where one of
+     * many texts begins.  What two counts in each other make of a long text is large all the time, so
+     * all large closures of a grammar together have a limit, too: a tenth of a second or so. */
+    CLOSURE_LARGE = 1000,
+    LARGE_MAX = 5000000,
+    MEMBERS_A_STEP = 32, /* cells that are only looked at cost this much less */
     UNKNOWN = -3
 };
 
@@ -64,6 +70,7 @@ struct grammar {
         int32_t cell;
     } * steps;
     size_t n_steps, cap_steps, done_steps;
+    size_t large_steps; /* of all large closures so far */
     struct mask_cache *masks;
 };
 
@@ -318,6 +325,16 @@ static int compare_cells(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Count a closure that looked at so many cells. */
+static void count_closure(struct grammar *g, size_t looked_at)
+{
+    size_t steps = g->done_steps + g->n_work + looked_at / MEMBERS_A_STEP;
+    if (steps > CLOSURE_LARGE)
+        g->large_steps += steps;
+    if (g->large_steps > LARGE_MAX)
+        g->failed = true;
+}
+
 /* The state of the closure that was collected. */
 static int32_t intern_state(struct grammar *g)
 {
@@ -364,6 +381,7 @@ int32_t grammar_start(struct grammar *g)
     begin_closure(g);
     add_step(g, g->root, -1);
     run_steps(g);
+    count_closure(g, 0);
     return intern_state(g);
 }
 
@@ -387,6 +405,7 @@ static int32_t compute_next(struct grammar *g, int32_t state, unsigned char byte
         }
     }
     run_steps(g);
+    count_closure(g, (size_t)n);
     return intern_state(g);
 }
 

@@ -341,6 +341,52 @@ static void patterns_of_any_size_are_followed_or_refused(void)
     free(schema);
 }
 
+/* Reads bytes of `text`, and at each asks for all others, too, as a mask does: how many before the grammar has no more
+ * room. */
+static size_t read_with_masks(struct grammar *g, const char *text, size_t n)
+{
+    int32_t s = grammar_start(g);
+    for (size_t i = 0; i < n; i++) {
+        for (int c = 0; c < 256; c++)
+            if (s < 0 || grammar_next(g, s, (unsigned char)c) == GRAMMAR_NO_MEMORY)
+                return i;
+        s = grammar_next(g, s, (unsigned char)text[i % strlen(text)]);
+    }
+    return n;
+}
+
+/* Two counts in each other have as many states at a time as there are ways to divide a text between them: a second
+ * of work for 300 bytes.  Such a grammar ends; one of many texts with a common beginning does not. */
+static void large_closures_have_a_limit(void)
+{
+    tinker_error err = { 0 };
+    const char *two = "{\"pattern\":\"^(o{1,99999}oa?){9999}$\"}";
+    struct grammar *g = grammar_from_schema(two, strlen(two), &err);
+    REQUIRE(g != NULL);
+    size_t n = grammar_next(g, grammar_start(g), '"') >= 0 ? read_with_masks(g, "\"", 1) : 0;
+    CHECK_INT(n, 1);
+    int32_t s = grammar_next(g, grammar_start(g), '"');
+    for (n = 0; n < 4000 && s >= 0; n++)
+        s = grammar_next(g, s, 'o');
+    CHECK(n > 100 && n < 1000);
+    CHECK_INT(s, GRAMMAR_NO_MEMORY);
+    grammar_free(g);
+
+    char *many = malloc(1 << 20), *at = many, text[64];
+    at += sprintf(at, "{\"enum\":[");
+    for (int i = 0; i < 10000; i++)
+        at += sprintf(at, "%s\"https://example.com/%04d\"", i ? "," : "", i);
+    sprintf(at, "]}");
+    g = grammar_from_schema(many, strlen(many), &err);
+    REQUIRE(g != NULL);
+    for (int i = 0; i < 10000; i += 999) {
+        size_t len = (size_t)sprintf(text, "\"https://example.com/%04d\"", i);
+        CHECK_INT(read_with_masks(g, text, len), len);
+    }
+    grammar_free(g);
+    free(many);
+}
+
 /* Sixty kinds of an event, told apart by a constant: as pydantic writes a discriminated union. */
 static void one_of_many_objects_is_compiled(void)
 {
@@ -390,6 +436,7 @@ int main(void)
     RUN(random_walks_end_as_json);
     RUN(masks_are_those_of_the_bytes);
     RUN(patterns_of_any_size_are_followed_or_refused);
+    RUN(large_closures_have_a_limit);
     RUN(one_of_many_objects_is_compiled);
     RUN(a_call_is_one_of_the_functions);
     return tap_done();
