@@ -2,6 +2,7 @@
 #
 #   BUILD=release|clang|debug|asan|tsan|cov|fuzz   choose a variant; it lives in $(OUT)/<variant>
 #   ARCH=x86|aarch64|portable                choose the engine's kernels; else the compiler's target
+#   WITHOUT="zstd pcre2"                     leave out a library; what then cannot be done says so
 #   OUT=build                                where everything lands
 #   V=1                                      show the commands
 
@@ -11,7 +12,12 @@ PREFIX ?= /usr/local
 BIN ?= tinker
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-B := $(OUT)/$(BUILD)
+WITHOUT ?=
+SPACE := $() $()
+B := $(OUT)/$(BUILD)$(if $(WITHOUT),-no-$(subst $(SPACE),-,$(sort $(WITHOUT))))
+ifneq ($(filter-out zstd pcre2,$(WITHOUT)),)
+$(error WITHOUT=$(WITHOUT): only zstd and pcre2 can be left out)
+endif
 
 # In front of a command: what it reads, or what it makes, instead of its text.
 QUIET := $(if $(V),,@)
@@ -59,7 +65,9 @@ CPPFLAGS += -D_POSIX_C_SOURCE=200809L -D_FILE_OFFSET_BITS=64 -Iinclude -Isrc
 CFLAGS_ALL = -std=c11 -fPIC -fvisibility=hidden -pthread $(WARN) $(FLAGS_$(BUILD)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(FLAGS_$(BUILD)) $(LDFLAGS)
 
-PKGS_client := libcurl libzstd zlib libpcre2-8 libutf8proc
+PKG_zstd := $(if $(filter zstd,$(WITHOUT)),,libzstd)
+PKG_pcre2 := $(if $(filter pcre2,$(WITHOUT)),,libpcre2-8)
+PKGS_client := libcurl $(PKG_zstd) zlib $(PKG_pcre2) libutf8proc
 PKGS_server := libmicrohttpd sqlite3
 LIBS_client = $(shell pkg-config --libs $(PKGS_client)) -lm
 LIBS_server = $(shell pkg-config --libs $(PKGS_server))
@@ -73,11 +81,11 @@ LIBS_engine := -lm
 LIBS_autodiff := -lm
 LIBS_graph := -lm
 LIBS_regularizer := -lm
-LIBS_wire = $(shell pkg-config --libs libzstd) -lm
+LIBS_wire = $(if $(PKG_zstd),$(shell pkg-config --libs $(PKG_zstd))) -lm
 LIBS_http = $(shell pkg-config --libs libcurl) -lm
 LIBS_unicode = $(shell pkg-config --libs libutf8proc)
 LIBS_jinja = $(LIBS_unicode) -lm
-LIBS_tokenizer = $(shell pkg-config --libs libpcre2-8 libutf8proc) -lm
+LIBS_tokenizer = $(shell pkg-config --libs $(PKG_pcre2) libutf8proc) -lm
 LIBS_chat = $(LIBS_tokenizer)
 LIBS_recipe := -lm
 
@@ -106,6 +114,9 @@ LINK_cli := cli server engine recipe client regularizer graph autodiff $(TEXT) h
 # A room's sources lie in its folder and one or two levels below it.
 $(foreach r,$(ROOMS),$(eval SRC_$(r) := $(wildcard src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*/*/*.c)))
 SRC_engine := $(filter-out $(foreach a,$(filter-out $(ARCH),$(ARCHES)),src/engine/kernels/$(a)/%),$(SRC_engine))
+# A library that is left out has a file that says so in its place.
+SRC_wire := $(filter-out src/wire/zstd$(if $(PKG_zstd),_absent).c,$(SRC_wire))
+SRC_tokenizer := $(filter-out src/tokenizer/split/split_regex$(if $(PKG_pcre2),_absent).c,$(SRC_tokenizer))
 $(foreach r,$(ROOMS),$(eval OBJ_$(r) := $(patsubst src/%.c,$(B)/obj/%.o,$(SRC_$(r)))))
 # The page at / is compiled in: see tools/embed-page.
 PAGE := $(wildcard src/server/page/*)

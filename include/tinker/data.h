@@ -76,7 +76,7 @@ typedef struct tinker_named_tensor {
  * sampled sequence, or of the prompt that it was sampled for. */
 typedef struct tinker_provenance {
     int sampled;             /* 0: of the prompt, 1: of the sampled tokens */
-    const char *sequence_id; /* of tinker_sequence */
+    const char *sequence_id; /* of sequence_ids of tinker_sample */
     int64_t offset, length;
 } tinker_provenance;
 
@@ -214,6 +214,9 @@ typedef struct tinker_sample {
     int64_t prompt_cache_hit_tokens;
     const tinker_tensor *target_prompt_logprobs;
     const tinker_tensor *prompt_alt_tokens, *prompt_alt_logprobs;
+    /* How the service calls each of the sequences, for tinker_provenance: n_sequences texts.  NULL:
+     * it does not say, or the sample was streamed or made by a helper process. */
+    const char *const *sequence_ids;
 } tinker_sample;
 
 /* Named tensors that a loss returned for one datum, for example "logprobs". */

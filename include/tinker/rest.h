@@ -213,6 +213,16 @@ TINKER_API tinker_future *tinker_rest_download_checkpoint(tinker_rest *r, const 
                                                           const tinker_download_options *opts,
                                                           tinker_error *err);
 
+/* Fetch the files of external weights into a new directory `dir`, four at once.  Lost connections go
+ * on where they were, addresses that have ended are asked for again, and lengths and the SHA-256 that
+ * the server names are checked.  The directory appears under its name when all is complete, with the
+ * hashes in SHA256SUMS; a failure leaves nothing behind.  Result: tinker_future_file(), the directory.
+ * NULL with *err set: TINKER_EINVAL, also when dir exists without `force`; TINKER_ENOMEM. */
+TINKER_API tinker_future *tinker_rest_download_files(tinker_rest *r, const char *path,
+                                                     const char *dir,
+                                                     const tinker_download_options *opts,
+                                                     tinker_error *err);
+
 /* Unpack such an archive, a plain tar or one in gzip, into a new directory `dir`, which appears
  * when it is complete.  Files and directories only: an archive with links or devices, or with
  * names that lead out of dir, is refused as a whole; so is a gzip archive that unpacks to more than

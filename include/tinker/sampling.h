@@ -74,11 +74,22 @@ TINKER_API tinker_future *tinker_sampler_request_tokenizer(tinker_sampler *s,
  * callback of the library or after fork(), TINKER_ENOMEM; *out is then as it was. */
 TINKER_API tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out,
                                                tinker_error *err);
-/* A sampler from such a text.  Opens no session and sends nothing; the service keeps the
+/* A sampler from such a text, or from a handle of the official SDK, which takes the key of s.  Opens
+ * no session and sends nothing; the service keeps the
  * session alive as long as one of the processes does.  s gives the settings that are not
  * in the text (log, proxies, timeouts). */
 TINKER_API tinker_sampler *tinker_service_import_sampler(tinker_service *s, const char *text,
                                                          tinker_error *err);
+
+/* The same in the form of the official SDK, whose SamplingClient.from_sampler_handle() and
+ * get_sampler_handle() read and write it; tinker_service_import_sampler() does, too.  It holds no
+ * credential: whoever reads it uses a key of its own. */
+TINKER_API tinker_status tinker_sampler_export_handle(tinker_sampler *s, tinker_text *out,
+                                                      tinker_error *err);
+
+/* on: the service records what the loss "stable_reinforce" needs of later samples of this sampler;
+ * 0, the default: it does not.  Exported with the sampler. */
+TINKER_API void tinker_sampler_record_stability_info(tinker_sampler *s, int on);
 
 typedef struct tinker_sample_options {
     size_t size; /* set by TINKER_SAMPLE_OPTIONS_INIT */

@@ -138,6 +138,20 @@ TINKER_API tinker_future *tinker_service_resume(tinker_service *s, const char *r
 /* Id of the session, "" as long as none is open.  Borrowed until free. */
 TINKER_API const char *tinker_service_session_id(tinker_service *s);
 
+/* What a page of the web console is about. */
+typedef enum tinker_console_page {
+    TINKER_CONSOLE_SESSION = 0, /* id of a session; NULL: that of the service */
+    TINKER_CONSOLE_RUN,         /* id of a training run */
+    TINKER_CONSOLE_CHECKPOINT,  /* "tinker://…" */
+    TINKER_CONSOLE_PLAYGROUND   /* "tinker://…" of weights to sample from */
+} tinker_console_page;
+/* Append the address where people look at it in a browser to *out: of the console of the hosted
+ * service, or of the page of `tinker serve` once a session is open.  Sends nothing.  TINKER_ESTATE:
+ * no session is open, or the service is another one; TINKER_EINVAL, TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_service_console_url(tinker_service *s, tinker_console_page page,
+                                                    const char *id, tinker_text *out,
+                                                    tinker_error *err);
+
 /* How the work of a session ended. */
 typedef enum tinker_finish {
     TINKER_FINISH_SUCCESS = 0,

@@ -135,6 +135,8 @@ extern const struct wire_type wire_get_session_response;
 extern const struct wire_type wire_get_sampler_response;
 extern const struct wire_type wire_session_search_response;
 extern const struct wire_type wire_checkpoint_search_response;
+/* The names of the sequences in the answer to asample, as struct wire_strings. */
+extern const struct wire_type wire_sample_submission;
 extern const struct wire_type wire_checkpoint_usage_response;
 extern const struct wire_type wire_training_run;
 extern const struct wire_type wire_training_runs_response;

@@ -8,6 +8,11 @@
 /* The library's default: higher levels cost more time than they save on the wire. */
 enum { LEVEL = 3 };
 
+bool wire_zstd_available(void)
+{
+    return true;
+}
+
 /* Appended to out.  compressBound() is the worst case, so the call cannot run out of space. */
 tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinker_error *err)
 {

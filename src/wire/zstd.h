@@ -2,9 +2,13 @@
 #ifndef WIRE_ZSTD_H
 #define WIRE_ZSTD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <tinker/error.h>
 #include "base/buf.h"
+
+/* Has this build the library?  Without it everything below fails with TINKER_EINVAL. */
+bool wire_zstd_available(void);
 
 /* Append the compressed form of p[0..n). */
 tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinker_error *err);

@@ -529,6 +529,61 @@ static void test_search_for_checkpoints(void)
     world_close(&w);
 }
 
+static void check_console(tinker_service *s, tinker_console_page page, const char *id,
+                          const char *want)
+{
+    tinker_text text = { 0 };
+    tinker_error err;
+    if (tinker_service_console_url(s, page, id, &text, &err) != TINKER_OK)
+        TAP_FAIL("%s: %s", want, err.message);
+    else
+        CHECK_STR(text.s, want);
+    tinker_text_clear(&text);
+}
+
+static void test_console_addresses(void)
+{
+    tinker_error err;
+    tinker_text text = { 0 };
+    tinker_service_options o = TINKER_SERVICE_OPTIONS_INIT;
+    o.api_key = "tml-0123456789abcdef";
+    o.base_url = "https://tinker.thinkingmachines.dev/services/tinker-prod";
+    o.telemetry.enabled = -1;
+    tinker_service *s = tinker_service_new(&o, &err);
+    REQUIRE(s);
+    check_console(s, TINKER_CONSOLE_SESSION, "a b",
+                  "https://tinker.thinkingmachines.ai/sessions/a%20b");
+    check_console(s, TINKER_CONSOLE_RUN, "r/x",
+                  "https://tinker.thinkingmachines.ai/training_runs/r%2Fx");
+    check_console(s, TINKER_CONSOLE_CHECKPOINT, "tinker://r/weights/1",
+                  "https://tinker.thinkingmachines.ai/checkpoints/r/weights%2F1");
+    check_console(s, TINKER_CONSOLE_PLAYGROUND, "tinker://r/sampler_weights/1",
+                  "https://tinker.thinkingmachines.ai/playground?mode=checkpoint&checkpoint="
+                  "tinker%3A%2F%2Fr%2Fsampler_weights%2F1");
+    CHECK_INT(tinker_service_console_url(s, TINKER_CONSOLE_SESSION, NULL, &text, &err),
+              TINKER_ESTATE);
+    CHECK_INT(tinker_service_console_url(s, TINKER_CONSOLE_RUN, NULL, &text, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_service_console_url(s, (tinker_console_page)4, "x", &text, &err),
+              TINKER_EINVAL);
+    CHECK_INT(tinker_service_console_url(s, TINKER_CONSOLE_CHECKPOINT, "x", &text, &err),
+              TINKER_EINVAL);
+    tinker_service_free(s);
+    struct world w; /* a service of which nothing is known */
+    world_open(&w, NULL, NULL);
+    CHECK_INT(tinker_service_console_url(w.service, TINKER_CONSOLE_RUN, "r", &text, &err),
+              TINKER_ESTATE);
+    world_close(&w);
+    world_open(&w, "{\"stream_sample\":true}", NULL); /* `tinker serve`, once there is a session */
+    CHECK_INT(tinker_service_console_url(w.service, TINKER_CONSOLE_RUN, "r", &text, &err),
+              TINKER_ESTATE);
+    tinker_sampler *sampler = world_sampler(&w);
+    char want[300];
+    snprintf(want, sizeof(want), "%s/#/run/r%%3Atrain%%3A0", fake_server_url(w.server));
+    check_console(w.service, TINKER_CONSOLE_CHECKPOINT, "tinker://r:train:0/weights/1", want);
+    tinker_sampler_free(sampler);
+    world_close(&w);
+}
+
 static void test_storage_and_costs(void)
 {
     struct world w;
@@ -1125,6 +1180,7 @@ int main(void)
     RUN(test_changing_checkpoints);
     RUN(test_sessions_and_samplers);
     RUN(test_search);
+    RUN(test_console_addresses);
     RUN(test_search_for_checkpoints);
     RUN(test_storage_and_costs);
     RUN(test_account);

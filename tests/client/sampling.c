@@ -1,6 +1,7 @@
 /* Sampling: limits, pauses, the third retry layer, stuck detection, other processes. */
 #include <pthread.h>
 #include <tinker/extra/stream.h>
+#include "base/base64.h"
 #include "client/call/retry_policy.h"
 #include "client/sampling/sample_retry.h"
 #include "client/session/session.h"
@@ -832,6 +833,109 @@ static void test_samplers_travel(void) /* R-037 R-135 R-136 R-130 */
     world_close(&w);
 }
 
+/* {"session_id":"sess", ...} of a server at url, as the official SDK writes it. */
+static char *make_handle(const char *url, const char *more)
+{
+    struct buf json, out;
+    buf_init(&json, 1 << 16);
+    buf_init(&out, 1 << 16);
+    buf_printf(
+        &json,
+        "{\"session_id\":\"other\",\"sampling_session_id\":\"other:sample:3\",\"holder\":{"
+        "\"base_url\":\"%s\",\"default_headers_overrides\":{},\"client_config\":"
+        "{\"sample_no_retries\":true,\"new\":1},\"client_dynamic_config\":{},\"api_key\":null}%s}",
+        url, more);
+    base64url_encode(&out, json.data, json.len);
+    for (size_t i = json.len % 3; i && i < 3; i++)
+        buf_putc(&out, '=');
+    buf_clear(&json);
+    return buf_detach(&out, NULL);
+}
+
+static void test_handles_of_the_official_sdk(void)
+{
+    struct world w;
+    tinker_sampler *s = open_sampler(&w, NULL);
+    /* written: no credential, and what its reader demands */
+    tinker_text text = { 0 };
+    struct buf json;
+    buf_init(&json, 1 << 16);
+    tinker_sampler_record_stability_info(s, 1);
+    CHECK_INT(tinker_sampler_export_handle(s, &text, &w.err), TINKER_OK);
+    CHECK(text.n % 4 == 0 && base64url_decode(&json, text.s, text.n));
+    CHECK(json.data && !strstr(json.data, "tml-"));
+    CHECK(strncmp(json.data,
+                  "{\"session_id\":\"sess\",\"sampling_session_id\":\"sess:sample:0\",\"holder\":{"
+                  "\"base_url\":\"http://",
+                  85) == 0);
+    CHECK(strstr(json.data, "\"default_headers_overrides\":{},\"client_config\":{") &&
+          strstr(json.data, "\"client_dynamic_config\":{\"sample_cancel_enabled\":") &&
+          strstr(json.data, "},\"api_key\":null},\"record_stability_info\":true}"));
+    buf_clear(&json);
+    /* and read back, with the key of the reader */
+    tinker_sampler *copy = tinker_service_import_sampler(w.service, text.s, &w.err);
+    REQUIRE(copy);
+    tinker_future *f = sample(copy, 2);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    const struct fake_request *q = fake_get(w.server, ASAMPLE, 0);
+    CHECK(strstr(q->body, "\"record_stability_info\":true"));
+    CHECK(fake_json_int(q, "seq_id") >= 1000000000);
+    tinker_future_free(f);
+    tinker_sampler_free(copy);
+    tinker_text_clear(&text);
+    /* one of the SDK's own */
+    char *handle = make_handle(fake_server_url(w.server), ",\"record_stability_info\":false");
+    copy = tinker_service_import_sampler(w.service, handle, &w.err);
+    REQUIRE(copy);
+    CHECK_STR(tinker_sampler_id(copy), "other:sample:3");
+    f = sample(copy, 2);
+    CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+    q = fake_get(w.server, ASAMPLE, 1);
+    char v[512];
+    CHECK(strstr(q->body, "\"other:sample:3\"") && !strstr(q->body, "record_stability_info"));
+    CHECK_STR(fake_header(q, "X-API-Key", v), "tml-0123456789abcdef");
+    tinker_future_free(f);
+    tinker_sampler_free(copy);
+    free(handle);
+    CHECK(!tinker_service_import_sampler(w.service, "bm90IGpzb24=", &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
+static void test_sequences_have_names(void)
+{
+    static const struct {
+        const char *answer;
+        const char *want; /* of the second sequence */
+    } cases[] = {
+        { "{\"request_id\":\"q\",\"sample_sequence_ids\":[\"q:0\",\"q:1\"]}", "q:1" },
+        { "{\"request_id\":\"q\"}", NULL },
+        { "{\"request_id\":\"q\",\"sample_sequence_ids\":[\"q:0\"]}", NULL }, /* not as many */
+        { "{\"request_id\":\"q\",\"sample_sequence_ids\":7}", NULL },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world w;
+        tinker_sampler *s = open_sampler(&w, NULL);
+        say(&w, ASAMPLE, 200, cases[i].answer, 1);
+        say(&w, API "retrieve_future", 200,
+            "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[1]},"
+            "{\"stop_reason\":\"length\",\"tokens\":[2]}],\"type\":\"sample\"}",
+            1);
+        tinker_future *f = sample(s, 2);
+        CHECK_INT(world_finish(&w, f, 1000), TINKER_OK);
+        const tinker_sample *r = tinker_future_sample(f);
+        REQUIRE(r && r->n_sequences == 2);
+        if (cases[i].want)
+            CHECK(r->sequence_ids && strcmp(r->sequence_ids[1], cases[i].want) == 0);
+        else
+            CHECK(!r->sequence_ids);
+        tinker_future_free(f);
+        tinker_sampler_free(s);
+        world_close(&w);
+    }
+}
+
 static void test_scope_of_limits(void) /* R-214 */
 {
     char *scope = sample_limits_scope("HTTPS://Host.Example:443/some/path");
@@ -994,6 +1098,8 @@ int main(void)
     RUN(test_progress_without_the_canceled);
     RUN(test_base_model);
     RUN(test_samplers_travel);
+    RUN(test_handles_of_the_official_sdk);
+    RUN(test_sequences_have_names);
     RUN(test_scope_of_limits);
     RUN(test_accounts_come_and_go);
     RUN(test_few_sockets_serve_many_samples);

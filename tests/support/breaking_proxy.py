@@ -44,6 +44,8 @@ def change_request(path, body):
 def change_response(path, status, body):
     if rule == "not_ok" and path == "healthz":
         return 200, b'{"status":"fine"}'
+    if rule == "no_archives" and path.endswith("/archive"):
+        return 410, b'{"detail":"archives are gone"}'
     if rule == "no_dynamic_config" and path == "client/dynamic_config":
         return 404, b'{"detail":"Not Found"}'
     if rule == "no_reason" and path == "create_sampling_session" and status >= 400:

@@ -10,20 +10,20 @@
 
 /* As CURL_FUNCTIONS in lazy_curl.c.  The variadic MHD_start_daemon() is passed on to its _va
  * sibling. */
-#define MHD_FUNCTIONS(X)                 \
-    X(MHD_add_response_header)           \
-    X(MHD_create_response_from_buffer)   \
-    X(MHD_create_response_from_callback) \
-    X(MHD_create_response_from_fd64)     \
-    X(MHD_destroy_response)              \
-    X(MHD_get_connection_info)           \
-    X(MHD_get_connection_values)         \
-    X(MHD_lookup_connection_value)       \
-    X(MHD_queue_response)                \
-    X(MHD_quiesce_daemon)                \
-    X(MHD_resume_connection)             \
-    X(MHD_start_daemon_va)               \
-    X(MHD_stop_daemon)                   \
+#define MHD_FUNCTIONS(X)                       \
+    X(MHD_add_response_header)                 \
+    X(MHD_create_response_from_buffer)         \
+    X(MHD_create_response_from_callback)       \
+    X(MHD_create_response_from_fd_at_offset64) \
+    X(MHD_destroy_response)                    \
+    X(MHD_get_connection_info)                 \
+    X(MHD_get_connection_values)               \
+    X(MHD_lookup_connection_value)             \
+    X(MHD_queue_response)                      \
+    X(MHD_quiesce_daemon)                      \
+    X(MHD_resume_connection)                   \
+    X(MHD_start_daemon_va)                     \
+    X(MHD_stop_daemon)                         \
     X(MHD_suspend_connection)
 
 /* One pointer for each name in the list, of the type that the header gives the function. */
@@ -90,9 +90,9 @@ struct MHD_Response *MHD_create_response_from_callback(uint64_t size, size_t blo
     return loaded_mhd()->MHD_create_response_from_callback(size, block, read, context, drop);
 }
 
-struct MHD_Response *MHD_create_response_from_fd64(uint64_t size, int fd)
+struct MHD_Response *MHD_create_response_from_fd_at_offset64(uint64_t size, int fd, uint64_t offset)
 {
-    return loaded_mhd()->MHD_create_response_from_fd64(size, fd);
+    return loaded_mhd()->MHD_create_response_from_fd_at_offset64(size, fd, offset);
 }
 
 void MHD_destroy_response(struct MHD_Response *r)

@@ -1,8 +1,12 @@
-/* cmd_checkpoint_download.c - `tinker checkpoint download`: the archive, unpacked.
+/* cmd_checkpoint_download.c - `tinker checkpoint download`: the archive, unpacked, or the files.
+ *
+ * External weights come as files.  Everything else comes as an archive; a service that has none any
+ * more exports training state as external weights first.
  *
  * The archive is fetched into a hidden file beside the target and unpacked in a hidden
  * directory, from where it takes the target's name when it is complete; an old target goes only
  * then.  Whatever ends the program, short of kill -9, leaves neither of the two behind. */
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <tinker/sampling.h>
 #include "base/array.h"
 #include "base/os.h"
 #include "cli/service/api.h"
@@ -33,6 +38,8 @@ struct request {
     const char *path, *output;
     const char *format, *base; /* one of formats; NULL: what the checkpoint says */
     bool force, keep_archive, no_extract;
+    tinker_checkpoint_kind kind;
+    bool as_files; /* what came are files, not an archive */
 };
 
 static const char *const formats[] = { "peft", "tinker", NULL };
@@ -103,9 +110,23 @@ static int on_progress(int64_t done, int64_t total, void *state)
     return 0;
 }
 
+/* Does the status say that the service makes no archives?  404 may also mean that there is no such
+ * checkpoint, which another call tells. */
+static bool has_no_archives(struct api *a, const char *path, int http_status)
+{
+    tinker_error err;
+    if (http_status != 404)
+        return http_status == 405 || http_status == 410 || http_status == 501;
+    tinker_future *f = tinker_rest_get_weights_info(a->rest, path, &err);
+    bool there = f && api_await(f, &err) == TINKER_OK;
+    tinker_future_free(f);
+    return there;
+}
+
 /* Fetch the archive into p->archive. The library resumes, retries and checks; here is the bar
  * and the exit code: 9 for the local disk, else as for any request. */
-static int fetch_archive(struct api *a, const struct request *r, const struct places *p)
+static int fetch_archive(struct api *a, const struct request *r, const struct places *p,
+                         bool *no_archives)
 {
     tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
     static struct progress bar; /* the library's thread may be about to tell it something */
@@ -120,9 +141,75 @@ static int fetch_archive(struct api *a, const struct request *r, const struct pl
     progress_end(&bar);
     if (!ok && err.status == TINKER_ESTATE) /* of the file system */
         status = out_fail(EXIT_IO, disk_hint, "Failed to save checkpoint: %s", err.message);
+    else if (!ok && has_no_archives(a, r->path, err.http_status))
+        *no_archives = true;
     else if (!ok)
         status = api_fail(&err, f);
     tinker_future_free(f);
+    return status;
+}
+
+/* Fetch the files of external weights into p->fresh. */
+static int fetch_files(struct api *a, const char *path, const struct places *p)
+{
+    tinker_download_options o = TINKER_DOWNLOAD_OPTIONS_INIT;
+    static struct progress bar;
+    tinker_error err;
+    int status = EXIT_OK;
+    progress_start(&bar, "Downloading files");
+    o.progress = on_progress;
+    o.progress_state = &bar;
+    tinker_future *f = tinker_rest_download_files(a->rest, path, p->fresh, &o, &err);
+    bool ok = f && api_await_download(f, &err) == TINKER_OK;
+    progress_end(&bar);
+    if (!ok && err.status == TINKER_ESTATE)
+        status = out_fail(EXIT_IO, disk_hint, "Failed to save checkpoint: %s", err.message);
+    else if (!ok)
+        status = api_fail(&err, f);
+    tinker_future_free(f);
+    return status;
+}
+
+enum { EXPORT_TTL_S = 3600 };
+
+/* Training state of a service without archives: load it, export it as external weights, which
+ * expire by themselves, fetch those, and delete them. */
+static int fetch_by_export(struct api *a, const struct request *r, const struct places *p)
+{
+    static const tinker_named_string created_by[] = { { "created_by",
+                                                        "tinker checkpoint download" } };
+    tinker_from_state_options from = TINKER_FROM_STATE_OPTIONS_INIT;
+    tinker_save_options save = TINKER_SAVE_OPTIONS_INIT;
+    tinker_error err;
+    int status = EXIT_OK;
+    out_say("Exporting %s as external weights (this starts a training session on the checkpoint's "
+            "base model)...",
+            r->path);
+    from.user_metadata = created_by;
+    from.n_user_metadata = 1;
+    save.ttl_seconds = EXPORT_TTL_S;
+    tinker_future *f = api_wait(tinker_service_request_from_state(a->service, r->path, &from, &err),
+                                &err, &status);
+    tinker_training *t = f ? tinker_future_take_training(f) : NULL;
+    tinker_future_free(f);
+    f = t ? api_wait(tinker_training_save_external(t, "download", &save, &err), &err, &status)
+          : NULL;
+    char *path = f ? strdup(tinker_future_saved_path(f)) : NULL;
+    tinker_future_free(f);
+    if (path)
+        status = fetch_files(a, path, p);
+    /* It expires anyway: that it could not be deleted is no failure. */
+    f = path ? tinker_rest_delete_checkpoint(a->rest, path, &err) : NULL;
+    if (path && (!f || api_await(f, &err) != TINKER_OK))
+        out_say("note: the export could not be deleted and expires in an hour: %s", err.message);
+    tinker_future_free(f);
+    f = tinker_service_finish(
+        a->service, status == EXIT_OK ? TINKER_FINISH_SUCCESS : TINKER_FINISH_ERRORED, NULL, &err);
+    if (f)
+        api_await(f, &err);
+    tinker_future_free(f);
+    tinker_training_free(t);
+    free(path);
     return status;
 }
 
@@ -234,12 +321,30 @@ static int convert_to_peft(struct api *a, const struct request *r, const struct 
 
 /* The old target is removed only after the new one is in place. On failure the hidden directory
  * is removed, but an old target inside it is not. */
+static int keep_fresh(const struct places *p, int status)
+{
+    if (status == EXIT_OK && !move_into_place(p))
+        status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
+    os_remove_tree(p->fresh, NULL);
+    if (status == EXIT_OK)
+        os_remove_tree(p->old, NULL);
+    rmdir(p->work);
+    return status;
+}
+
+static int make_work(const struct places *p)
+{
+    return mkdir(p->work, 0700) == 0
+               ? EXIT_OK
+               : out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
+}
+
 static int unpack_archive(struct api *a, const struct request *r, const struct places *p)
 {
     struct unpacking u = { .p = p };
-    int status = EXIT_OK;
-    if (mkdir(p->work, 0700) != 0)
-        return out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->work, strerror(errno));
+    int status = make_work(p);
+    if (status != EXIT_OK)
+        return status;
     int number = extract_archive(&u);
     if (number) {
         os_remove_tree(p->work, NULL);
@@ -254,13 +359,7 @@ static int unpack_archive(struct api *a, const struct request *r, const struct p
                           "Failed to extract archive: %s", u.err.message);
     else if (strcmp(r->format, formats[0]) == 0)
         status = convert_to_peft(a, r, p);
-    if (status == EXIT_OK && !move_into_place(p))
-        status = out_fail(EXIT_IO, NULL, "cannot make %s: %s", p->target, strerror(errno));
-    os_remove_tree(p->fresh, NULL);
-    if (status == EXIT_OK)
-        os_remove_tree(p->old, NULL);
-    rmdir(p->work);
-    return status;
+    return keep_fresh(p, status);
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
@@ -278,8 +377,8 @@ static int print_download_report(const struct request *r, const char *where, int
     }
     listing_init(&l, rows_properties, 2);
     rows_property(&l, "Checkpoint Path", r->path);
-    rows_property(&l, "Archive Size", fmt_size(size, text));
-    rows_property(&l, r->no_extract ? "Saved to" : "Extracted to", where);
+    rows_property(&l, r->as_files ? "Total Size" : "Archive Size", fmt_size(size, text));
+    rows_property(&l, r->no_extract || r->as_files ? "Saved to" : "Extracted to", where);
     struct json_writer *w = listing_object(&l);
     json_put_begin_object(w);
     json_put_key(w, "checkpoint_path");
@@ -303,15 +402,57 @@ static void warn_if_incomplete(const char *dir)
         out_say("warning: the archive has no checkpoint_complete, so it may not be whole");
 }
 
+/* The bytes of the files in a directory; those below it are few and do not count. */
+static int64_t sum_sizes(const char *dir)
+{
+    char path[2 * PATH_SIZE];
+    struct stat st;
+    int64_t sum = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+            sum += (int64_t)st.st_size;
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
+/* External weights, or an export of training state. */
+static int download_files(struct api *a, struct request *r, const struct places *p, int64_t *size)
+{
+    if (r->no_extract || r->keep_archive)
+        return out_fail(EXIT_USAGE, "Leave out --no-extract and --keep-archive.",
+                        "The service gives files of this checkpoint, and no archive.");
+    if (r->kind == TINKER_CHECKPOINT_SAMPLER)
+        return out_fail(EXIT_FAILED,
+                        "Save external weights of the run (save_weights_external) and download "
+                        "those, or download training state.",
+                        "The service has no archives of sampler weights any more: %s", r->path);
+    int status = make_work(p);
+    if (status != EXIT_OK)
+        return status;
+    r->as_files = true;
+    status = r->kind == TINKER_CHECKPOINT_EXTERNAL ? fetch_files(a, r->path, p)
+                                                   : fetch_by_export(a, r, p);
+    if (status == EXIT_OK)
+        *size = sum_sizes(p->fresh);
+    return keep_fresh(p, status);
+}
+
 /* Fetch, then unpack. Signals are blocked here except inside waits, where they end what is
  * under way and nothing is left behind. */
-static int download_checkpoint(struct api *a, const struct request *r, const struct places *p,
+static int download_checkpoint(struct api *a, struct request *r, const struct places *p,
                                int64_t *size)
 {
     struct stat st = { 0 };
-    int status = fetch_archive(a, r, p);
+    bool no_archives = r->kind == TINKER_CHECKPOINT_EXTERNAL;
+    int status = no_archives ? EXIT_OK : fetch_archive(a, r, p, &no_archives);
     if (status != EXIT_OK)
         return status;
+    if (no_archives)
+        return download_files(a, r, p, size);
     /* The size for the report; unpacking may delete the archive. */
     stat(p->archive, &st);
     *size = (int64_t)st.st_size;
@@ -325,7 +466,7 @@ static int download_checkpoint(struct api *a, const struct request *r, const str
 
 /* api_close() comes before the signals are allowed again: it waits for the library's threads,
  * which remove partial files. */
-static int download_and_close(struct api *a, const struct request *r, const struct places *p,
+static int download_and_close(struct api *a, struct request *r, const struct places *p,
                               int64_t *size)
 {
     sigset_t set = api_stopping_signals(), old;
@@ -447,6 +588,7 @@ int cmd_checkpoint_download(int argc, char **argv)
     if (!opt_parse(&spec, argc, argv, &status) || !find_last(&r, newest, &status) ||
         !api_read_path(r.path, &parts, &status))
         return status;
+    r.kind = parts.kind;
     if (!name_paths(&r, &p))
         return out_fail(EXIT_USAGE, NULL, "the path is too long");
     if (!check_target_free(&r, &p, &status))
@@ -464,6 +606,7 @@ int cmd_checkpoint_download(int argc, char **argv)
     }
     if (r.no_extract)
         return print_download_report(&r, p.archive, size);
-    warn_if_incomplete(p.target);
+    if (!r.as_files)
+        warn_if_incomplete(p.target);
     return print_download_report(&r, p.target, size);
 }

@@ -21,6 +21,7 @@
 #include "client/call/call.h"
 #include "client/rest/rest.h"
 #include "client/rest/rest_op.h"
+#include "client/rest/download_progress.h"
 #include "client/rest/file_writer.h"
 #include "client/call/call_options.h"
 #include "wire/future.h"
@@ -62,7 +63,7 @@ struct download_op {
     char head[ARCHIVE_HEAD];
     int failures; /* connections lost */
     tinker_download_options opts;
-    struct progress *progress;
+    struct download_progress *progress;
 };
 
 /* The address may come as a redirect: it is read, not followed, because the download needs a
@@ -88,32 +89,6 @@ static void on_download_timer(struct timer *t);
 
 /* ---- ends --------------------------------------------------------------------------------- */
 
-/* How far a download is, shared with the callback thread; whoever drops it last frees it.  lock:
- * everything from `refs` on.  At most one message is on its way: it tells the newest numbers when it
- * arrives, so a slow callback skips some instead of piling them up. */
-struct progress {
-    tinker_progress_fn *call;
-    void *state;
-    const atomic_bool *muted;     /* the service's */
-    struct callback_guard *guard; /* a reference, NULL: not started */
-    pthread_mutex_t lock;
-    int refs;
-    bool pending, stop_download;
-    int64_t done, total;
-};
-
-static void progress_unref(struct progress *p)
-{
-    pthread_mutex_lock(&p->lock);
-    bool last = --p->refs == 0;
-    pthread_mutex_unlock(&p->lock);
-    if (last) {
-        callback_guard_unref(p->guard);
-        pthread_mutex_destroy(&p->lock);
-        free(p);
-    }
-}
-
 /* Cancel what is under way in any state; safe to call twice. */
 static void stop_download(struct download_op *a)
 {
@@ -132,8 +107,7 @@ static void download_destroy(struct operation *op)
     http_request_clear(&a->http);
     http_pool_free(a->pool);
     file_writer_free(a->writer);
-    if (a->progress)
-        progress_unref(a->progress);
+    download_progress_unref(a->progress);
     free(a->path);
     free(a->file);
     free(a->part);
@@ -158,45 +132,10 @@ static void fail_download(struct download_op *a, const tinker_error *err)
 
 /* ---- download ------------------------------------------------------------------------------ */
 
-/* On the callback thread.  The guard (guard) keeps the future alive during the call, and keeps the
- * call away once tinker_future_free() has returned. */
-static void deliver_progress(void *arg)
-{
-    struct progress *p = arg;
-    pthread_mutex_lock(&p->lock);
-    p->pending = false;
-    int64_t done = p->done, total = p->total;
-    bool wanted = !p->stop_download;
-    pthread_mutex_unlock(&p->lock);
-    if (wanted && !atomic_load(p->muted) && callback_guard_enter(p->guard)) {
-        bool enough = p->call(done, total, p->state) != 0;
-        callback_guard_leave(p->guard);
-        pthread_mutex_lock(&p->lock);
-        p->stop_download = p->stop_download || enough;
-        pthread_mutex_unlock(&p->lock);
-    }
-    progress_unref(p);
-}
-
-/* Tell the user how far it is, one message at a time; false: the user wants to stop. */
+/* false: the user wants to stop. */
 static bool report_progress(struct download_op *a)
 {
-    struct progress *p = a->progress;
-    int64_t total = a->http.resp.length;
-    if (!p || total < 0)
-        return true;
-    pthread_mutex_lock(&p->lock);
-    p->done = a->got;
-    p->total = total;
-    bool go_on = !p->stop_download, post = go_on && !p->pending;
-    if (post) {
-        p->pending = true;
-        p->refs++;
-    }
-    pthread_mutex_unlock(&p->lock);
-    if (post && !runtime_post_callback(a->op.session->rt, deliver_progress, p))
-        progress_unref(p);
-    return go_on;
+    return download_progress_tell(a->progress, a->op.session->rt, a->got, a->http.resp.length);
 }
 
 /* Loop thread, for each piece of the body. false ends the transfer with HTTP_FAIL_SINK. */
@@ -556,11 +495,7 @@ static void on_session_ready(struct session_wait *w, const tinker_error *err)
 static void download_start(struct operation *op)
 {
     struct download_op *a = (struct download_op *)op;
-    if (a->progress) {
-        a->progress->muted = op->session->cfg->muted_by;
-        a->progress->guard = op->future->guard;
-        callback_guard_ref(op->future->guard);
-    }
+    download_progress_begin(a->progress, op);
     a->wait.ready = on_session_ready;
     session_when_ready(op->session, &a->wait);
 }
@@ -638,17 +573,8 @@ static tinker_status prepare_file(struct download_op *a, const char *file, tinke
         return err_set(err, TINKER_EINVAL, "no file to download to");
     if (!a->opts.force && access(file, F_OK) == 0)
         return err_set(err, TINKER_EINVAL, "%s exists; use force to replace it", file);
-    if (a->opts.progress) {
-        struct progress *p = calloc(1, sizeof(*p));
-        if (!p)
-            return err_nomem(err, "download_checkpoint");
-        p->call = a->opts.progress;
-        p->state = a->opts.progress_state;
-        p->refs = 1;
-        pthread_mutex_init(&p->lock, NULL);
-        a->progress = p;
-        a->op.calls_back = true;
-    }
+    if (!download_progress_new(&a->progress, &a->opts, &a->op))
+        return err_nomem(err, "download_checkpoint");
     a->file = strdup(file);
     a->part = malloc(strlen(file) + PART_NAME);
     if (!a->file || !a->part) {

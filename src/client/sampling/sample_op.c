@@ -40,9 +40,11 @@ struct sample_op {
     int64_t started_ns, attempt_ns;
     struct budget_wait permit; /* for the whole sample */
     struct sample_permits permits;
-    struct timer timer; /* before another attempt */
-    struct timer stuck; /* the progress deadline */
-    struct poll poll;   /* its call also carries the dispatch: one at a time, half the memory */
+    struct timer timer;     /* before another attempt */
+    struct timer stuck;     /* the progress deadline */
+    const char *const *ids; /* of the sequences, in the future's arena; NULL: none were told */
+    size_t n_ids;
+    struct poll poll; /* its call also carries the dispatch: one at a time, half the memory */
 };
 
 static const struct call_spec asample_spec = {
@@ -228,6 +230,20 @@ static void on_sample_queue_state(struct poll *p, enum wire_queue_state state, c
                        s->sampler->id, state, reason, changed);
 }
 
+/* Read the names of the sequences, which come with the acceptance and not with the result.  A
+ * service that gives none, or something else there, samples all the same. */
+static void read_sequence_ids(struct sample_op *s, const struct buf *body)
+{
+    struct wire_strings list = { 0 };
+    s->ids = NULL;
+    s->n_ids = 0;
+    if (wire_decode_json(&wire_sample_submission, body->data ? body->data : "", body->len,
+                         WIRE_LENIENT, &s->op.future->arena, &list, NULL) == TINKER_OK) {
+        s->ids = list.v;
+        s->n_ids = list.n;
+    }
+}
+
 /* The result, or why there is none. Only a promise that the service has lost is worth another
  * attempt: other failures of polling have been retried there. */
 static void on_polled(struct poll *p)
@@ -238,6 +254,10 @@ static void on_polled(struct poll *p)
         handle_sample_failure(s, &p->call.err, p->gone);
         return;
     }
+    /* Nobody has the result yet: the future completes below. */
+    tinker_sample *result = (tinker_sample *)s->op.future->value;
+    if (result && s->n_ids && s->n_ids == result->n_sequences)
+        result->sequence_ids = s->ids;
     report_sample_attempt(s, ATTEMPT_STOP, s->failures, 0, NULL);
     stop_sample(s, true);
     operation_succeed(&s->op);
@@ -278,6 +298,7 @@ static void on_sent(struct call *c)
         handle_sample_failure(s, &c->err, retryable);
         return;
     }
+    read_sequence_ids(s, &c->http.resp.body);
     sample_permits_give(&s->permits);
     buf_clear(&s->sent); /* thousands of these may wait for their result */
     call_clear(c);

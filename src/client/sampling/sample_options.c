@@ -64,5 +64,7 @@ tinker_status sample_encode(const tinker_sampler *s, const struct sample_request
     req.sampling_params = r->params;
     req.sampling_session_id = s->id;
     req.seq_id = (struct wire_opt_int){ numbered, 0 };
+    req.record_stability_info.has = req.record_stability_info.value =
+        atomic_load(&s->base->records_stability);
     return wire_encode_json(&wire_sample_request, &req, out, err);
 }

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 #include "base/array.h"
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/rand.h"
 #include "client/sampling/sample_retry.h"
@@ -31,12 +32,15 @@ struct imported_session { /* one per session and address in a service */
 struct exported_sampler {
     const char *base_url, *url_auth, *api_key, *session_id, *sampler_id, *jwt;
     struct json_str config;
+    bool records_stability;
+    bool own_key; /* it holds none: the reader uses the one of its service */
 };
 
 /* ---- export ------------------------------------------------------------------------------- */
 
 struct export_job {
     tinker_sampler *sampler;
+    bool handle; /* in the form of the official SDK */
     struct buf out;
     tinker_error err;
     tinker_status status;
@@ -69,6 +73,10 @@ tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tin
     put_optional(&w, "session_id", h->session_id);
     put_optional(&w, "sampler_id", s->id);
     put_optional(&w, "jwt", auth_jwt(h->auth));
+    if (atomic_load(&s->base->records_stability)) {
+        json_put_key(&w, "record_stability_info");
+        json_put_bool(&w, true);
+    }
     if (status == TINKER_OK) {
         json_put_key(&w, "config");
         json_put_raw(&w, config.data, config.len);
@@ -78,10 +86,58 @@ tinker_status sampler_export_write(const tinker_sampler *s, struct buf *out, tin
     return status;
 }
 
+/* The form of the official SDK: its reader wants exactly these keys, but ignores what it does not
+ * know inside the two configurations. */
+static tinker_status write_handle(const tinker_sampler *s, struct buf *out, tinker_error *err)
+{
+    struct session *h = s->session;
+    struct json_writer w;
+    struct buf config, json;
+    size_t n = strlen(h->cfg->base_url);
+    buf_init(&config, 1 << 16);
+    buf_init(&json, 1 << 18);
+    tinker_status status = wire_encode_json(&wire_client_config_response, &h->server, &config, err);
+    json_writer_init(&w, &json);
+    json_put_begin_object(&w);
+    json_put_key(&w, "session_id");
+    json_put_string(&w, h->session_id ? h->session_id : "");
+    json_put_key(&w, "sampling_session_id");
+    json_put_string(&w, s->id);
+    json_put_key(&w, "holder");
+    json_put_begin_object(&w);
+    json_put_key(&w, "base_url"); /* without the slash that ours ends with */
+    json_put_string_n(&w, h->cfg->base_url, n && h->cfg->base_url[n - 1] == '/' ? n - 1 : n);
+    json_put_key(&w, "default_headers_overrides");
+    json_put_raw(&w, "{}", 2);
+    json_put_key(&w, "client_config");
+    if (status == TINKER_OK)
+        json_put_raw(&w, config.data, config.len);
+    json_put_key(&w, "client_dynamic_config");
+    json_put_begin_object(&w);
+    json_put_key(&w, "sample_cancel_enabled");
+    json_put_bool(&w, h->cancels);
+    json_put_end_object(&w);
+    json_put_key(&w, "api_key");
+    json_put_null(&w);
+    json_put_end_object(&w);
+    json_put_key(&w, "record_stability_info");
+    json_put_bool(&w, atomic_load(&s->base->records_stability) != 0);
+    json_put_end_object(&w);
+    base64url_encode(out, json.data ? json.data : "", json.len);
+    for (size_t i = json.len % 3; i && i < 3; i++) /* Python wants the padding */
+        buf_putc(out, '=');
+    if (status == TINKER_OK && !buf_ok(&json))
+        status = err_nomem(err, "sampler");
+    buf_clear(&config);
+    buf_clear(&json);
+    return status;
+}
+
 static void export_on_loop(void *arg)
 {
     struct export_job *j = arg;
-    j->status = sampler_export_write(j->sampler, &j->out, &j->err);
+    j->status = j->handle ? write_handle(j->sampler, &j->out, &j->err)
+                          : sampler_export_write(j->sampler, &j->out, &j->err);
 }
 
 /* The loop must run in this process, and not be the caller. */
@@ -95,10 +151,11 @@ static bool may_sync_with_loop(const struct runtime *rt, const char *what, tinke
     return false;
 }
 
-tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out, tinker_error *err)
+static tinker_status export_sampler(const char *what, tinker_sampler *s, bool handle,
+                                    tinker_text *out, tinker_error *err)
 {
-    struct export_job j = { .sampler = s };
-    if (!may_sync_with_loop(s->session->rt, "tinker_sampler_export", err))
+    struct export_job j = { .sampler = s, .handle = handle };
+    if (!may_sync_with_loop(s->session->rt, what, err))
         return TINKER_ESTATE;
     buf_init(&j.out, 1 << 20);
     runtime_sync(s->session->rt, export_on_loop, &j);
@@ -109,6 +166,16 @@ tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out, tinker_
         *err = j.err;
     buf_clear(&j.out);
     return j.status;
+}
+
+tinker_status tinker_sampler_export(tinker_sampler *s, tinker_text *out, tinker_error *err)
+{
+    return export_sampler("tinker_sampler_export", s, false, out, err);
+}
+
+tinker_status tinker_sampler_export_handle(tinker_sampler *s, tinker_text *out, tinker_error *err)
+{
+    return export_sampler("tinker_sampler_export_handle", s, true, out, err);
 }
 
 /* ---- import ------------------------------------------------------------------------------- */
@@ -132,7 +199,63 @@ static bool read_exported_member(struct json_reader *r, struct json_str key,
     }
     if (json_str_is(key, "config"))
         return json_raw(r, &p->config);
+    if (json_str_is(key, "record_stability_info"))
+        return json_bool(r, &p->records_stability);
     return json_skip(r);
+}
+
+/* The member "holder" of a handle: where the service is and how it wants to be used. */
+static bool read_holder(struct json_reader *r, struct arena *a, struct exported_sampler *p)
+{
+    struct json_str key;
+    char *text;
+    bool ok = json_begin_object(r);
+    while (ok && json_next_key(r, &key)) {
+        if (json_str_is(key, "base_url") && json_cstring(r, &text)) {
+            size_t n = strlen(text);
+            p->base_url = arena_printf(a, "%s%s", text, n && text[n - 1] == '/' ? "" : "/");
+        } else if (json_str_is(key, "client_config"))
+            ok = json_raw(r, &p->config);
+        else if (json_str_is(key, "api_key") && json_peek(r) == JSON_STRING) {
+            ok = json_cstring(r, &text);
+            p->api_key = text;
+        } else
+            ok = json_skip(r);
+    }
+    return ok;
+}
+
+/* A handle of the official SDK; false: it is none. */
+static bool read_handle(const char *text, struct arena *a, struct exported_sampler *p)
+{
+    struct json_reader r;
+    struct json_str key;
+    struct buf json;
+    buf_init(&json, 1 << 20);
+    char *copy = base64url_decode(&json, text, strlen(text)) && json.len
+                     ? arena_strndup(a, json.data, json.len)
+                     : NULL;
+    size_t n = json.len;
+    buf_clear(&json);
+    if (!copy)
+        return false;
+    json_reader_init(&r, copy, n, a);
+    bool ok = json_begin_object(&r);
+    while (ok && json_next_key(&r, &key)) {
+        char *member;
+        if (json_str_is(key, "holder"))
+            ok = read_holder(&r, a, p);
+        else if (json_str_is(key, "session_id") && (ok = json_cstring(&r, &member)))
+            p->session_id = member;
+        else if (json_str_is(key, "sampling_session_id") && (ok = json_cstring(&r, &member)))
+            p->sampler_id = member;
+        else if (json_str_is(key, "record_stability_info"))
+            ok = json_bool(&r, &p->records_stability);
+        else
+            ok = ok && json_skip(&r);
+    }
+    p->own_key = !p->api_key;
+    return json_end(&r);
 }
 
 /* Unknown members are skipped: a newer version may have written the text. */
@@ -143,11 +266,17 @@ static tinker_status read_exported(const char *text, struct arena *a, struct exp
     struct json_str key;
     memset(p, 0, sizeof(*p));
     json_reader_init(&r, text ? text : "", text ? strlen(text) : 0, a);
-    bool ok = json_begin_object(&r);
-    while (ok && json_next_key(&r, &key))
-        ok = read_exported_member(&r, key, p);
-    if (!json_end(&r) || !p->base_url || !p->session_id || !p->sampler_id || !p->config.s ||
-        !(p->api_key || p->jwt))
+    bool ok;
+    if (text && *text != '{') {
+        ok = read_handle(text, a, p);
+    } else {
+        ok = json_begin_object(&r);
+        while (ok && json_next_key(&r, &key))
+            ok = read_exported_member(&r, key, p);
+        ok = json_end(&r);
+    }
+    if (!ok || !p->base_url || !p->session_id || !p->sampler_id || !p->config.s ||
+        !(p->api_key || p->jwt || p->own_key))
         return err_set(err, TINKER_EINVAL, "this is not the text of an exported sampler");
     return TINKER_OK;
 }
@@ -235,8 +364,10 @@ imported_session_new(tinker_service *service, const struct exported_sampler *p, 
     arena_init(&s->arena, SIZE_MAX);
     s->cfg = service->cfg;
     s->cfg.base_url = arena_strdup(&s->arena, p->base_url);
-    s->cfg.api_key = p->api_key ? arena_strdup(&s->arena, p->api_key) : NULL;
-    log_secret(s->cfg.api_key);
+    if (!p->own_key) {
+        s->cfg.api_key = p->api_key ? arena_strdup(&s->arena, p->api_key) : NULL;
+        log_secret(s->cfg.api_key);
+    }
     struct import_job j = { .service = service, .exported = p, .imported = s };
     bool usable = take_authorization(s, p->url_auth);
     if (s->arena.failed)
@@ -304,6 +435,7 @@ tinker_sampler *tinker_service_import_sampler(tinker_service *service, const cha
         if (rand_os(&r, sizeof(r)) != 0)
             r = 0;
         made->next_seq = INT64_C(1000000000) * (int64_t)(1 + r % 1000000000);
+        atomic_store(&made->records_stability, p.records_stability);
     }
     arena_clear(&scratch);
     return made;

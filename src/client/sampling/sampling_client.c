@@ -98,6 +98,11 @@ void tinker_sampler_free(tinker_sampler *s)
     sampling_client_unref(s);
 }
 
+void tinker_sampler_record_stability_info(tinker_sampler *s, int on)
+{
+    atomic_store(&s->base->records_stability, on != 0);
+}
+
 const char *tinker_sampler_id(const tinker_sampler *s)
 {
     return s->id;

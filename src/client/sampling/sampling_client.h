@@ -15,10 +15,11 @@ struct tinker_sampler {
     char *id; /* of the sampling session */
     /* What follows is the base's alone. */
     pthread_mutex_t lock;
-    tinker_retry_options retry; /* lock; copied into each sample */
-    int64_t next_seq;           /* loop thread */
-    struct queue_state watch;   /* loop thread */
-    struct helper_target *far;  /* loop thread; NULL: no sample was made by the helper yet */
+    tinker_retry_options retry;   /* lock; copied into each sample */
+    int64_t next_seq;             /* loop thread */
+    atomic_int records_stability; /* ask the service to record what stable_reinforce needs */
+    struct queue_state watch;     /* loop thread */
+    struct helper_target *far;    /* loop thread; NULL: no sample was made by the helper yet */
 };
 
 tinker_sampler *sampling_client_new(struct session *h, const char *id, struct call_options *options,

@@ -226,7 +226,8 @@ static void on_exchanged(struct call *c)
     for (struct auth_wait *w; (w = a->answered) != NULL;) {
         a->answered = w->next;
         w->auth = NULL;
-        w->ready(w, a->jwt, NULL);
+        /* without any, the key itself may do */
+        w->ready(w, a->jwt ? a->jwt : a->session->cfg->api_key, NULL);
     }
     if (ready)
         ready(a->ready_arg, NULL);
@@ -278,8 +279,12 @@ void auth_token(struct auth *a, struct auth_wait *w, enum auth_use use)
         w->ready(w, h->cfg->api_key, NULL);
         return;
     }
+    if (a->stopped && !a->jwt) { /* of a handle that nobody used */
+        w->ready(w, h->cfg->api_key, NULL);
+        return;
+    }
     /* While the session closes there is no renewal: its last requests use what there is. */
-    if (jwt_remaining(a->jwt, clock_wall_ns(h->rt->clock)) > STALE_S || a->stopped) {
+    if (a->stopped || (a->jwt && jwt_remaining(a->jwt, clock_wall_ns(h->rt->clock)) > STALE_S)) {
         w->ready(w, a->jwt, NULL);
         return;
     }
@@ -336,7 +341,8 @@ void auth_prepare(struct auth *a, void (*ready)(void *arg, const tinker_error *e
 /* Another process has exchanged it: this one begins with the renewal. */
 void auth_seed(struct auth *a, const char *jwt)
 {
-    a->use_jwt = jwt != NULL;
+    /* A handle holds no token: the first request that needs one asks for it. */
+    a->use_jwt = jwt || a->session->server.pjwt_auth_enabled;
     if (!jwt)
         return;
     free(a->jwt);

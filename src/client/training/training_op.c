@@ -334,11 +334,12 @@ static void compress_part(struct training_part *p)
     send_part(p); /* no memory for a luxury: the plain body will do */
 }
 
-/* The service says in its configuration whether it reads compressed passes. */
+/* The service says in its configuration whether it reads compressed passes; a build without zstd
+ * sends all of them plain. */
 static void send_or_compress(struct training_part *p)
 {
     const struct training_op *op = p->op;
-    if (op->proto_body && op->op.session->server.proto_compress_fwdbwd)
+    if (op->proto_body && op->op.session->server.proto_compress_fwdbwd && wire_zstd_available())
         compress_part(p);
     else
         send_part(p);

@@ -493,6 +493,38 @@ void route_external_urls(struct server *s, struct request *req, struct response 
     route_reply(res, &wire_external_weights_urls_response, &r);
 }
 
+/* The part of a file that a client asks for which has the rest already: "bytes=N-", if the file is
+ * still the one of If-Range.  The directory of a checkpoint never changes, so its name is the tag. */
+static void apply_range(struct request *req, struct response *res, const char *dir)
+{
+    const char *tag = arena_printf(&req->arena, "\"%s\"", dir);
+    char *end;
+    if (!tag)
+        return;
+    response_header(res, "ETag", tag);
+    response_header(res, "Accept-Ranges", "bytes");
+    if (!req->range || strncmp(req->range, "bytes=", 6) != 0 || req->range[6] < '0' ||
+        req->range[6] > '9' || (req->if_range && strcmp(req->if_range, tag) != 0))
+        return;
+    /* Other forms of ranges may be ignored: then the client gets everything. */
+    unsigned long long from = strtoull(req->range + 6, &end, 10);
+    if (strcmp(end, "-") != 0)
+        return;
+    unsigned long long size = res->fd_size;
+    if (from >= size) {
+        response_drop(res);
+        res->fd = -1;
+        response_error(res, 416, "the file has %llu bytes", size);
+        return;
+    }
+    const char *text = arena_printf(&req->arena, "bytes %llu-%llu/%llu", from, size - 1, size);
+    if (!text)
+        return;
+    res->fd_at = from;
+    res->status = 206;
+    response_header(res, "Content-Range", text);
+}
+
 /* The target of such a URL. */
 void route_file(struct server *s, struct request *req, struct response *res)
 {
@@ -511,6 +543,8 @@ void route_file(struct server *s, struct request *req, struct response *res)
     else if (!used ||
              checkpoint_open_file(s, dir, name, &res->fd, &res->fd_size, &err) != TINKER_OK)
         response_error(res, 404, "Checkpoint not found");
-    else
+    else {
         res->content_type = "application/octet-stream";
+        apply_range(req, res, dir);
+    }
 }

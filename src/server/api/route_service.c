@@ -12,6 +12,7 @@
 #include "server/work/usage.h"
 #include "server/api/user_token.h"
 #include "server/store/timers.h"
+#include "wire/zstd.h"
 
 enum { TRACE_SPANS = 100000 }; /* the newest; older ones are left out */
 
@@ -52,6 +53,7 @@ void route_client_config(struct server *s, struct request *req, struct response 
     r.sample_enable_stuck_detection = false;
     r.use_pyqwest_transport = false;
     r.create_model_via_load_weights = true;
+    r.proto_compress_fwdbwd = r.proto_compress_fwdbwd && wire_zstd_available();
     r.pjwt_auth_enabled = true; /* whoami() of the SDK reads the token, it asks nothing */
     /* Newer SDKs ask before they use these endpoints. */
     r.stream_sample = (struct wire_opt_bool){ 1, true };

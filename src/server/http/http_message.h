@@ -30,7 +30,7 @@ struct request {
     const char *method, *path; /* path: with its escapes; in one spelling once it was routed */
     /* Headers; NULL when absent. */
     const char *content_type, *content_encoding, *accept, *api_key, *authorization, *host, *origin,
-        *idempotency_key, *content_length, *transfer_encoding, *user_agent;
+        *idempotency_key, *content_length, *transfer_encoding, *user_agent, *range, *if_range;
     const char *sdk_version; /* of the official Python SDK; NULL: another client */
     bool bad_header;         /* a name is not a token, as before "Content-Length :" */
     const char *twice;       /* a header that came twice and must not; NULL: none */
@@ -87,6 +87,7 @@ struct response {
     size_t n_headers;
     int fd; /* >= 0: the body is this file, closed by the listener */
     uint64_t fd_size;
+    uint64_t fd_at;            /* the body begins at this byte of the file */
     struct body_source source; /* with a state: the body comes from there, freed by the listener */
     struct waitlist *wait;     /* not NULL: no answer yet, call again when it fires */
     struct stream *stream;     /* not NULL: the body arrives piece by piece, see stream.h */

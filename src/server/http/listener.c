@@ -177,6 +177,8 @@ static const struct {
     { "User-Agent", 10, offsetof(struct request, user_agent) },
     { "Host", 4, offsetof(struct request, host) },
     { "Origin", 6, offsetof(struct request, origin) },
+    { "Range", 5, offsetof(struct request, range) },
+    { "If-Range", 8, offsetof(struct request, if_range) },
 };
 
 /* Is it a name as RFC 9110, 5.1 has it?  A blank before the colon is refused because a proxy in
@@ -316,8 +318,8 @@ static enum MHD_Result send_response(struct call *c, struct MHD_Connection *conn
     struct MHD_Response *r = NULL;
     uint64_t n = res->body.len;
     if (res->fd >= 0) {
-        n = res->fd_size;
-        r = MHD_create_response_from_fd64(res->fd_size, res->fd);
+        n = res->fd_size - res->fd_at;
+        r = MHD_create_response_from_fd_at_offset64(n, res->fd, res->fd_at);
     } else if (res->source.state) {
         n = res->source.size;
         r = MHD_create_response_from_callback(n, SOURCE_BLOCK, res->source.read, res->source.state,

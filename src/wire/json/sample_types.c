@@ -339,3 +339,11 @@ const char *wire_sample_prompt_option(const struct wire_sample_request *req)
     }
     return NULL;
 }
+
+/* The answer to asample has more members: those of UntypedAPIFuture. */
+static const struct wire_field sample_submission[] = {
+    { .name = "sample_sequence_ids", .kind = WIRE_STRINGS, .flags = NUL },
+};
+const struct wire_type wire_sample_submission = {
+    .name = "SampleSubmission", WIRE_TABLE(struct wire_strings, sample_submission)
+};
