@@ -18,10 +18,10 @@ enum {
     CLOSURE_MAX = 200000, /* steps of one closure: a schema of any size gets an answer soon */
     /* Schemas of ordinary texts have closures of some ten steps, and a few large ones where one of
      * many texts begins.  What two counts in each other make of a long text is large all the time, so
-     * all large closures of a grammar together have a limit, too: a tenth of a second or so. */
+     * all large closures of a grammar together have a limit, too: some hundredths of a second. */
     CLOSURE_LARGE = 1000,
-    LARGE_MAX = 5000000,
-    MEMBERS_A_STEP = 32, /* cells that are only looked at cost this much less */
+    LARGE_MAX = 2000000,
+    MEMBERS_A_STEP = 64, /* cells that are only looked at cost this much less */
     UNKNOWN = -3
 };
 
