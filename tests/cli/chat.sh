@@ -63,6 +63,7 @@ END
 /load talk.jsonl
 /quit
 END
+    tap "/quit ends it without a fault" $?
     grep -q '(2 messages)' screen; tap "/load reads them again" $? screen
     expect 0 $tinker render -m tinker/tiny --messages talk.jsonl; tap "and so does render" $? err
 fi

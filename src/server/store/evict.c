@@ -35,7 +35,7 @@ void evict_ended(struct server *s)
         struct model *m = value;
         if (m->state == MODEL_UNLOADED && !m->busy && !m->ready && !m->pending && !m->pins &&
             !m->n_futures) {
-            history_end(s->history, m->id);
+            history_finish(s->history, m->id);
             live_remove_model_locked(s, m);
         } else {
             m->session->in_use = true;

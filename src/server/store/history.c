@@ -186,7 +186,7 @@ bool history_add(struct history *h, const char *run, int64_t step, const struct 
     return ok && r;
 }
 
-void history_end(struct history *h, const char *run)
+void history_finish(struct history *h, const char *run)
 {
     pthread_mutex_lock(&h->lock);
     struct run *r = map_get(&h->runs, run, strlen(run));

@@ -42,7 +42,7 @@ bool history_add(struct history *h, const char *run, int64_t step, const struct 
                  size_t n);
 /* Nothing more is expected of a run: it leaves memory with the next flush.  Takes only a leaf lock,
  * so it may be called under any other. */
-void history_end(struct history *h, const char *run);
+void history_finish(struct history *h, const char *run);
 /* Write everything that is new.  Does I/O. */
 tinker_status history_flush(struct history *h, tinker_error *err);
 
