@@ -233,6 +233,24 @@ static void turned_as_transposed(void)
         }
 }
 
+/* Rows of queries together, as many as fit: the bits of each alone. */
+static void rows_of_scores(void)
+{
+    enum { R = 24, HD = 72, LDQ = 80 };
+    const struct attn_ops *sets[] = { &attn_plain, attn_ops() };
+    static float q[R * LDQ], kt[HD * ATTN_KEYS], s[R * ATTN_KEYS], alone[R * ATTN_KEYS];
+    fill_random(q, R * LDQ, 1);
+    fill_random(kt, HD * ATTN_KEYS, 1);
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t r = 0; r < R; r++)
+            sets[i]->scores(alone + r * ATTN_KEYS, q + r * LDQ, LDQ, kt, 1, HD);
+        for (size_t rows = 1; rows <= R; rows++) {
+            sets[i]->scores(s, q, LDQ, kt, rows, HD);
+            CHECK(memcmp(s, alone, rows * ATTN_KEYS * sizeof *s) == 0);
+        }
+    }
+}
+
 int main(void)
 {
     printf("# kernels: %s\n", kernels_name());
@@ -240,5 +258,6 @@ int main(void)
     RUN(chosen_set);
     RUN(argmax_is_the_first_of_equals);
     RUN(turned_as_transposed);
+    RUN(rows_of_scores);
     return tap_done();
 }

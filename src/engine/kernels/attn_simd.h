@@ -9,30 +9,39 @@
 #include "engine/kernels/attn.h"
 #include "engine/kernels/exp_simd.h"
 
-enum { PAGE_VECS = ATTN_KEYS / LANES, ROWS = 3 };
+/* Rows that are computed together: as many chains of multiply-adds as registers hold beside their
+ * operands, and at least eight, which hide the latency of each other. */
+enum {
+    PAGE_VECS = ATTN_KEYS / LANES,
+    SCORE_ROWS = LANES == 16 ? 8 : 3,
+    SUM_ROWS = LANES == 16 ? 4 : 3
+};
 
 INLINE void scores_rows(size_t R, float *s, const float *q, size_t ldq, const float *kt, size_t hd)
 {
-    vec acc[ROWS][PAGE_VECS];
-#pragma GCC unroll 3
-    for (size_t r = 0; r < R; r++)
+    vec acc[SCORE_ROWS][PAGE_VECS];
+    const float *row[SCORE_ROWS];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < R; r++) {
+        row[r] = q + r * ldq;
 #pragma GCC unroll 4
         for (size_t v = 0; v < PAGE_VECS; v++)
             acc[r][v] = vec_zero();
+    }
     for (size_t d = 0; d < hd; d++) {
         vec k[PAGE_VECS];
 #pragma GCC unroll 4
         for (size_t v = 0; v < PAGE_VECS; v++)
             k[v] = vec_load(kt + d * ATTN_KEYS + v * LANES);
-#pragma GCC unroll 3
+#pragma GCC unroll 8
         for (size_t r = 0; r < R; r++) {
-            vec x = vec_set1(q[r * ldq + d]);
+            vec x = vec_set1(row[r][d]);
 #pragma GCC unroll 4
             for (size_t v = 0; v < PAGE_VECS; v++)
                 acc[r][v] = vec_fma(x, k[v], acc[r][v]);
         }
     }
-#pragma GCC unroll 3
+#pragma GCC unroll 8
     for (size_t r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (size_t v = 0; v < PAGE_VECS; v++)
@@ -41,8 +50,10 @@ INLINE void scores_rows(size_t R, float *s, const float *q, size_t ldq, const fl
 
 static void simd_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
-    for (; R >= ROWS; R -= ROWS, s += ROWS * ATTN_KEYS, q += ROWS * ldq)
-        scores_rows(ROWS, s, q, ldq, kt, hd);
+    for (; R >= SCORE_ROWS; R -= SCORE_ROWS, s += SCORE_ROWS * ATTN_KEYS, q += SCORE_ROWS * ldq)
+        scores_rows(SCORE_ROWS, s, q, ldq, kt, hd);
+    for (; R >= 3; R -= 3, s += 3 * ATTN_KEYS, q += 3 * ldq)
+        scores_rows(3, s, q, ldq, kt, hd);
     if (R == 2)
         scores_rows(2, s, q, ldq, kt, hd);
     else if (R == 1)
@@ -53,8 +64,8 @@ static void simd_scores(float *s, const float *q, size_t ldq, const float *kt, s
 INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const float *p, size_t step,
                             size_t ldp, const float *v, size_t ldv, size_t n)
 {
-    vec acc[ROWS][4];
-#pragma GCC unroll 3
+    vec acc[SUM_ROWS][4];
+#pragma GCC unroll 4
     for (size_t r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (size_t c = 0; c < NV; c++)
@@ -64,7 +75,7 @@ INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const flo
 #pragma GCC unroll 4
         for (size_t c = 0; c < NV; c++)
             x[c] = vec_load(v + i * ldv + c * LANES);
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (size_t r = 0; r < R; r++) {
             vec w = vec_set1(p[r * step + i * ldp]);
 #pragma GCC unroll 4
@@ -72,7 +83,7 @@ INLINE void accumulate_rows(size_t R, size_t NV, float *y, size_t ldy, const flo
                 acc[r][c] = vec_fma(w, x[c], acc[r][c]);
         }
     }
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (size_t r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (size_t c = 0; c < NV; c++)
@@ -94,7 +105,9 @@ static void accumulate_few(float *y, size_t ldy, const float *p, size_t step, si
 {
     size_t c = 0;
     for (; c + 4 * LANES <= hd; c += 4 * LANES) {
-        if (R == 3)
+        if (R == SUM_ROWS)
+            accumulate_rows(SUM_ROWS, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
+        else if (R == 3)
             accumulate_rows(3, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
         else if (R == 2)
             accumulate_rows(2, 4, y + c, ldy, p, step, ldp, v + c, ldv, n);
@@ -112,8 +125,8 @@ static void accumulate_few(float *y, size_t ldy, const float *p, size_t step, si
 INLINE void accumulate_all(float *y, size_t ldy, const float *p, size_t step, size_t ldp,
                            const float *v, size_t ldv, size_t R, size_t n, size_t hd)
 {
-    for (; R >= ROWS; R -= ROWS, y += ROWS * ldy, p += ROWS * step)
-        accumulate_few(y, ldy, p, step, ldp, v, ldv, ROWS, n, hd);
+    for (; R >= SUM_ROWS; R -= SUM_ROWS, y += SUM_ROWS * ldy, p += SUM_ROWS * step)
+        accumulate_few(y, ldy, p, step, ldp, v, ldv, SUM_ROWS, n, hd);
     if (R > 0)
         accumulate_few(y, ldy, p, step, ldp, v, ldv, R, n, hd);
 }

@@ -51,7 +51,8 @@ int kernels_bf16_exact(void)
 
 int kernels_bf16_rounds(void)
 {
-    return kernels_ops()->weights[PACKED_BF16_PAIRS].narrow != NULL;
+    const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
+    return ops->matrix ? ops->matrix->rounds : ops->narrow != NULL;
 }
 
 int kernels_int8_rounds(void)

@@ -12,13 +12,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* One operand seen as element [i][k] at p[i*row + k*col], k being the summed index.  One of row and
- * col is 1; which one says whether the matrix is stored transposed. */
-struct operand {
-    const float *p;
-    size_t row, col;
-};
-
 /* Floats of a packed left block; pack_rows() may spill 8 behind its end (see ops.h). */
 enum { LEFT = MB * KC + 8 };
 
@@ -367,7 +360,8 @@ int gemm_left_turns(const struct packed *w)
 
 bool gemm_rounds(const struct packed *w)
 {
-    return find_rounding_ops(kernels_ops(), w) != NULL;
+    const struct kernel_ops *ops = kernels_ops();
+    return matrix_for(ops, w) ? matrix_for(ops, w)->rounds : find_rounding_ops(ops, w) != NULL;
 }
 
 /* ---- packed weights, left operand as it is -------------------------------------------------- */
@@ -656,22 +650,6 @@ size_t dense_panel(void)
 
 /* ---- dense products: both operands unpacked --------------------------------------------- */
 
-/* The rows and columns of the output that a call computes. */
-struct part {
-    size_t row, row_end, column, column_end;
-};
-
-/* y (.,J) (+)= alpha * a b^T over K, both operands unpacked.  pairs is NULL, or rounds both operands
- * to bfloat16 and multiplies them in pairs; the columns of b lie beside each other then. */
-struct dense {
-    float *y;
-    size_t J, K;
-    struct operand a, b;
-    float alpha;
-    int accumulate;
-    const struct weight_ops *pairs;
-};
-
 /* dst [n][KC] = columns of a rounded to bfloat16: words of two neighboring k, then transposed.  Up
  * to 15 surplus rows are written. */
 static void round_left_columns(const struct kernel_ops *ops, const struct weight_ops *pairs,
@@ -788,11 +766,16 @@ static struct dense make_tn(float *y, const float *a, const float *x, size_t N, 
     return (struct dense){ y, C, N, { a, 1, O }, { x, 1, C }, alpha, accumulate, NULL };
 }
 
-/* The kernels of the rounded forms, where there are any. */
-static const struct weight_ops *find_pair_ops(void)
+/* One part of d->y, both factors rounded where the set has kernels for that. */
+static void rounded_product(struct dense *d, struct part part)
 {
     const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
-    return ops->narrow ? ops : NULL;
+    if (ops->matrix && ops->matrix->dense && d->K > 0) {
+        ops->matrix->dense(d, part);
+        return;
+    }
+    d->pairs = ops->narrow ? ops : NULL;
+    dense_product(d, part);
 }
 
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
@@ -810,8 +793,7 @@ void dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t
     struct dense d = make_nn(y, x, w, O, C, alpha, accumulate);
     assert(end <= N);
     (void)N;
-    d.pairs = find_pair_ops();
-    dense_product(&d, (struct part){ begin, end, 0, O });
+    rounded_product(&d, (struct part){ begin, end, 0, O });
 }
 
 void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
@@ -827,8 +809,7 @@ void dense_tn_rounded(float *y, const float *a, const float *x, size_t N, size_t
 {
     struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
     assert(end <= O);
-    d.pairs = find_pair_ops();
-    dense_product(&d, (struct part){ begin, end, 0, C });
+    rounded_product(&d, (struct part){ begin, end, 0, C });
 }
 
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
@@ -844,6 +825,5 @@ void dense_tn_columns_rounded(float *y, const float *a, const float *x, size_t N
 {
     struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
     assert(end <= C);
-    d.pairs = find_pair_ops();
-    dense_product(&d, (struct part){ 0, O, begin, end });
+    rounded_product(&d, (struct part){ 0, O, begin, end });
 }

@@ -49,9 +49,33 @@ struct int8_row {
     int8_t code[KC];
 };
 
+/* One operand seen as element [i][k] at p[i*row + k*col], k being the summed index.  One of row and
+ * col is 1; which one says whether the matrix is stored transposed. */
+struct operand {
+    const float *p;
+    size_t row, col;
+};
+
+/* y (.,J) (+)= alpha * a b^T over K, both operands unpacked.  pairs is NULL, or rounds both operands
+ * to bfloat16 and multiplies them in pairs; the columns of b lie beside each other then. */
+struct dense {
+    float *y;
+    size_t J, K;
+    struct operand a, b;
+    float alpha;
+    int accumulate;
+    const struct weight_ops *pairs;
+};
+
+/* The rows and columns of the output that a call computes. */
+struct part {
+    size_t row, row_end, column, column_end;
+};
+
 /* What a matrix unit provides: whole products with weights instead of tiles, with the
  * semantics of gemm_forward(), gemm_left() and so on in kernels.h. */
 struct matrix_ops {
+    bool rounds; /* the other factor, to bfloat16 */
     size_t (*left_floats)(size_t N, size_t K);
     size_t (*left_units)(size_t N, size_t K);
     void (*left)(float *left, const float *x, size_t ld, size_t N, size_t K, size_t begin,
@@ -64,6 +88,9 @@ struct matrix_ops {
                      size_t begin, size_t end);
     void (*backward_left)(float *dx, const float *left, const struct packed *w, size_t N,
                           int accumulate, size_t from, size_t to, size_t begin, size_t end);
+    /* NULL, or: one part of d->y with both factors rounded, K at least 1; the columns of b lie
+     * beside each other. */
+    void (*dense)(const struct dense *d, struct part part);
 };
 
 /* What a set of kernels does with weights of one format. */

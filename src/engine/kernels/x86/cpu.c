@@ -39,12 +39,13 @@ static int has_avx512bf16(void)
     return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* CPUID leaf 7, EDX.  Read directly, because gcc and clang name these two features differently. */
+/* CPUID leaf 7, EDX.  Read directly, because gcc and clang name these two features differently.
+ * Every CPU with the unit has VDPBF16PS, whose conversions its kernels use. */
 static int has_amx(void)
 {
     const unsigned amx_tile = 1u << 24, amx_bf16 = 1u << 22;
     unsigned eax, ebx, ecx, edx;
-    return has_avx512vnni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+    return has_avx512bf16() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
            (edx & amx_tile) && (edx & amx_bf16) && os_allow_tiles();
 }
 
@@ -68,7 +69,7 @@ const struct kernel_set *cpu_kernel_sets(size_t *n)
     avx512_with_amx = avx512_with_vnni;
     avx512_with_amx.name = "amx";
     avx512_with_amx.weights[PACKED_BF16].matrix = &kernels_amx;
-    avx512_with_amx.weights[PACKED_BF16_PAIRS].matrix = &kernels_amx;
+    avx512_with_amx.weights[PACKED_BF16_PAIRS].matrix = &kernels_amx_rounded;
     *n = ARRAY_LEN(sets);
     return sets;
 }

@@ -14,6 +14,7 @@ extern const struct vec_ops vec_avx2, vec_avx512;
 /* Parts of a set: what VPDPBUSD and VDPBF16PS replace in the AVX-512 kernels, and the matrix unit. */
 void kernels_avx512vnni_fill(struct kernel_ops *ops);
 void kernels_avx512bf16_fill(struct kernel_ops *ops);
-extern const struct matrix_ops kernels_amx;
+extern const struct matrix_ops kernels_amx, kernels_amx_rounded;
+void amx_dense(const struct dense *d, struct part part);
 
 #endif
