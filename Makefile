@@ -173,7 +173,7 @@ man: $(HEADERPAGES) $(if $(shell command -v scdoc 2>/dev/null),$(COMMANDPAGES))
 # The name under which the loader finds a library that the linker finds as -lNAME.
 soname = $(or $(shell readelf -d $$($(CC) -print-file-name=lib$(1).so) 2>/dev/null | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p'),lib$(1).so)
 # kernels for one instruction set say so in their file name
-FLAGS_FILE = $(if $(findstring _amx.c,$<),-mamx-tile -mamx-bf16 -mamx-int8 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni -mavx2 -mfma, \
+FLAGS_FILE = $(if $(findstring _amx.c,$<),-mamx-tile -mamx-bf16 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni -mavx2 -mfma, \
              $(if $(findstring _avx512bf16.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx2 -mfma, \
              $(if $(findstring _avx512vnni.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma, \
              $(if $(findstring _avx512.c,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma, \

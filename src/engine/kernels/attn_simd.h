@@ -146,26 +146,23 @@ static void simd_accumulate_turned(float *y, size_t ldy, const float *p, size_t 
 /* Lanes in pairs, always in the same order. */
 INLINE float sum_page_lanes(vec x)
 {
-    float t[LANES];
-    vec_store(t, x);
+#pragma GCC unroll 4
     for (size_t width = LANES / 2; width > 0; width /= 2)
-        for (size_t i = 0; i < width; i++)
-            t[i] += t[i + width];
-    return t[0];
+        x = vec_add(x, vec_swap(x, width));
+    return vec_first(x);
 }
 
 /* The largest of a row's scores and `top`; no order changes it, and a NaN is passed over. */
 INLINE float highest_score(const float *s, float top)
 {
-    float t[LANES];
     vec most = vec_set1(top);
+#pragma GCC unroll 4
     for (size_t v = 0; v < ATTN_KEYS; v += LANES)
         most = vec_max(vec_load(s + v), most);
-    vec_store(t, most);
+#pragma GCC unroll 4
     for (size_t width = LANES / 2; width > 0; width /= 2)
-        for (size_t i = 0; i < width; i++)
-            t[i] = t[i] > t[i + width] ? t[i] : t[i + width];
-    return t[0];
+        most = vec_max(most, vec_swap(most, width));
+    return vec_first(most);
 }
 
 static float simd_fold(float *s, size_t n, float *max, float *sum)
@@ -173,12 +170,10 @@ static float simd_fold(float *s, size_t n, float *max, float *sum)
     for (size_t i = n; i < ATTN_KEYS; i++)
         s[i] = -INFINITY;
     float top = highest_score(s, *max), shrink = 1;
-    if (top > *max) {
-        float t[LANES];
-        vec_store(t, vec_exp(vec_set1(*max - top)));
-        shrink = t[0];
-    }
+    if (top > *max)
+        shrink = vec_first(vec_exp(vec_set1(*max - top)));
     vec total = vec_zero();
+#pragma GCC unroll 4
     for (size_t v = 0; v < ATTN_KEYS; v += LANES) {
         vec p = vec_exp(vec_sub(vec_load(s + v), vec_set1(top)));
         vec_store(s + v, p);

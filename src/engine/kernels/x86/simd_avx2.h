@@ -56,6 +56,17 @@ INLINE vec vec_min(vec a, vec b)
 {
     return _mm256_min_ps(a, b);
 }
+/* Each run of `width` lanes, a power of two, in the place of its neighbor. */
+INLINE vec vec_swap(vec x, size_t width)
+{
+    if (width == 4)
+        return _mm256_permute2f128_ps(x, x, 1);
+    return width == 2 ? _mm256_permute_ps(x, 0x4e) : _mm256_permute_ps(x, 0xb1);
+}
+INLINE float vec_first(vec x)
+{
+    return _mm256_cvtss_f32(x);
+}
 /* a * b + c, rounded once */
 INLINE vec vec_fma(vec a, vec b, vec c)
 {

@@ -54,6 +54,19 @@ INLINE vec vec_min(vec a, vec b)
 {
     return _mm512_min_ps(a, b);
 }
+/* Each run of `width` lanes, a power of two, in the place of its neighbor. */
+INLINE vec vec_swap(vec x, size_t width)
+{
+    if (width == 8)
+        return _mm512_shuffle_f32x4(x, x, 0x4e);
+    if (width == 4)
+        return _mm512_shuffle_f32x4(x, x, 0xb1);
+    return width == 2 ? _mm512_permute_ps(x, 0x4e) : _mm512_permute_ps(x, 0xb1);
+}
+INLINE float vec_first(vec x)
+{
+    return _mm512_cvtss_f32(x);
+}
 /* a * b + c, rounded once */
 INLINE vec vec_fma(vec a, vec b, vec c)
 {
