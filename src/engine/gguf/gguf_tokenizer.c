@@ -1,7 +1,7 @@
 /* gguf_tokenizer.c - see gguf_tokenizer.h.
  *
- * Byte-level BPE only: the rule that splits text is found by its regular expression, because GGUF
- * keeps a name for it.  A tokenizer.json of SentencePiece has lost the scores that GGUF wants. */
+ * Byte-level BPE: the rule that splits text is found by its regular expression, because GGUF keeps a
+ * name for it.  SentencePiece's byte pairs: their scores follow from the merges. */
 #include "engine/gguf/gguf_tokenizer.h"
 
 #include <stdio.h>
@@ -12,35 +12,37 @@
 #include "base/err.h"
 #include "gguf/gguf_split.h"
 #include "engine/gguf/gguf_model.h"
+#include "engine/gguf/gguf_scores.h"
 #include "json/json.h"
 
 enum { FILE_LIMIT = 512 << 20, PATH_LIMIT = 4096 };
-enum token_type { TYPE_NORMAL = 1, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_UNUSED = 5 };
 
-struct token {
-    struct json_str text;
-    enum token_type type;
-};
+/* How SentencePiece writes a space. */
+static const char space_mark[] = "\xe2\x96\x81";
 
 /* What is read of the files. */
 struct tokenizer_files {
     struct arena arena;
-    struct token *tokens; /* by id, as many as the model has */
+    struct gguf_token *tokens; /* by id, as many as the model has */
     size_t n;
     struct json_str merges; /* raw */
     struct json_str regex;
     bool bpe, fallback, digits;
     bool plain_split;           /* ByteLevel splits as GPT-2 does */
+    bool marks, prefix;         /* spaces become space_mark; one more at the start of a text */
+    bool other;                 /* the text is changed in a way that GGUF does not know */
+    bool template_bos;          /* every text begins with a special token */
+    struct json_str unknown;    /* the token for what has none */
     struct json_str special[3]; /* bos, eos, pad */
     struct json_str chat_template;
     int add_bos; /* -1: not said */
 };
 
 static void set_token(struct tokenizer_files *t, int64_t id, struct json_str text,
-                      enum token_type type)
+                      enum gguf_token_type type)
 {
     if (id >= 0 && (uint64_t)id < t->n)
-        t->tokens[id] = (struct token){ text, type };
+        t->tokens[id] = (struct gguf_token){ text, type };
 }
 
 static void read_added(struct json_reader *r, struct tokenizer_files *t)
@@ -63,7 +65,7 @@ static void read_added(struct json_reader *r, struct tokenizer_files *t)
                 json_skip(r);
         }
         if (content.s)
-            set_token(t, id, content, special ? TYPE_CONTROL : TYPE_USER);
+            set_token(t, id, content, special ? TOKEN_CONTROL : TOKEN_USER);
     }
 }
 
@@ -78,6 +80,8 @@ static void read_model(struct json_reader *r, struct tokenizer_files *t)
             t->bpe = json_str_is(text, "BPE");
         } else if (json_str_is(key, "byte_fallback") && json_peek(r) == JSON_BOOL) {
             json_bool(r, &t->fallback);
+        } else if (json_str_is(key, "unk_token") && json_peek(r) == JSON_STRING) {
+            json_string(r, &t->unknown);
         } else if (json_str_is(key, "merges")) {
             json_raw(r, &t->merges);
         } else if (json_str_is(key, "vocab") && json_peek(r) == JSON_OBJECT) {
@@ -85,10 +89,91 @@ static void read_model(struct json_reader *r, struct tokenizer_files *t)
             while (json_next_key(r, &text)) {
                 struct json_str copy = text;
                 if (json_int64(r, &id) && (uint64_t)id < t->n && id >= 0 && !t->tokens[id].text.s)
-                    set_token(t, id, copy, TYPE_NORMAL);
+                    set_token(t, id, copy, TOKEN_NORMAL);
             }
         } else {
             json_skip(r);
+        }
+    }
+}
+
+/* Normalizers: SentencePiece's two, alone or in a Sequence.  Recursive as read_split(). */
+static void read_normalizer(struct json_reader *r, struct tokenizer_files *t)
+{
+    struct json_str key, text, type = { 0 }, pattern = { 0 }, content = { 0 };
+    if (json_peek(r) != JSON_OBJECT) {
+        json_skip(r);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        if (json_str_is(key, "normalizers") && json_peek(r) == JSON_ARRAY) {
+            json_begin_array(r);
+            while (json_next_item(r))
+                read_normalizer(r, t);
+        } else if (json_str_is(key, "type")) {
+            json_string(r, &type);
+        } else if (json_str_is(key, "content") && json_peek(r) == JSON_STRING) {
+            json_string(r, &content);
+        } else if (json_str_is(key, "pattern") && json_peek(r) == JSON_OBJECT) {
+            json_begin_object(r);
+            while (json_next_key(r, &key)) {
+                if (json_str_is(key, "String") && json_string(r, &text))
+                    pattern = text;
+                else
+                    json_skip(r);
+            }
+        } else {
+            json_skip(r);
+        }
+    }
+    if (json_str_is(type, "Prepend"))
+        t->prefix = true;
+    else if (json_str_is(type, "Replace") && json_str_is(pattern, " ") &&
+             json_str_is(content, space_mark))
+        t->marks = true;
+    else if (!json_str_is(type, "Sequence"))
+        t->other = true;
+}
+
+/* Metaspace does the same before it splits.  Where it cuts the text at every space, some merges of
+ * spaces never happen, which GGUF cannot say. */
+static void note_metaspace(struct tokenizer_files *t, struct json_str scheme, bool prefix,
+                           bool split)
+{
+    t->marks = true;
+    t->prefix = scheme.s ? !json_str_is(scheme, "never") : prefix;
+    t->other |= split;
+}
+
+/* Does every text begin with a special token?  Recursive as read_split(). */
+static void read_template(struct json_reader *r, struct tokenizer_files *t)
+{
+    struct json_str key;
+    if (json_peek(r) != JSON_OBJECT) {
+        json_skip(r);
+        return;
+    }
+    json_begin_object(r);
+    while (json_next_key(r, &key)) {
+        bool single = json_str_is(key, "single");
+        if ((!single && !json_str_is(key, "processors")) || json_peek(r) != JSON_ARRAY) {
+            json_skip(r);
+            continue;
+        }
+        json_begin_array(r);
+        for (size_t i = 0; json_next_item(r); i++) {
+            if (!single) {
+                read_template(r, t);
+            } else if (i || json_peek(r) != JSON_OBJECT) {
+                json_skip(r);
+            } else {
+                json_begin_object(r);
+                while (json_next_key(r, &key)) {
+                    t->template_bos |= json_str_is(key, "SpecialToken");
+                    json_skip(r);
+                }
+            }
         }
     }
 }
@@ -97,7 +182,8 @@ static void read_model(struct json_reader *r, struct tokenizer_files *t)
  * Recursive over Sequences, whose depth the JSON reader bounds. */
 static void read_split(struct json_reader *r, struct tokenizer_files *t)
 {
-    struct json_str key, text;
+    struct json_str key, text, scheme = { 0 };
+    bool metaspace = false, prefix = true, split = true; /* as they are where nothing is said */
     if (json_peek(r) != JSON_OBJECT) {
         json_skip(r);
         return;
@@ -106,6 +192,13 @@ static void read_split(struct json_reader *r, struct tokenizer_files *t)
     while (json_next_key(r, &key)) {
         if (json_str_is(key, "type") && json_string(r, &text)) {
             t->digits |= json_str_is(text, "Digits");
+            metaspace = json_str_is(text, "Metaspace");
+        } else if (json_str_is(key, "prepend_scheme") && json_peek(r) == JSON_STRING) {
+            json_string(r, &scheme);
+        } else if (json_str_is(key, "add_prefix_space") && json_peek(r) == JSON_BOOL) {
+            json_bool(r, &prefix);
+        } else if (json_str_is(key, "split") && json_peek(r) == JSON_BOOL) {
+            json_bool(r, &split);
         } else if (json_str_is(key, "use_regex") && json_peek(r) == JSON_BOOL) {
             json_bool(r, &t->plain_split);
         } else if (json_str_is(key, "pretokenizers") && json_peek(r) == JSON_ARRAY) {
@@ -124,6 +217,8 @@ static void read_split(struct json_reader *r, struct tokenizer_files *t)
             json_skip(r);
         }
     }
+    if (metaspace)
+        note_metaspace(t, scheme, prefix, split);
 }
 
 /* A name, or an object with its "content". */
@@ -207,6 +302,10 @@ static tinker_status read_tokenizer_files(struct tokenizer_files *t, const char 
             read_model(&r, t);
         else if (json_str_is(key, "pre_tokenizer"))
             read_split(&r, t);
+        else if (json_str_is(key, "normalizer"))
+            read_normalizer(&r, t);
+        else if (json_str_is(key, "post_processor"))
+            read_template(&r, t);
         else
             json_skip(&r);
     }
@@ -228,7 +327,7 @@ static tinker_status put_merges(struct gguf_writer *w, struct tokenizer_files *t
 {
     for (int counting = 1; counting >= 0; counting--) {
         struct json_reader r;
-        struct json_str a, b;
+        struct json_str part[2];
         size_t n = 0;
         json_reader_init(&r, t->merges.s, t->merges.n, &t->arena);
         json_begin_array(&r);
@@ -238,15 +337,10 @@ static tinker_status put_merges(struct gguf_writer *w, struct tokenizer_files *t
                 json_skip(&r);
                 continue;
             }
-            if (json_peek(&r) == JSON_STRING) {
-                if (json_string(&r, &a))
-                    gguf_add_string(w, a.s, a.n);
-                continue;
-            }
-            bool pair = json_begin_array(&r) && json_next_item(&r) && json_string(&r, &a) &&
-                        json_next_item(&r) && json_string(&r, &b) && !json_next_item(&r);
-            char *joined =
-                pair ? arena_printf(&t->arena, "%.*s %.*s", (int)a.n, a.s, (int)b.n, b.s) : NULL;
+            char *joined = gguf_read_merge(&r, part)
+                               ? arena_printf(&t->arena, "%.*s %.*s", (int)part[0].n, part[0].s,
+                                              (int)part[1].n, part[1].s)
+                               : NULL;
             if (joined)
                 gguf_add_string(w, joined, strlen(joined));
         }
@@ -272,7 +366,7 @@ static void put_tokens(struct gguf_writer *w, struct tokenizer_files *t)
     }
     gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, t->n);
     for (size_t i = 0; i < t->n; i++)
-        gguf_add_i32(w, t->tokens[i].text.s ? (int32_t)t->tokens[i].type : TYPE_UNUSED);
+        gguf_add_i32(w, t->tokens[i].text.s ? (int32_t)t->tokens[i].type : TOKEN_UNUSED);
 }
 
 /* The id of a special token's text; -1: none. */
@@ -285,6 +379,90 @@ static int64_t find_token(const struct tokenizer_files *t, struct json_str text)
     return -1;
 }
 
+/* Byte-level BPE: the name of its split, and the merges. */
+static tinker_status put_byte_level(struct gguf_writer *w, struct tokenizer_files *t,
+                                    const char *dir, tinker_error *err)
+{
+    if (!t->regex.s && !t->plain_split)
+        return err_set(
+            err, TINKER_EINVAL,
+            "%s/tokenizer.json is not byte-level BPE with a split that GGUF names; export "
+            "the merged model in Hugging Face format and convert that",
+            dir);
+    const char *pre = t->regex.s  ? gguf_split_name(t->regex.s, t->regex.n, t->digits)
+                      : t->digits ? "starcoder"
+                                  : "gpt-2";
+    if (!pre)
+        return err_set(
+            err, TINKER_EINVAL,
+            "%s/tokenizer.json splits text in a way that GGUF has no name for; export the "
+            "merged model in Hugging Face format and convert that",
+            dir);
+    gguf_put_string(w, "tokenizer.ggml.model", "gpt2", 4);
+    gguf_put_string(w, "tokenizer.ggml.pre", pre, strlen(pre));
+    put_tokens(w, t);
+    return put_merges(w, t, err);
+}
+
+/* A token of the user's own is looked for in the text as it came, whose spaces are spaces yet. */
+static tinker_status unmark_spaces(struct tokenizer_files *t, struct gguf_token *token,
+                                   tinker_error *err)
+{
+    const size_t mark = sizeof(space_mark) - 1;
+    char *text = arena_array(&t->arena, token->text.n + 1, 1);
+    size_t n = 0;
+    if (!text)
+        return err_nomem(err, "tokens");
+    for (size_t i = 0; i < token->text.n; n++) {
+        bool marked = i + mark <= token->text.n && memcmp(token->text.s + i, space_mark, mark) == 0;
+        text[n] = marked ? ' ' : token->text.s[i];
+        i += marked ? mark : 1;
+    }
+    token->text = (struct json_str){ text, n };
+    return TINKER_OK;
+}
+
+/* SentencePiece's byte pairs: scores instead of merges, and types for bytes and the unknown. */
+static tinker_status put_sentence_piece(struct gguf_writer *w, struct tokenizer_files *t,
+                                        const char *dir, tinker_error *err)
+{
+    if (!t->marks || t->other || t->regex.s || t->digits)
+        return err_set(err, TINKER_EINVAL,
+                       "%s/tokenizer.json changes or splits text in a way that GGUF does not know; "
+                       "export the merged model in Hugging Face format and convert that",
+                       dir);
+    int64_t unknown = find_token(t, t->unknown);
+    tinker_status status = TINKER_OK;
+    for (size_t i = 0; status == TINKER_OK && i < t->n; i++) {
+        struct gguf_token *token = &t->tokens[i];
+        struct json_str text = token->text;
+        if ((int64_t)i == unknown)
+            token->type = TOKEN_UNKNOWN;
+        else if (token->type == TOKEN_NORMAL && text.n == strlen("<0x00>") &&
+                 memcmp(text.s, "<0x", 3) == 0 && text.s[5] == '>')
+            token->type = TOKEN_BYTE;
+        else if (token->type == TOKEN_USER)
+            status = unmark_spaces(t, token, err);
+    }
+    float *scores = arena_array(&t->arena, t->n, sizeof(*scores));
+    if (status == TINKER_OK && !scores)
+        status = err_nomem(err, "scores");
+    if (status == TINKER_OK)
+        status = gguf_scores(t->tokens, t->n, t->merges, &t->arena, scores, err);
+    if (status != TINKER_OK)
+        return status;
+    gguf_put_string(w, "tokenizer.ggml.model", "llama", 5);
+    gguf_put_string(w, "tokenizer.ggml.pre", "default", 7);
+    put_tokens(w, t);
+    gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, t->n);
+    for (size_t i = 0; i < t->n; i++)
+        gguf_add_f32(w, scores[i]);
+    gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", t->prefix);
+    if (unknown >= 0)
+        gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", (uint32_t)unknown);
+    return TINKER_OK;
+}
+
 static tinker_status put_directory(struct gguf_writer *w, struct tokenizer_files *t,
                                    const tinker_engine *e, tinker_error *err)
 {
@@ -295,30 +473,20 @@ static tinker_status put_directory(struct gguf_writer *w, struct tokenizer_files
     tinker_status status = read_tokenizer_files(t, e->dir, err);
     if (status != TINKER_OK)
         return status;
+    if (!t->bpe || !t->merges.s)
+        return err_set(err, TINKER_EINVAL,
+                       "%s/tokenizer.json is not BPE, which GGUF wants; export the merged model in "
+                       "Hugging Face format and convert that",
+                       e->dir);
     /* where nothing is merged, no split matters */
     t->plain_split |= t->merges.n == strlen("[]");
-    if (!t->bpe || t->fallback || (!t->regex.s && !t->plain_split) || !t->merges.s)
-        return err_set(
-            err, TINKER_EINVAL,
-            "%s/tokenizer.json is not byte-level BPE with a split that GGUF names; export "
-            "the merged model in Hugging Face format and convert that",
-            e->dir);
-    const char *pre = t->regex.s  ? gguf_split_name(t->regex.s, t->regex.n, t->digits)
-                      : t->digits ? "starcoder"
-                                  : "gpt-2";
-    if (!pre)
-        return err_set(
-            err, TINKER_EINVAL,
-            "%s/tokenizer.json splits text in a way that GGUF has no name for; export the "
-            "merged model in Hugging Face format and convert that",
-            e->dir);
-    gguf_put_string(w, "tokenizer.ggml.model", "gpt2", 4);
-    gguf_put_string(w, "tokenizer.ggml.pre", pre, strlen(pre));
-    put_tokens(w, t);
-    status = put_merges(w, t, err);
     int64_t ends[3];
     for (size_t i = 0; i < 3; i++)
         ends[i] = find_token(t, t->special[i]);
+    status =
+        t->fallback ? put_sentence_piece(w, t, e->dir, err) : put_byte_level(w, t, e->dir, err);
+    if (status != TINKER_OK)
+        return status;
     /* what the model itself stops at wins over the tokenizer's name for it */
     if (ends[1] < 0 && c->n_eos)
         ends[1] = c->eos[0];
@@ -330,7 +498,8 @@ static tinker_status put_directory(struct gguf_writer *w, struct tokenizer_files
             gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)c->eos[i]);
             break;
         }
-    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", t->add_bos > 0);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
+                  ends[0] >= 0 && (t->add_bos < 0 ? t->template_bos : t->add_bos > 0));
     if (t->chat_template.s)
         gguf_put_string(w, "tokenizer.chat_template", t->chat_template.s, t->chat_template.n);
     return status;
