@@ -61,10 +61,15 @@ END
     tap "lines are remembered, for their owner alone" $?
     in_terminal <<'END'
 /load talk.jsonl
+/model nope
+/model tinker/tiny
+/undo
 /quit
 END
     tap "/quit ends it without a fault" $?
     grep -q '(2 messages)' screen; tap "/load reads them again" $? screen
+    grep -q "no model 'nope'" screen && grep -q '(still ' screen && grep -q 'the last question is forgotten' screen
+    tap "/model with a wrong name keeps the model and the conversation" $? screen
     expect 0 $tinker render -m tinker/tiny --messages talk.jsonl; tap "and so does render" $? err
 fi
 tap_plan

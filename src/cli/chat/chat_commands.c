@@ -160,28 +160,35 @@ static bool change_params(struct chat *c, const char *argument, int *status)
 /* Another model may need another engine, so everything is opened anew; the conversation stays. */
 static bool change_model(struct chat *c, const char *argument, int *status)
 {
-    struct chat_options o = c->session.options;
-    /* Static: the options keep a pointer to it for as long as the session is open. */
-    static char name[1024];
+    const struct chat_options before = c->session.options;
+    struct chat_options o = before;
+    /* Static: the options keep a pointer to it for as long as the session is open. Two of them, by
+     * turns: the one before is still needed when the new model cannot be opened. */
+    static char names[2][1024];
+    static int turn;
     bool screen = c->session.screen;
     if (!*argument) {
         out_say("%s%s%s", c->session.api.model, c->session.api.path ? ", " : "",
                 c->session.api.path ? c->session.api.path : "");
         return true;
     }
-    snprintf(name, sizeof(name), "%s", argument);
+    char *name = names[turn = !turn];
+    snprintf(name, sizeof(names[0]), "%s", argument);
     /* "last" is the newest checkpoint of this user, as everywhere in the program. */
     bool weights = strncmp(name, "tinker://", 9) == 0 || strcmp(name, "last") == 0;
     o.model = weights ? NULL : name;
     o.path = weights ? name : NULL;
     struct chat_session next;
     /* Closed before the next one is opened: two local models at once may not fit into memory.
-     * If the next one cannot be opened there is nothing left to talk to, and the chat ends. */
+     * A name that is wrong should not end a conversation: then the one before is opened again. */
     chat_session_close(&c->session);
-    *status = chat_session_open(&next, &o);
-    if (*status != EXIT_OK) {
-        c->quit = true;
-        return false;
+    if (chat_session_open(&next, &o) != EXIT_OK) {
+        *status = chat_session_open(&next, &before);
+        if (*status != EXIT_OK) {
+            c->quit = true;
+            return false;
+        }
+        out_say("(still %s)", next.api.model);
     }
     c->session = next;
     c->session.screen = screen;
