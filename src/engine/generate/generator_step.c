@@ -182,7 +182,9 @@ static void take_results(tinker_generator *g, size_t n_wants)
             continue;
         }
         if (w->barred) {
-            request_fail(r, TINKER_EREQUEST, "no token of the vocabulary may come here");
+            request_fail(r, TINKER_EREQUEST,
+                         "no token of the vocabulary may come here: biases and the schema "
+                         "leave none, or the schema has become too large");
             continue;
         }
         /* wants of a sequence ascend, so every earlier position has its score, too */
