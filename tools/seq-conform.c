@@ -574,6 +574,128 @@ static bool whoami(void)
     return ok;
 }
 
+/* ---- what came after SDK 0.25 --------------------------------------------------------------- */
+
+static bool save_state_metadata(void)
+{
+    tinker_save_options opts = TINKER_SAVE_OPTIONS_INIT;
+    tinker_named_string pairs[] = { { "k", "v" }, { "ä", "ö" } };
+    opts.user_metadata = pairs;
+    opts.n_user_metadata = 2;
+    return finish(tinker_training_save_state(training, "three", &opts, &err));
+}
+
+static bool save_for_sampler_metadata(void)
+{
+    tinker_save_options opts = TINKER_SAVE_OPTIONS_INIT;
+    tinker_named_string pair = { "k", "v" };
+    opts.user_metadata = &pair;
+    opts.n_user_metadata = 1;
+    return finish(tinker_training_save_for_sampler(training, "four", &opts, &err));
+}
+
+static bool save_external(void)
+{
+    tinker_save_options opts = TINKER_SAVE_OPTIONS_INIT;
+    opts.ttl_seconds = 3600;
+    return finish(tinker_training_save_external(training, "hf", &opts, &err));
+}
+
+static bool save_external_encrypted(void)
+{
+    tinker_save_options opts = TINKER_SAVE_OPTIONS_INIT;
+    const char *const recipients[] = { "age1x" };
+    opts.age_recipients = recipients;
+    opts.n_age_recipients = 1;
+    return finish(tinker_training_save_external(training, "enc", &opts, &err));
+}
+
+static bool spans(void)
+{
+    tinker_datum d = datum(1, 3, true);
+    const tinker_provenance input[] = { { 0, "s", 0, 2 }, { 1, "s", 0, 1 } };
+    const tinker_provenance targets[] = { { 0, "s", 1, 1 }, { 1, "s", 0, 2 } };
+    d.input_spans = input;
+    d.n_input_spans = 2;
+    d.target_spans = targets;
+    d.n_target_spans = 2;
+    return finish(tinker_training_forward_backward(training, &d, 1, &cross_entropy, &err));
+}
+
+static bool loss_texts(void)
+{
+    tinker_loss loss = cross_entropy;
+    const tinker_named_number number = { "number", 0.5 };
+    const tinker_named_string words = { "text", "words" };
+    loss.config = &number;
+    loss.n_config = 1;
+    loss.texts = &words;
+    loss.n_texts = 1;
+    return finish(tinker_training_forward_backward(training, batch(1, 3), 1, &loss, &err));
+}
+
+static bool record_stability(void)
+{
+    tinker_sampler_free(sampler);
+    sampler = tinker_service_create_sampler(service, "base/model", NULL, WAIT_MS, &err);
+    if (!sampler)
+        return false;
+    tinker_sampler_record_stability_info(sampler, 1);
+    return finish(submit(7, 3, NULL, NULL));
+}
+
+static bool external_urls(void)
+{
+    return finish(
+        tinker_rest_get_checkpoint_files(rest, "tinker://" RUN_ID "/external_weights/one", &err));
+}
+
+static bool copy(void)
+{
+    tinker_copy_options opts = TINKER_COPY_OPTIONS_INIT;
+    opts.project_id = "prj-2";
+    opts.ttl_seconds = 3600;
+    bool ok = finish(tinker_rest_copy_checkpoint(rest, STATE, &opts, &err));
+    opts.ttl_seconds = 0;
+    opts.access_token = "tml-other";
+    return finish(tinker_rest_copy_checkpoint(rest, STATE, &opts, &err)) && ok;
+}
+
+static bool search_sessions(void)
+{
+    tinker_session_query q = TINKER_SESSION_QUERY_INIT;
+    const char *const projects[] = { "p" };
+    tinker_named_string pair = { "k", "v" };
+    bool ok = finish(tinker_rest_search_sessions(rest, NULL, &err));
+    q.project_ids = projects;
+    q.n_project_ids = 1;
+    q.user_metadata = &pair;
+    q.n_user_metadata = 1;
+    q.display_name = "night";
+    q.limit = 20;
+    q.scope = TINKER_SCOPE_ACCESSIBLE;
+    return finish(tinker_rest_search_sessions(rest, &q, &err)) && ok;
+}
+
+static bool storage(void)
+{
+    return finish(tinker_rest_get_storage_usage(rest, NULL, &err)) &&
+           finish(tinker_rest_get_storage_usage(rest, "p 1", &err));
+}
+
+static bool audit_types(void)
+{
+    for (int type = TINKER_AUDIT_ALL; type <= TINKER_AUDIT_ORGANIZATIONS; type++)
+        if (!finish(tinker_rest_get_audit_log(rest, "2026-08-01", (tinker_audit_type)type, &err)))
+            return false;
+    return true;
+}
+
+static bool finish_session(void)
+{
+    return finish(tinker_service_finish(service, TINKER_FINISH_ERRORED, "boom", &err));
+}
+
 static bool nothing(void)
 {
     return true;
@@ -637,6 +759,19 @@ static const struct step {
     { "billing", billing },
     { "audit", audit },
     { "whoami", whoami },
+    { "save_state_metadata", save_state_metadata },
+    { "save_for_sampler_metadata", save_for_sampler_metadata },
+    { "save_external", save_external },
+    { "save_external_encrypted", save_external_encrypted },
+    { "spans", spans },
+    { "loss_texts", loss_texts },
+    { "record_stability", record_stability },
+    { "external_urls", external_urls },
+    { "copy", copy },
+    { "search_sessions", search_sessions },
+    { "storage", storage },
+    { "audit_types", audit_types },
+    { "finish_session", finish_session },
 };
 
 static const struct step *find(const char *name)

@@ -18,6 +18,10 @@ static void test_body(void)
     REQUIRE(fd >= 0);
     CHECK_INT(write(fd, "a\0b", 3), 3);
     close(fd);
+    CHECK_INT(tinker_multipart_header(m, "Content-ID", "<1>", &err), TINKER_OK);
+    CHECK_INT(tinker_multipart_header(m, "X-Part", "a b", &err), TINKER_OK);
+    CHECK_INT(tinker_multipart_header(m, "X-Part", "a\r\nb", &err), TINKER_EINVAL);
+    CHECK_INT(tinker_multipart_header(m, "content-type", "text/plain", &err), TINKER_EINVAL);
     CHECK_INT(tinker_multipart_field(m, "user[name]", "K\xc3\xa4te", &err), TINKER_OK);
     CHECK_INT(tinker_multipart_bytes(m, "f", "x\"y\r\n.txt", "text/plain", "hi", 2, &err),
               TINKER_OK);
@@ -31,16 +35,17 @@ static void test_body(void)
     CHECK_INT(tinker_multipart_file(m, "w", "/nonexistent/file", NULL, NULL, &err), TINKER_ESTATE);
     char want[2048];
     const char *b = type + 30;
-    int n = snprintf(
-        want, sizeof(want),
-        "--%s\r\nContent-Disposition: form-data; name=\"user[name]\"\r\n\r\nK\xc3\xa4te\r\n"
-        "--%s\r\nContent-Disposition: form-data; name=\"f\"; "
-        "filename=\"x%%22y%%0D%%0A.txt\"\r\nContent-Type: text/plain\r\n\r\nhi\r\n"
-        "--%s\r\nContent-Disposition: form-data; name=\"empty\"; filename=\"empty\"\r\n"
-        "Content-Type: application/octet-stream\r\n\r\n\r\n"
-        "--%s\r\nContent-Disposition: form-data; name=\"w\"; filename=\"%s\"\r\n"
-        "Content-Type: application/octet-stream\r\n\r\na%cb\r\n--%s--\r\n",
-        b, b, b, b, strrchr(path, '/') + 1, '\0', b);
+    int n =
+        snprintf(want, sizeof(want),
+                 "--%s\r\nContent-Disposition: form-data; name=\"user[name]\"\r\n"
+                 "Content-ID: <1>\r\nX-Part: a b\r\n\r\nK\xc3\xa4te\r\n"
+                 "--%s\r\nContent-Disposition: form-data; name=\"f\"; "
+                 "filename=\"x%%22y%%0D%%0A.txt\"\r\nContent-Type: text/plain\r\n\r\nhi\r\n"
+                 "--%s\r\nContent-Disposition: form-data; name=\"empty\"; filename=\"empty\"\r\n"
+                 "Content-Type: application/octet-stream\r\n\r\n\r\n"
+                 "--%s\r\nContent-Disposition: form-data; name=\"w\"; filename=\"%s\"\r\n"
+                 "Content-Type: application/octet-stream\r\n\r\na%cb\r\n--%s--\r\n",
+                 b, b, b, b, strrchr(path, '/') + 1, '\0', b);
     for (int again = 0; again < 2; again++) {
         size_t got = 0;
         const void *body = tinker_multipart_body(m, &got);

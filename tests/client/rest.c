@@ -225,6 +225,8 @@ static void test_copies(void)
     CHECK_STR(last(&w)->body, "{\"destination_project_id\":\"mine\",\"source_path\":\"" CKPT "\"}");
     CHECK(fake_header(last(&w), "X-Tinker-Weights-Access-Token", v) == NULL);
     REQUIRE(fake_header(fake_get(w.server, API "copy_weights", 0), "X-Idempotency-Key", key));
+    CHECK(strlen(key) == 36 &&
+          strncmp(key, "stainless", 9) != 0); /* as the reference: a plain one */
     CHECK_STR(fake_header(last(&w), "X-Idempotency-Key", again), key);
     o.project_id = "theirs";
     o.ttl_seconds = 3600;

@@ -129,6 +129,8 @@ class Recorder:
         number = r.get("seq_id") if r.get("seq_id") is not None else r.get("model_seq_id")
         name = f"{r.path}/{owner}/{number}"
         self.jobs[name] = r
+        if r.path == "asample":  # newer SDKs refuse an answer without
+            return {"request_id": name, "sample_sequence_ids": [f"{name}:{i}" for i in range(r.get("num_samples"))]}
         return {"request_id": name}
 
     def result(self, r):
@@ -145,6 +147,8 @@ class Recorder:
             return 200, {"metrics": {"step:max": 1.0}}
         if job.path == "load_weights":
             return 200, {"path": path}
+        if job.path == "save_weights_external":
+            return 200, {"path": f"tinker://{model}/external_weights/{path}", "size_bytes": 3}
         if job.path == "save_weights":
             return 200, {"path": f"tinker://{model}/weights/{path}"}
         if not path:
@@ -188,6 +192,8 @@ class Recorder:
             return {"training_runs": [RUN_DATA], "cursor": CURSOR}
         if len(parts) == 2:
             return RUN_DATA
+        if parts[-1] == "external_weights_urls":
+            return {"urls": {"a.json": "https://example.org/a"}, "expires": "2026-08-02T10:00:00Z"}
         if parts[-1] == "archive":
             return {"url": "https://example.org/a.tar", "expires": "2026-08-02T10:00:00Z"}
         return {"checkpoints": [CHECKPOINT]} if len(parts) == 3 else {}
@@ -195,7 +201,12 @@ class Recorder:
     def on_checkpoints(self, r):
         return {"checkpoints": [CHECKPOINT], "cursor": CURSOR}
 
+    def on_copy_weights(self, r):
+        return {"tinker_path": f"tinker://{RUN}/weights/copied"}
+
     def on_sessions(self, r):
+        if r.path == "sessions/search":
+            return {"sessions": [], "next_cursor": None}
         if r.path == "sessions":
             return {"sessions": [SESSION]}
         if r.path.endswith("/trace_export"):
@@ -206,6 +217,8 @@ class Recorder:
         return {"sampler_id": r.path.split("/")[1], "base_model": "base/model"}
 
     def on_billing(self, r):
+        if r.path.endswith("checkpoints/current"):
+            return {"data": []}
         return {"data": [], "sessions": {}}
 
     def on_audit(self, r):

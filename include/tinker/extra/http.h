@@ -214,6 +214,11 @@ typedef struct tinker_multipart tinker_multipart;
 TINKER_API tinker_multipart *tinker_multipart_new(tinker_error *err);
 TINKER_API void tinker_multipart_free(tinker_multipart *m);
 
+/* A header of the next part, for example "Content-ID"; call it again for more.  TINKER_EINVAL: HTTP
+ * does not allow it, or it is one that the part has anyway (Content-Disposition, Content-Type);
+ * TINKER_ENOMEM. */
+TINKER_API tinker_status tinker_multipart_header(tinker_multipart *m, const char *name,
+                                                 const char *value, tinker_error *err);
 /* Add a field; names may be "a[b]" for what is nested.  TINKER_EINVAL: no name, or the body was
  * asked for already; TINKER_ENOMEM. */
 TINKER_API tinker_status tinker_multipart_field(tinker_multipart *m, const char *name,

@@ -4,6 +4,7 @@
  * earlier groups have made. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <tinker/extra/http.h>
 #include <tinker/rest.h>
 #include "base/array.h"
@@ -226,6 +227,43 @@ static bool check_finish(struct conform *c)
     return conform_post(c, path, "{\"reason\":{\"type\":\"success\"},\"detail\":null}");
 }
 
+/* Since SDK 0.36. */
+static bool check_search(struct conform *c)
+{
+    char found[CONFORM_ID_MAX];
+    return conform_post(c, CONFORM_API "sessions/search",
+                        "{\"session_id\":\"%s\",\"owner\":{\"type\":\"own\"}}", c->session) &&
+           conform_text(c, "sessions.0.session_id", found, sizeof(found)) &&
+           (strcmp(found, c->session) == 0 || conform_miss(c, "found %.100s instead", found)) &&
+           (!conform_has(c, "sessions.1") || conform_miss(c, "found more than the session"));
+}
+
+/* Usage of the hours around now, and today's events.  Only the shape: what was used may be counted
+ * later, and nobody else's must be read. */
+static bool check_usage(struct conform *c)
+{
+    char path[160], from[32], to[32];
+    time_t now = time(NULL), start = now - now % 3600, end = start + 3600;
+    struct tm tm;
+    gmtime_r(&start, &tm);
+    strftime(from, sizeof(from), "%Y-%m-%dT%H:00:00Z", &tm);
+    gmtime_r(&end, &tm);
+    strftime(to, sizeof(to), "%Y-%m-%dT%H:00:00Z", &tm);
+    snprintf(path, sizeof(path), CONFORM_API "billing/usage/events?starting_on=%s&ending_before=%s",
+             from, to);
+    struct json_str unused;
+    return conform_get(c, path) && conform_object(c, "sessions", &unused);
+}
+
+static bool check_audit(struct conform *c)
+{
+    return conform_send(c, "GET", CONFORM_API "audit?event_type=all", NULL) &&
+           /* 403: the list is for administrators */
+           (c->status == 200 || c->status == 403 || conform_miss(c, "HTTP %d", c->status)) &&
+           conform_send(c, "GET", CONFORM_API "audit?event_type=conform-no-such-type", NULL) &&
+           conform_refused(c, "an unknown event_type");
+}
+
 static const struct conform_check checks[] = {
     { "rest.runs", "training_runs obeys limit and counts", check_runs },
     { "rest.run", "a training run names its base model", check_run },
@@ -235,6 +273,9 @@ static const struct conform_check checks[] = {
     { "rest.sessions", "sessions are listed", check_listed_sessions },
     { "rest.session", "a session names its training runs", check_listed_session },
     { "rest.sampler", "a sampler names its base model", check_listed_sampler },
+    { "rest.search", "a session is found by its id", check_search },
+    { "rest.usage", "usage of an hour has its sessions", check_usage },
+    { "rest.audit", "the audit log knows its types", check_audit },
     { "rest.ttl", "a time to live is set and shown", check_ttl },
     { "rest.bad_ttl", "a time to live of 0 is refused", check_bad_ttl },
     { "rest.archive", "a checkpoint has an address to download it from", check_archive },

@@ -647,7 +647,8 @@ static void begin_try(struct call *c)
     const struct call_options *p = submit_options(c);
     if (!c->one_key || c->tries == 0) {
         if (!p || !p->key)
-            rand_uuid(stpcpy(c->key, "stainless-python-retry-"));
+            /* What must happen only once has a plain one in the reference. */
+            rand_uuid(c->one_key ? c->key : stpcpy(c->key, "stainless-python-retry-"));
         /* An operation may consist of several calls; the caller's key must differ between them. */
         else if (c->op->number == 0 && c->part == 0)
             snprintf(c->key, sizeof(c->key), "%s", p->key);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/os.h"
@@ -17,6 +18,7 @@ struct tinker_multipart {
     char boundary[40];
     char content_type[96];
     struct buf body;
+    struct buf headers; /* of the next part: "\r\nName: value" each */
     bool complete;
 };
 
@@ -37,6 +39,7 @@ tinker_multipart *tinker_multipart_new(tinker_error *err)
     snprintf(m->content_type, sizeof(m->content_type), "multipart/form-data; boundary=%s",
              m->boundary);
     buf_init(&m->body, SIZE_MAX / 4);
+    buf_init(&m->headers, 1 << 20);
     return m;
 }
 
@@ -45,6 +48,7 @@ void tinker_multipart_free(tinker_multipart *m)
     if (!m)
         return;
     buf_clear(&m->body);
+    buf_clear(&m->headers);
     free(m);
 }
 
@@ -74,6 +78,24 @@ static tinker_status check_parts(const tinker_multipart *m, const char *name, ti
     return TINKER_OK;
 }
 
+tinker_status tinker_multipart_header(tinker_multipart *m, const char *name, const char *value,
+                                      tinker_error *err)
+{
+    const tinker_named_string header = { name, value };
+    tinker_status s = call_options_check_header(&header, err);
+    if (s != TINKER_OK)
+        return s;
+    if (strcasecmp(name, "Content-Disposition") == 0 || strcasecmp(name, "Content-Type") == 0)
+        return err_set(err, TINKER_EINVAL, "%s of a part is made from its name and type", name);
+    size_t before = m->headers.len;
+    buf_printf(&m->headers, "\r\n%s: %s", name, value);
+    if (buf_ok(&m->headers))
+        return TINKER_OK;
+    m->headers.len = before;
+    m->headers.failed = false;
+    return err_nomem(err, "multipart body");
+}
+
 /* Nothing of a part stays when there is no memory for all of it. */
 static tinker_status put_part(tinker_multipart *m, const char *name, const char *filename,
                               const char *content_type, const void *data, size_t n,
@@ -90,12 +112,15 @@ static tinker_status put_part(tinker_multipart *m, const char *name, const char 
     }
     if (content_type)
         buf_printf(b, "\r\nContent-Type: %s", content_type);
+    buf_append(b, m->headers.data, m->headers.len);
     buf_puts(b, "\r\n\r\n");
     if (n)
         buf_append(b, data, n);
     buf_puts(b, "\r\n");
-    if (buf_ok(b))
+    if (buf_ok(b)) {
+        buf_reset(&m->headers);
         return TINKER_OK;
+    }
     /* Cut back to the end of the previous part, which is still valid. */
     b->len = before;
     b->failed = false;
