@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "graph/graph.h"
 #include "json/json.h"
-#include "server/work/custom_loss.h"
+#include "server/training/custom_loss.h"
 #include "wire/wire.h"
 
 struct answer {

@@ -1,5 +1,5 @@
 /* Many strings at once, against looking for each. */
-#include "server/work/string_match.h"
+#include "server/sampling/string_match.h"
 #include "support/tap.h"
 
 static uint64_t seed = 1;

@@ -5,7 +5,7 @@
 #include "base/array.h"
 #include "server/api/openai.h"
 #include "server/api/routes.h"
-#include "server/work/stop_strings.h"
+#include "server/sampling/stop_strings.h"
 
 #include <stdlib.h>
 #include <string.h>

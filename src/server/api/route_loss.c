@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "server/api/routes.h"
-#include "server/work/custom_loss.h"
+#include "server/training/custom_loss.h"
 
 enum { LOSSES_MAX = 256 }; /* of a session */
 

@@ -8,7 +8,7 @@
 #include "grammar/grammar.h"
 #include "server/api/routes.h"
 #include "server/work/sampler_table.h"
-#include "server/work/stop_strings.h"
+#include "server/sampling/stop_strings.h"
 #include "server/work/submit.h"
 #include "wire/check.h"
 #include "wire/sample_options.h"

@@ -6,7 +6,7 @@
 #include "server/work/adapter_limit.h"
 
 #include "base/err.h"
-#include "server/work/train_state.h"
+#include "server/training/train_state.h"
 
 /* The adapters of models in memory, and the one that could leave it. */
 struct survey {

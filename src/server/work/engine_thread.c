@@ -15,8 +15,8 @@
 #include "base/err.h"
 #include "base/os.h"
 #include "server/work/adapter_limit.h"
-#include "server/work/sample.h"
-#include "server/work/train.h"
+#include "server/sampling/sample.h"
+#include "server/training/train.h"
 
 enum { PASSES = 64 }; /* in progress at once */
 

@@ -11,7 +11,7 @@
  *
  * After future_finish() or future_fail() the future may be freed by the timer thread: the code
  * below copies what it still needs (model, number) before. */
-#include "server/work/train.h"
+#include "server/training/train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,9 @@
 #include "json/json.h"
 #include "server/store/checkpoint.h"
 #include "server/work/adapter_limit.h"
-#include "server/work/custom_loss.h"
-#include "server/work/train_history.h"
-#include "server/work/train_state.h"
+#include "server/training/custom_loss.h"
+#include "server/training/train_history.h"
+#include "server/training/train_state.h"
 #include "server/work/usage.h"
 #include "wire/check.h"
 #include "wire/path.h"

@@ -4,7 +4,7 @@
  * requests saved_seq+1 .. n that changed weights or gradients.  The engine is deterministic, so
  * replaying them gives the same bits.  A state in memory that has a change which the store could
  * not record is dropped (rewound) and rebuilt in this way. */
-#include "server/work/train_state.h"
+#include "server/training/train_state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,14 +6,14 @@
  *
  * A sample goes WAITING (queue.c) -> RUNNING (in a generator) -> DONE or FAILED; one that does
  * not fit goes back to WAITING at the head of its queue.  Thread: the engine thread alone. */
-#include "server/work/sample.h"
+#include "server/sampling/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "server/work/constraint.h"
-#include "server/work/stop_strings.h"
+#include "server/sampling/constraint.h"
+#include "server/sampling/stop_strings.h"
 #include "server/work/usage.h"
 #include "wire/check.h"
 #include "wire/proto.h"

@@ -6,7 +6,7 @@
  * is listed only when it is complete.
  *
  * Thread: the engine thread alone. */
-#include "server/work/train.h"
+#include "server/training/train.h"
 
 #include <stdio.h>
 #include <stdlib.h>

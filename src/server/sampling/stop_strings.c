@@ -2,13 +2,13 @@
  *
  * Each token is decoded, and its text goes byte by byte through the matcher, so nothing of it has to
  * be kept.  A token may end inside a character: the decoder holds back incomplete UTF-8. */
-#include "server/work/stop_strings.h"
+#include "server/sampling/stop_strings.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "server/work/string_match.h"
+#include "server/sampling/string_match.h"
 
 /* One of the sequences that a request samples at the same time. */
 struct sequence {

@@ -2,7 +2,7 @@
  *
  * The graph is read from the store for each pass: it is small, and a pass that runs again after a
  * restart needs it from there anyway. */
-#include "server/work/custom_loss.h"
+#include "server/training/custom_loss.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * end of its text that is a node, too: where to go on when no child fits.  Following it shortens the
  * text, and each byte lengthens it by one at most, so all steps together are at most two per byte.
  * Children are a list, but for the root's, which every mismatch ends at. */
-#include "server/work/string_match.h"
+#include "server/sampling/string_match.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* constraint.c - see constraint.h. */
-#include "server/work/constraint.h"
+#include "server/sampling/constraint.h"
 
 #include <stdlib.h>
 #include <string.h>

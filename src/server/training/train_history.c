@@ -4,7 +4,7 @@
  * A batch that the client sent in several requests is one step: the part of a name after its colon
  * says how their values combine, as it does for the client.  Passes without backward are
  * evaluations, and have the prefix "forward/".  Thread: the engine thread. */
-#include "server/work/train_history.h"
+#include "server/training/train_history.h"
 
 #include <stdio.h>
 #include <string.h>
