@@ -64,6 +64,8 @@ static bool wrap_message(struct arena *a, const struct train_options *o, const t
     return m->content != NULL;
 }
 
+/* System message, examples, the row's own messages.  Only the list of messages is new: their texts
+ * are borrowed from the row and the examples, which live as long as the run. */
 const tinker_conversation *rl_prompt_make(struct arena *a, const struct train_options *o,
                                           const tinker_conversation *examples,
                                           const tinker_row *row)

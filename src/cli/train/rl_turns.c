@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/output/out.h"
 
+/* The form of "messages" in rows and in what graders read; NULL without memory. */
 char *rl_turns_json(struct arena *a, const tinker_message *messages, size_t n)
 {
     tinker_text out = TINKER_TEXT_INIT;
@@ -33,6 +34,8 @@ static char *message_json(struct arena *a, const tinker_message *m)
     return json;
 }
 
+/* Outgrown arrays stay in the arena until the iteration ends: doubling wastes at most as much again
+ * as the last one holds. */
 static bool add_message(struct arena *a, struct rl_talk *talk, const tinker_message *m)
 {
     if (talk->n == talk->room) {
@@ -49,6 +52,8 @@ static bool add_message(struct arena *a, struct rl_talk *talk, const tinker_mess
     return true;
 }
 
+/* Every conversation begins as a copy of its prompt, since each goes its own way after the first
+ * answer.  Texts are borrowed from the prompts, which the caller keeps until rl_turns_close(). */
 static bool begin_talks(struct rl_turns *x, const tinker_rollouts *answers,
                         const tinker_conversation *const *prompts)
 {
@@ -79,6 +84,7 @@ static bool add_reply(struct rl_turns *x, struct rl_talk *talk, const tinker_gra
                       double *score)
 {
     tinker_error err;
+    /* The last allowed turn gets no reply: nobody would answer it. */
     if (g->done || !g->observation || turn == x->most || isnan(g->score))
         return false;
     tinker_conversation *c =
@@ -107,6 +113,8 @@ static int ask_world(struct rl_turns *x, const tinker_rollouts *answers, const t
         asked[k].text = answers->at[i].text;
         asked[k].turn = (int64_t)turn;
         asked[k].tokens = answers->at[i].sequence->n;
+        /* The program sees the conversation up to the answer, and the answer apart from it, as a
+         * grader does; only then does the answer join the conversation. */
         asked[k].prompt = rl_turns_json(x->arena, talk->messages, talk->n);
         if (!add_answer(x, talk, &answers->at[i]))
             return out_fail(EXIT_FAILED, NULL, "out of memory");
@@ -118,6 +126,8 @@ static int ask_world(struct rl_turns *x, const tinker_rollouts *answers, const t
     return out_fail(EXIT_FAILED, NULL, "%s", err.message);
 }
 
+/* scores[] add up over the turns.  open[] has the conversations that go on, in ascending order; it
+ * shrinks in place, for `still` never passes k. */
 int rl_turns_play(struct rl_turns *x, tinker_rollouts *answers,
                   const tinker_conversation *const *prompts, const tinker_grade *items,
                   double *scores)
@@ -137,6 +147,7 @@ int rl_turns_play(struct rl_turns *x, tinker_rollouts *answers,
         tinker_error err;
         size_t still = 0;
         status = ask_world(x, answers, items, open, n_open, turn, asked);
+        /* NULL in next[]: this conversation has ended, no answer is sampled. */
         memset(next, 0, x->n * sizeof(*next));
         for (size_t k = 0; k < n_open; k++) {
             size_t i = open[k];
@@ -151,6 +162,8 @@ int rl_turns_play(struct rl_turns *x, tinker_rollouts *answers,
             free(asked[k].observation);
         }
         n_open = still;
+        /* Another seed for every turn and answer, or a second turn would draw the numbers of the
+         * first; modulo 2^31 as samplers expect. */
         x->how.params.seed = (seed + (int64_t)(turn * x->n)) % (INT64_C(1) << 31);
         if (status == EXIT_OK && n_open > 0 &&
             tinker_rollouts_next_turn(answers, x->sampler, next, &x->how, &err) != TINKER_OK)
@@ -159,6 +172,7 @@ int rl_turns_play(struct rl_turns *x, tinker_rollouts *answers,
     return status;
 }
 
+/* Messages live in the arena; only parsed replies own memory of their own. */
 void rl_turns_close(struct rl_turns *x)
 {
     for (size_t i = 0; x->talk && i < x->n; i++)

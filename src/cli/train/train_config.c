@@ -185,6 +185,7 @@ static struct json_str find_raw(struct arena *a, struct json_str from, const cha
     return value;
 }
 
+/* Two levels down: members of ours are kept in one object. */
 static struct json_str find_resume_key(struct arena *a, const char *json)
 {
     struct json_str all = { json, strlen(json) };

@@ -77,6 +77,7 @@ static bool test_due(const struct train_eval *e, const struct trainer *t, size_t
     return (e->n > 0 || e->questions) && t->o.eval_every > 0 && step % (size_t)t->o.eval_every == 0;
 }
 
+/* Without --sample-every no prompts were loaded, so the division is never by 0. */
 static bool samples_due(const struct train_eval *e, const struct trainer *t, size_t step)
 {
     return e->prompts && step % (size_t)t->o.sample_every == 0;
@@ -316,6 +317,7 @@ static void show_sample(struct trainer *t, const char *label, const char *prompt
     train_view_say(&t->view, label, "%s", line);
 }
 
+/* Few on purpose: these answers are for the eye; --eval-data is what measures. */
 static int run_samples(struct train_eval *e, struct trainer *t, tinker_sampler *s, size_t step)
 {
     tinker_rollout_options o = TINKER_ROLLOUT_OPTIONS_INIT;
@@ -371,6 +373,8 @@ int train_eval_run(struct train_eval *e, struct trainer *t, size_t step)
     return run_parts(e, t, step, test_due(e, t, step), samples_due(e, t, step));
 }
 
+/* After the last step, whatever the period: the numbers that the run is judged by.  Its metrics
+ * belong to no step, so no line of metrics.jsonl is written. */
 int train_eval_end(struct train_eval *e, struct trainer *t)
 {
     bool test = (e->n || e->questions) && t->o.eval_every > 0;

@@ -384,6 +384,8 @@ bool train_options_parse(struct train_options *o, enum train_kind kind, int argc
         s++;
     set_defaults(o, kind);
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        /* The parser takes an array of struct opt; it lives only as long as this call, its values
+         * in *o. */
         if (table[i].kinds & kind)
             opts[n++] = (struct opt){ table[i].name,   table[i].letter, table[i].kind,
                                       table[i].value,  table[i].help,   (char *)o + table[i].at,

@@ -137,6 +137,8 @@ static int open_world(struct rl *r)
     return r->world ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
 
+/* The limit keeps a wrong file name (a data set, a model) from filling memory before it is refused.
+ */
 static int read_examples(struct rl *r)
 {
     enum { MOST = 16 << 20 };
@@ -262,6 +264,7 @@ static tinker_rollout_options how_to_sample(const struct rl *r, size_t i)
     return how;
 }
 
+/* At most TRAIN_MAX_AHEAD + 1 iterations are under way, so neighbors never share a slot. */
 static struct rl_ahead *slot_of(struct rl *r, size_t i)
 {
     return &r->ahead[i % (TRAIN_MAX_AHEAD + 1)];
@@ -276,6 +279,8 @@ static int ask_answers(struct rl *r, size_t j, size_t step, bool last)
     struct arena arena;
     tinker_error err;
     arena_init(&arena, SIZE_MAX);
+    /* r->order and r->n now describe iteration j; the caller finds the batch of its own again
+     * before it uses them. */
     size_t from = find_batch(r, j);
     const tinker_conversation **prompts = make_prompts(r, &arena, from);
     *slot = (struct rl_ahead){ .sampler = r->sampler, .owns = last, .step = step };
@@ -285,6 +290,7 @@ static int ask_answers(struct rl *r, size_t j, size_t step, bool last)
     else
         err = (tinker_error){ .status = TINKER_ENOMEM, .message = "out of memory" };
     arena_clear(&arena);
+    /* Ownership goes to the slot: these weights are freed with the last answers drawn from them. */
     if (last)
         r->sampler = NULL;
     return slot->x ? EXIT_OK : trainer_fail(t, &err);
@@ -313,6 +319,7 @@ static int sample_answers(struct rl *r, size_t i)
                                                                       : trainer_fail(t, &err);
 }
 
+/* A slot that was never asked is all zero, which every free accepts. */
 static void free_slot(struct rl_ahead *slot)
 {
     tinker_rollouts_free(slot->x);
@@ -321,6 +328,7 @@ static void free_slot(struct rl_ahead *slot)
     *slot = (struct rl_ahead){ 0 };
 }
 
+/* The two words that the cookbook's files use. */
 static const char *stop_of(const tinker_rollout *a)
 {
     return a->sequence->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
@@ -393,6 +401,7 @@ static int grade_answers(struct rl *r, size_t i, size_t from)
     double *played = arena_array(&r->arena, total + 1, sizeof(*played));
     if (!items || !prompts || !played)
         return out_fail(EXIT_FAILED, NULL, "out of memory");
+    /* Played before the graders run: they judge the last answer, which playing replaces. */
     if (r->world) {
         r->turns = (struct rl_turns){ .t = t,
                                       .world = r->world,
@@ -409,6 +418,7 @@ static int grade_answers(struct rl *r, size_t i, size_t from)
         items[k].tokens = r->x->at[k].sequence->n;
         items[k].stop_reason = stop_of(&r->x->at[k]);
     }
+    /* The prompt is written once per group; its answers share the string. */
     for (size_t g = 0; t->n_graders && g < r->x->n_groups; g++) {
         const char *json = rl_turns_json(&r->arena, prompts[g]->messages, prompts[g]->n_messages);
         for (size_t k = 0; k < r->x->group_size; k++)
@@ -422,6 +432,7 @@ static int grade_answers(struct rl *r, size_t i, size_t from)
 
 /* ---- what is written of an iteration ---- */
 
+/* Kept beside the last answer: what was said in between stands in no other file. */
 static void put_talk(struct json_writer *w, const struct rl_turns *turns, size_t k)
 {
     struct arena arena;
@@ -589,6 +600,7 @@ static void log_answers(struct rl *r, const struct env_sums *s, size_t dropped)
 }
 
 /* The best and the worst answer of the first group that has both. */
+/* A group without contrast would show the same answer twice; it is passed over. */
 static void show_answers(const struct rl *r)
 {
     for (size_t g = 0; g < r->x->n_groups; g++) {
@@ -639,6 +651,8 @@ static int measure_change(struct rl *r, const tinker_datum *data, size_t n)
     if (!now)
         return trainer_fail(t, &err);
     for (size_t i = 0; i < n; i++) {
+        /* Inputs of a datum of reinforcement: targets, log-probabilities of the sampler,
+         * advantages, mask. */
         const float *before = data[i].inputs[1].tensor.data, *mask = data[i].inputs[3].tensor.data;
         for (size_t k = 0; k < data[i].inputs[1].tensor.n; k++) {
             double d = mask[k] > 0 ? (double)before[k] - (double)now[i][k] : 0;
@@ -669,6 +683,7 @@ static int train_answers(struct rl *r, size_t i, const tinker_datum *data, size_
                          tinker_step *last)
 {
     struct trainer *t = r->t;
+    /* No part may be empty: the service refuses a batch without rows. */
     size_t parts = (size_t)t->o.substeps < n ? (size_t)t->o.substeps : n;
     tinker_adam adam = t->adam;
     tinker_error err;
@@ -807,6 +822,8 @@ static int run_iterations(struct rl *r)
         r->reference = trainer_sampler_on(t, reference, &status);
     r->asked = i;
     for (; status == EXIT_OK && i < t->total && !trainer_stopping(); i++) {
+        /* Awaited at once, for the next request would wait behind the save anyway, and a sampler of
+         * the step must find it done. */
         status = trainer_save_due(t, i);
         if (status == EXIT_OK)
             status = trainer_save_finish(t);
@@ -869,6 +886,7 @@ int train_rl_run(struct trainer *t)
         if (status == EXIT_OK && t->recipe)
             status = run_iterations(r);
     }
+    /* After an interrupt slots of later iterations are still asked for; freeing cancels them. */
     for (size_t k = 0; k <= TRAIN_MAX_AHEAD; k++)
         free_slot(&r->ahead[k]);
     tinker_sampler_free(r->sampler);

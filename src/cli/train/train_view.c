@@ -107,6 +107,8 @@ static void put_step_line(struct buf *out, struct train_view *v, const char *hea
             used += 2 + strlen(parts[shown]);
         shown++;
     }
+    /* Without a width (a log file) the line may be any length; in a terminal one column stays free,
+     * since some wrap when the last one is filled. */
     size_t cells = width == 0 ? SPARK_MAX / 2 : width - used - 3;
     buf_puts(out, head);
     if (spark && v->n > 1) {
@@ -183,6 +185,7 @@ void train_view_example(struct train_view *v, const tinker_datum *d,
     buf_init(&out, 1 << 20);
     const int64_t *targets = t->data;
     const float *weights = w->data;
+    /* Targets are the input shifted by one, so first token and targets together are the row. */
     size_t n = t->n;
     for (size_t i = 0; i <= n && out.len < MAX_EXAMPLE;) {
         /* Position 0 is the first token, which nothing predicts; token i > 0 is targets[i - 1]

@@ -40,6 +40,8 @@ static char *default_folder(const struct trainer *t)
         const char *slash = strrchr(t->o.data, '/');
         name = slash ? slash + 1 : t->o.data;
     }
+    /* The extension of the data's file says nothing, and a dot would look like one of the folder.
+     */
     buf_printf(&b, "tinker-runs/%s-%s-%.*s", day, kind_names[t->kind], (int)strcspn(name, "."),
                strcmp(name, "-") == 0 ? "stdin" : name);
     return buf_detach(&b, NULL);
@@ -226,6 +228,8 @@ static int submit_save(struct trainer *t, const char *name, size_t step, bool ro
     o.ttl_seconds = ttl;
     o.overwrite = 1;
     t->saving_state = tinker_training_save_state(t->recipe->training, name, &o, &err);
+    /* Weights for sampling are immutable once saved, since samplers may be using them; only state
+     * is overwritten. */
     o.overwrite = 0;
     if (t->saving_state && !rolling)
         t->saving_sampler = tinker_training_save_for_sampler(t->recipe->training, name, &o, &err);
@@ -432,6 +436,7 @@ int trainer_finish(struct trainer *t)
         status = finish_save(t, "final");
     if (status != EXIT_OK)
         return status;
+    /* "final" is safe, so the last rolling checkpoint has served its purpose. */
     replace_rolling(t, NULL);
     const tinker_checkpoint_record *last = tinker_run_last(t->run);
     snprintf(state, sizeof(state), "%s", last->state_path);
@@ -453,6 +458,7 @@ int trainer_finish(struct trainer *t)
     return EXIT_OK;
 }
 
+/* A name is a base model, a tinker:// path saved weights: exactly one of the two is given. */
 tinker_sampler *trainer_sampler_on(struct trainer *t, const char *name, int *status)
 {
     enum { PATIENCE_MS = 600000 };

@@ -15,6 +15,7 @@
 static const struct rest_kind billing_kind = { REST_KIND("get_billing_usage", "GET"),
                                                .result = RESULT_VALUE,
                                                .type = &wire_billing_usage_response };
+/* REST_KIND() but for the pool: the service redirects this request to a file store. */
 static const struct rest_kind audit_kind = { .class = REST_CLASS("get_audit_log"),
                                              .spec = { .name = "get_audit_log",
                                                        .method = "GET",
@@ -41,6 +42,7 @@ tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start, 
                                              tinker_error *err)
 {
     struct wire_time from, to;
+    /* Checked here, since the service takes an empty range as an empty bill. */
     char a[WIRE_TIME_TEXT], b[WIRE_TIME_TEXT];
     if (check_time("start", start, &from, a, err) != TINKER_OK ||
         check_time("end", end, &to, b, err) != TINKER_OK)
@@ -144,6 +146,7 @@ tinker_future *tinker_rest_get_audit_log(tinker_rest *r, const char *day, tinker
 {
     static const char *const types[] = { "all", "checkpoints", "projects", "teams",
                                          "organizations" };
+    /* The enum comes from the caller and indexes the table. */
     if ((size_t)type >= ARRAY_LEN(types)) {
         err_set(err, TINKER_EINVAL, "type: %d is no type of audit events", (int)type);
         return NULL;
@@ -206,6 +209,7 @@ static tinker_status read_identity(struct operation *op, tinker_error *err)
     struct tinker_future *f = op->future;
     struct jwt_claims claims;
     const char *jwt = auth_jwt(h->auth), *key = h->cfg->api_key;
+    /* A key of the other form (tml-...) is no JWT; jwt_read() fails on it. */
     bool own = !jwt && key && jwt_read(key, &f->arena, &claims) && claims.iss &&
                strncmp(claims.iss, "passport-", 9) == 0;
     if (!own && !(jwt && jwt_read(jwt, &f->arena, &claims)))

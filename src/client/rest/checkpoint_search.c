@@ -30,11 +30,14 @@ static tinker_status read_matches(struct rest_op *r, const char *b, size_t n, ti
     return TINKER_OK;
 }
 
+/* A POST because the query does not fit an address, but it changes nothing, so it is sent again
+ * like a GET. */
 static const struct rest_kind search_kind = { REST_KIND("search_checkpoints", "POST"),
                                               .result = RESULT_VALUE,
                                               .type = &wire_checkpoint_search_response,
                                               .read = read_matches };
 
+/* What the service would refuse with a 422 that names no field of ours. */
 static tinker_status check_query(const tinker_checkpoint_query *q, tinker_error *err)
 {
     tinker_status s =
@@ -47,6 +50,7 @@ static tinker_status check_query(const tinker_checkpoint_query *q, tinker_error 
         s = rest_check_texts("owner_urns", q->owner_urns, q->n_owner_urns, err);
     if (s != TINKER_OK)
         return s;
+    /* Unknown is the default, which asks for every kind. */
     if (q->kind != TINKER_CHECKPOINT_UNKNOWN && !tinker_checkpoint_kind_name(q->kind))
         return err_set(err, TINKER_EINVAL, "kind: %d is no kind of checkpoint", (int)q->kind);
     if (q->cursor && (!q->cursor->uuid || !*q->cursor->uuid))
@@ -72,8 +76,10 @@ tinker_future *tinker_rest_search_checkpoints(tinker_rest *r, const tinker_check
                    : q.scope == TINKER_SCOPE_ACCESSIBLE ? "accessible"
                                                         : "own",
                    { q.owner_urns, q.n_owner_urns } },
+        /* The same page as a search of sessions. */
         .limit = q.limit ? q.limit : 50,
     };
+    /* Time and id together: many checkpoints may be of the same microsecond. */
     if (q.cursor) {
         cursor = (struct wire_checkpoint_search_cursor){ { 1, false, q.cursor->created_us },
                                                          q.cursor->uuid };

@@ -29,6 +29,8 @@
 #include "wire/future.h"
 #include "wire/wire.h"
 
+/* AT_ONCE connections fill a link; more would only make the store answer 503. NAME_MAX_BYTES leaves
+ * room below PATH_MAX for the directory and the name of a part. */
 enum { AT_ONCE = 4, NAME_MAX_BYTES = 512, ETAG_SIZE = 256, DIGEST_TEXT = 65 };
 /* Addresses that end within this time are renewed before a file begins. */
 #define RENEW_US (INT64_C(300) * 1000000)
@@ -118,6 +120,8 @@ static void remove_later(struct runtime *rt, char *path)
 
 /* ---- ends --------------------------------------------------------------------------------------- */
 
+/* Both ends, success and failure, come here: no callback of a call, a file or a timer may fire
+ * afterwards.  What is left of the hidden directory goes; after success there is none. */
 static void stop_files(struct files_op *a)
 {
     struct loop *l = a->op.session->rt->loop;
@@ -134,6 +138,8 @@ static void stop_files(struct files_op *a)
     a->hidden = NULL;
 }
 
+/* Everything was stopped before, so memory is all that is left.  Writers are gone: stop_files()
+ * freed them. */
 static void files_destroy(struct operation *op)
 {
     struct files_op *a = (struct files_op *)op; /* first member */
@@ -188,6 +194,7 @@ static void finish_files(struct files_op *a)
 {
     struct tinker_future *f = a->op.future;
     tinker_error err;
+    /* ".old" and the NUL */
     size_t n = strlen(a->hidden) + 5;
     char *old = malloc(n);
     tinker_status s = old ? write_sums(a, &err) : err_nomem(&err, "download");
@@ -221,6 +228,8 @@ static void finish_files(struct files_op *a)
 
 /* ---- one file ------------------------------------------------------------------------------------- */
 
+/* Total unknown: of one file means of the download. Resumed bytes count once, for `got` is what is
+ * on the disk. */
 static bool report_progress(struct files_op *a)
 {
     int64_t done = 0, total = 0;
@@ -319,6 +328,7 @@ static void on_file_room(struct file_writer_owner *o)
     http_pause(&f->http, false); /* a disk that failed ends the transfer with the next piece */
 }
 
+/* On the loop thread, after a worker has written, synced and renamed the file. */
 static void on_file_saved(struct file_writer_owner *o, int error)
 {
     struct one_file *f = container_of(o, struct one_file, owner);
@@ -336,6 +346,7 @@ static void on_file_saved(struct file_writer_owner *o, int error)
     start_files(a);
 }
 
+/* The most specific cause wins: a disk that is full shows as a transfer that was stopped, too. */
 static void fail_file(struct one_file *f)
 {
     const struct http_response *resp = &f->http.resp;
@@ -359,6 +370,7 @@ static void fail_file(struct one_file *f)
     fail_files(f->all, &err);
 }
 
+/* A pause is over.  Only the state changes: whether it may run is for start_files() to say. */
 static void on_file_timer(struct timer *t)
 {
     struct one_file *f = container_of(t, struct one_file, timer);
@@ -445,6 +457,8 @@ static void start_file(struct one_file *f)
     f->answered = f->misplaced = false;
     f->http.url = f->url;
     f->http.n_headers = 0;
+    /* If-Range (RFC 9110, 13.1.5): the rest if the tag still holds, else everything from the start,
+     * so bytes of two versions never meet in one file. */
     if (f->got) {
         snprintf(f->range_text, sizeof(f->range_text), "bytes=%lld-", (long long)f->got);
         f->range[0] = (struct http_header){ "Range", f->range_text, false };
@@ -551,6 +565,7 @@ static tinker_status plan_files(struct files_op *a, const tinker_files *w, tinke
         f->http.method = "GET";
         f->http.headers = f->range;
         f->http.timeouts = (struct http_timeouts){ 60000, 60000, 60000, 60000 };
+        /* Stores redirect to the machine that has the file. */
         f->http.follow = true;
         f->http.max_response = 1 << 20; /* of an error's body */
         f->http.on_data = on_file_data;
@@ -594,6 +609,7 @@ static void on_addresses(struct call *c)
         wire_decode_json(&wire_external_weights_urls_response, body->data ? body->data : "",
                          body->len, WIRE_LENIENT, &f->arena, &w, &err);
     s = wire_as_answer(s, &err);
+    /* Only the first answer makes the list; later ones renew its addresses. */
     if (s == TINKER_OK && !a->files)
         s = plan_files(a, &w, &err);
     if (s == TINKER_OK)
@@ -610,6 +626,7 @@ static void ask_for_addresses(struct files_op *a)
     if (a->asking)
         return;
     a->asking = true;
+    /* The same call again: what the last one held must go first. */
     call_clear(c);
     c->session = a->op.session;
     c->op = &a->op;
@@ -628,6 +645,8 @@ static void on_session_ready(struct session_wait *w, const tinker_error *err)
         fail_files(a, err);
         return;
     }
+    /* A pool of its own: connections to the store share nothing with those to the service, neither
+     * credentials nor limits. */
     struct http_pool_options o = { .per_client = 1,
                                    .proxy = cfg->proxy,
                                    .no_proxy = cfg->no_proxy,
@@ -696,6 +715,8 @@ tinker_future *tinker_rest_download_files(tinker_rest *r, const char *path, cons
         return NULL;
     }
     a->path = endpoint;
+    /* The endpoint belongs to the operation from here on; whatever fails below frees it with the
+     * rest. */
     a->opts = ours;
     a->expires_us = TINKER_NO_TIME;
     struct session *h = NULL;

@@ -56,6 +56,8 @@ static void deliver_progress(void *arg)
     download_progress_unref(p);
 }
 
+/* On the loop thread.  false: the callback has asked to stop, and the transfer ends with the next
+ * piece. */
 bool download_progress_tell(struct download_progress *p, struct runtime *rt, int64_t done,
                             int64_t total)
 {
@@ -70,6 +72,7 @@ bool download_progress_tell(struct download_progress *p, struct runtime *rt, int
         p->refs++;
     }
     pthread_mutex_unlock(&p->lock);
+    /* The runtime is shutting down; the message's reference is dropped at once. */
     if (post && !runtime_post_callback(rt, deliver_progress, p))
         download_progress_unref(p);
     return go_on;
@@ -88,6 +91,7 @@ bool download_progress_new(struct download_progress **out, const tinker_download
     p->state = opts->progress_state;
     p->refs = 1;
     pthread_mutex_init(&p->lock, NULL);
+    /* tinker_future_free() then waits for a callback that is running. */
     op->calls_back = true;
     *out = p;
     return true;

@@ -101,6 +101,7 @@ char *rest_path_of_id(const char *head, const char *what, const char *id, const 
     return path;
 }
 
+/* Lists say "owned"; searches say "own", see checkpoint_search.c. */
 const char *rest_scope_name(tinker_scope scope)
 {
     return scope == TINKER_SCOPE_ACCESSIBLE ? "accessible" : "owned";
@@ -290,6 +291,8 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
         wire_path_parse_known(path, &p, err) != TINKER_OK)
         return NULL;
     /* POST copy_weights */
+    /* A copy is billed to a project, so the default of the service applies, as it does to
+     * sessions. */
     const char *project =
         o.project_id && *o.project_id ? o.project_id : r->service->base->cfg.project_id;
     if (o.ttl_seconds < 0 || !project) {
@@ -307,6 +310,8 @@ tinker_future *tinker_rest_copy_checkpoint(tinker_rest *r, const char *path,
         .source_path = path,
         .ttl_seconds = { o.ttl_seconds > 0, o.ttl_seconds },
     };
+    /* The token becomes a header: what no header may hold, such as a line break, is refused
+     * here. */
     const tinker_named_string token = { "X-Tinker-Weights-Access-Token", o.access_token };
     log_secret(o.access_token);
     if (o.access_token && call_options_check_header(&token, err) != TINKER_OK)
@@ -571,6 +576,7 @@ tinker_status tinker_checkpoint_path_parse(const char *path, tinker_checkpoint_p
     tinker_status s = wire_path_parse_any(path, &p, err);
     if (s != TINKER_OK)
         return s;
+    /* Part lengths are checked before anything is copied, so nothing is ever cut silently. */
     if (p.n_run >= sizeof(out->training_run) ||
         strlen(p.checkpoint_id) >= sizeof(out->checkpoint_id))
         return err_set(err, TINKER_EINVAL, "the path has a part of more than 255 bytes");

@@ -37,6 +37,8 @@ static bool was_done_before(const struct rest_op *r, const struct call *c)
                              (status == 409 && r->kind->conflict == REST_CONFLICT_ALREADY));
 }
 
+/* For results that are converted: *wire is on the reader's stack, *out in the future's arena, as
+ * are the texts that both point to. */
 tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *wire, size_t size,
                           void **out, tinker_error *err)
 {
@@ -49,6 +51,7 @@ tinker_status rest_decode(struct rest_op *r, const char *body, size_t n, void *w
     return *out ? TINKER_OK : err_nomem(err, "result");
 }
 
+/* Exactly one of operation_succeed() and operation_fail(): behind it r may be gone. */
 static void on_call_done(struct call *c)
 {
     struct rest_op *r = container_of(c, struct rest_op, call);
@@ -178,6 +181,8 @@ struct tinker_future *rest_submit_once(struct session *h, const struct rest_kind
     return submit_op(h, r, options, err);
 }
 
+/* Fire and forget: the future is freed at once, which does not cancel, and nobody learns how it
+ * ended. */
 void rest_tell(struct session *h, const struct rest_kind *kind, char *path, struct buf *body)
 {
     struct rest_op *r = rest_new(h, kind, path, body, NULL);

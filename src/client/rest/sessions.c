@@ -142,6 +142,7 @@ static tinker_status read_search(struct rest_op *r, const char *b, size_t n, tin
     if (s != TINKER_OK)
         return s;
     tinker_session_summary *v = arena_array(a, w.n_sessions + 1, sizeof(*v));
+    /* Allocated whether or not there is another page: one check for both. */
     tinker_session_cursor *next = arena_alloc(a, sizeof(*next));
     if (!v || !next)
         return err_nomem(err, "result");
@@ -197,6 +198,7 @@ static tinker_status check_query(const tinker_session_query *q, tinker_error *er
         rest_check_search(q->limit, q->n_owner_urns, q->user_metadata, q->n_user_metadata, err);
     if (status != TINKER_OK)
         return status;
+    /* A bit that this library does not know would be dropped silently by put_states(). */
     if (q->states &
         ~(TINKER_SESSION_ACTIVE | FINISHED | TINKER_SESSION_FAILED | TINKER_SESSION_CANCELED))
         return err_set(err, TINKER_EINVAL, "states: %d has a bit that is no state", q->states);
@@ -225,6 +227,7 @@ static size_t put_states(int states, struct wire_session_status_query *out, cons
         reasons[k++] = "errored";
     if (states & TINKER_SESSION_INTERRUPTED)
         reasons[k++] = "interrupted";
+    /* No reasons means any, so all three need not be listed. */
     out[n++] = (struct wire_session_status_query){ "client_finished", { reasons, k < 3 ? k : 0 } };
     return n;
 }
@@ -235,6 +238,7 @@ tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_
     /* POST sessions/search. Empty lists and texts mean "any"; the arrays live on this stack until
      * rest_encode() has written them. */
     tinker_session_query q = TINKER_SESSION_QUERY_INIT;
+    /* Active, canceled, failed, and one for the three ends that clients report. */
     struct wire_session_status_query statuses[4] = { { NULL, { NULL, 0 } } };
     const char *reasons[3];
     struct wire_session_search_cursor cursor;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include "engine/kernels/ops.h"
 
+/* s (R, ATTN_KEYS) = q kT. The keys are stored turned, d by d, so that a vector set reads the same
+ * d of neighboring keys with one load. */
 static void plain_scores(float *s, const float *q, size_t ldq, const float *kt, size_t R, size_t hd)
 {
     for (size_t r = 0; r < R; r++) {
@@ -19,6 +21,7 @@ static void plain_scores(float *s, const float *q, size_t ldq, const float *kt, 
     }
 }
 
+/* y (R, hd) += p (R, n) v (n, hd): keys in ascending order, as in every set. */
 static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, const float *v,
                              size_t ldv, size_t R, size_t n, size_t hd)
 {
@@ -28,6 +31,7 @@ static void plain_accumulate(float *y, size_t ldy, const float *p, size_t ldp, c
                 y[r * ldy + d] += p[r * ldp + i] * v[i * ldv + d];
 }
 
+/* y (R, hd) += pT v, for the gradients of keys and values, whose rows are the columns of p. */
 static void plain_accumulate_turned(float *y, size_t ldy, const float *p, size_t ldp,
                                     const float *v, size_t ldv, size_t R, size_t n, size_t hd)
 {

@@ -88,6 +88,7 @@ static void plain_expand_quant(float *dst, enum packed_dtype type, const void *p
         }
 }
 
+/* Rows and columns are any number here; vector sets are only called with multiples of 8. */
 static void plain_transpose(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
                             size_t cols)
 {
@@ -96,6 +97,7 @@ static void plain_transpose(float *dst, size_t ldd, const float *src, size_t lds
             dst[c * ldd + r] = src[r * lds + c];
 }
 
+/* dst [K][mr]: a tile reads the mr numbers of one k together. */
 static void plain_pack_rows(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     for (size_t k = 0; k < K; k++)
@@ -103,12 +105,15 @@ static void plain_pack_rows(float *dst, size_t mr, const float *src, size_t lds,
             dst[k * mr + m] = src[m * lds + k];
 }
 
+/* The same from a source whose rows are already k: only the padding between them goes. */
 static void plain_pack_columns(float *dst, size_t mr, const float *src, size_t lds, size_t K)
 {
     for (size_t k = 0; k < K; k++)
         memcpy(dst + k * mr, src + k * lds, mr * sizeof *dst);
 }
 
+/* Weights in other forms than float32 have no tile: gemm.c expands them block by block.  No .row: a
+ * single row takes the tile, too. */
 const struct kernel_ops kernels_plain = {
     .name = "plain",
     .mr = 4,

@@ -53,6 +53,7 @@ static double plain_sum_exp(const float *z, size_t n, float max, float scale)
     return sum;
 }
 
+/* shift is the logarithm of the sum, so this is e^(z - max) / sum without a division per term. */
 static void plain_softmax(float *z, size_t n, float max, float scale, float shift, float factor)
 {
     for (size_t i = 0; i < n; i++)

@@ -3,6 +3,8 @@
 #include "engine/kernels/attn_simd.h"
 #include "engine/kernels/x86/sets.h"
 
+/* The functions are static in the body and compiled again in attn_avx512.c with 16 lanes; this
+ * table is all that the rest of the program sees. */
 const struct attn_ops attn_avx2 = {
     .scores = simd_scores,
     .accumulate = simd_accumulate,

@@ -3,6 +3,8 @@
 #include "engine/kernels/attn_simd.h"
 #include "engine/kernels/x86/sets.h"
 
+/* As attn_avx2.c: static functions with the lanes of simd_avx512.h, seen through this table only.
+ */
 const struct attn_ops attn_avx512 = {
     .scores = simd_scores,
     .accumulate = simd_accumulate,

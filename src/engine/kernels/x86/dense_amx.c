@@ -14,6 +14,8 @@ enum { STRIP = 512 }; /* columns whose block, 256 KB, stays in L2 */
 /* Words of two neighbors along the summed index: low from even, high from odd. */
 INLINE __m512i pair_floats(__m512 even, __m512 odd)
 {
+    /* VCVTNE2PS2BF16 leaves 16 numbers of one row behind 16 of the other; TDPBF16PS wants the two
+     * neighbors of a column side by side. */
     static const uint16_t order[32] = { 0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                         21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                         11, 27, 12, 28, 13, 29, 14, 30, 15, 31 };
@@ -31,6 +33,8 @@ INLINE __m512 load_floats(const float *p, size_t n, size_t k, size_t K)
 INLINE void load_words(__m512i words[NR], const float *p, size_t ld, size_t n, size_t k, size_t K)
 {
     for (size_t i = 0; i < NR; i++, k += 2) {
+        /* Behind K the address is that of a row that exists, because even a masked load must not
+         * name memory beyond the matrix; the mask makes it 0. */
         const float *even = k < K ? p + k * ld : p, *odd = k + 1 < K ? p + (k + 1) * ld : p;
         words[i] = pair_floats(load_floats(even, n, k, K), load_floats(odd, n, k + 1, K));
     }
@@ -81,6 +85,8 @@ INLINE void multiply_square(size_t tiles, size_t panels, float *sums, const uint
                             const uint16_t *b, size_t K, size_t apart)
 {
     const size_t stride = STEP * sizeof(uint16_t), ld = WIDTH * sizeof *sums;
+    /* Sums stay in registers for the whole block; a step loads at most four tiles for four
+     * products. */
     tile_zero(SUMS);
     if (panels == 2)
         tile_zero(SUMS + 1);
@@ -103,6 +109,8 @@ INLINE void multiply_square(size_t tiles, size_t panels, float *sums, const uint
         if (tiles == 2 && panels == 2)
             tile_dot(SUMS + 3, LEFT + 1, RIGHT + 1);
     }
+    /* The order of the four tiles in memory is that of a square: right half behind 16 columns,
+     * lower half behind 16 rows. */
     tile_store(SUMS, sums, ld);
     if (panels == 2)
         tile_store(SUMS + 1, sums + NR, ld);
@@ -132,6 +140,8 @@ static void multiply_strip(float *y, size_t ld, const uint16_t *a, const uint16_
                            size_t rows, size_t columns, size_t K, float alpha, int add)
 {
     _Alignas(LINE) float sums[GROUP * WIDTH];
+    /* The numbers of tiles are constants of each call, so that no instruction in the inner loop is
+     * behind a branch that depends on data. */
     size_t apart = (K + STEP - 1) / STEP * TILE;
     for (size_t n = 0; n < columns; n += WIDTH) {
         const uint16_t *b = right + n / NR * apart;
@@ -149,11 +159,15 @@ static void multiply_strip(float *y, size_t ld, const uint16_t *a, const uint16_
 
 void amx_dense(const struct dense *d, struct part part)
 {
+    /* Both live on the stack of a compute thread: 272 KB, so, so no allocation can
+     * fail halfway through a step. */
     _Alignas(LINE) uint16_t left[GROUP * KC], right[STRIP * KC];
     configure_tiles(NR);
     for (size_t j = part.column; j < part.column_end; j += STRIP)
         for (size_t k = 0; k < d->K; k += KC) {
             size_t columns = min_size(part.column_end - j, STRIP), K = min_size(d->K - k, KC);
+            /* From here on each operand begins at its block; its strides stay those of the whole
+             * matrix. */
             struct operand b = { d->b.p + j * d->b.row + k * d->b.col, d->b.row, d->b.col };
             lay_out_right(right, b, columns, K);
             for (size_t m = part.row; m < part.row_end; m += GROUP) {

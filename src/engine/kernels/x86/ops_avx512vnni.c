@@ -113,6 +113,9 @@ TILE_PART void int8_run(int bits, size_t mr, size_t np, size_t K, const struct i
             fetch = tile_fetch(fetch, out->lines);
 #pragma GCC unroll 12
         for (size_t i = 0; i < mr * np; i++)
+            /* VPDPBUSD takes one factor without a sign, so weights are stored shifted by the
+             * offset; start is what the shift adds, negated, so the sum needs no correction at the
+             * end. */
             sum[i] = _mm512_set1_epi32(a[i / np].start[b]);
         int8_block(bits, mr, np, sum, a, codes, b);
         vec scale[2];
@@ -131,6 +134,8 @@ TILE_PART void int8_run(int bits, size_t mr, size_t np, size_t K, const struct i
 TILE_PART void int8_rows(int bits, size_t mr, size_t np, size_t K, const struct int8_row *a,
                          const uint8_t *b, const struct tile_out *out)
 {
+    /* The compiler keeps sums in registers only when both numbers are constants: mr * 2 + np names
+     * the pair, for np is 1 or 2. */
     switch (mr * 2 + np) {
     case 3:
         int8_run(bits, 1, 1, K, a, b, out);

@@ -3,6 +3,8 @@
 #include "engine/kernels/vec_simd.h"
 #include "engine/kernels/x86/sets.h"
 
+/* A reduction keeps sixteen sums on every set, here one register, so widening the lanes does not
+ * change its order. */
 const struct vec_ops vec_avx512 = {
     .silu = simd_silu,
     .silu_backward = simd_silu_backward,
