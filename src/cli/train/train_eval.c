@@ -12,9 +12,6 @@
 /* Longest wait for the log-probabilities of all test rows, in milliseconds. */
 enum { PATIENCE_MS = 600000, MAX_SAMPLES = 16, SHOWN_TEXT = 200 };
 
-/* Test rows from a file of their own are all used, in its order: no shuffle, nothing set apart,
- * one batch.  --test-size instead takes them from the training file, after its shuffle, so that
- * a file that is sorted by subject gives test rows of every subject. */
 /* Answers are shown to the first rows of a file; one that is read from stdin is gone by now. */
 static int load_prompts(struct train_eval *e, struct trainer *t)
 {
@@ -36,6 +33,9 @@ static int load_prompts(struct train_eval *e, struct trainer *t)
     return status;
 }
 
+/* Test rows from a file of their own are all used, in its order: no shuffle, nothing set apart,
+ * one batch.  --test-size instead takes them from the training file, after its shuffle, so that
+ * a file that is sorted by subject gives test rows of every subject. */
 int train_eval_open(struct train_eval *e, struct trainer *t, tinker_rows *rows)
 {
     tinker_rows_options o;

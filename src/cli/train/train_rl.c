@@ -137,8 +137,7 @@ static int open_world(struct rl *r)
     return r->world ? EXIT_OK : out_fail(EXIT_USAGE, NULL, "%s", err.message);
 }
 
-/* The limit keeps a wrong file name (a data set, a model) from filling memory before it is refused.
- */
+/* The limit keeps a wrong file (a data set, a model) from filling memory before it is refused. */
 static int read_examples(struct rl *r)
 {
     enum { MOST = 16 << 20 };
@@ -567,8 +566,7 @@ static void sum_answers(const struct rl *r, struct env_sums *s)
     }
 }
 
-/* Names of the cookbook's RL loop; one turn per episode, since multi-turn environments need a
- * program of their own. */
+/* Names of the cookbook's RL loop, so that its notebooks can plot metrics.jsonl. */
 static void log_answers(struct rl *r, const struct env_sums *s, size_t dropped)
 {
     struct trainer *t = r->t;
@@ -822,8 +820,7 @@ static int run_iterations(struct rl *r)
         r->reference = trainer_sampler_on(t, reference, &status);
     r->asked = i;
     for (; status == EXIT_OK && i < t->total && !trainer_stopping(); i++) {
-        /* Awaited at once, for the next request would wait behind the save anyway, and a sampler of
-         * the step must find it done. */
+        /* Awaited at once: this loop waits for answers next, so nothing is gained by going on. */
         status = trainer_save_due(t, i);
         if (status == EXIT_OK)
             status = trainer_save_finish(t);
@@ -886,7 +883,7 @@ int train_rl_run(struct trainer *t)
         if (status == EXIT_OK && t->recipe)
             status = run_iterations(r);
     }
-    /* After an interrupt slots of later iterations are still asked for; freeing cancels them. */
+    /* After an interrupt later iterations may still be under way; nobody reads their answers. */
     for (size_t k = 0; k <= TRAIN_MAX_AHEAD; k++)
         free_slot(&r->ahead[k]);
     tinker_sampler_free(r->sampler);

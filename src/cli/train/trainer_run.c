@@ -40,8 +40,7 @@ static char *default_folder(const struct trainer *t)
         const char *slash = strrchr(t->o.data, '/');
         name = slash ? slash + 1 : t->o.data;
     }
-    /* The extension of the data's file says nothing, and a dot would look like one of the folder.
-     */
+    /* Without the extension of the data's file, which says nothing about the run. */
     buf_printf(&b, "tinker-runs/%s-%s-%.*s", day, kind_names[t->kind], (int)strcspn(name, "."),
                strcmp(name, "-") == 0 ? "stdin" : name);
     return buf_detach(&b, NULL);

@@ -42,7 +42,7 @@ tinker_future *tinker_rest_get_billing_usage(tinker_rest *r, const char *start, 
                                              tinker_error *err)
 {
     struct wire_time from, to;
-    /* Checked here, since the service takes an empty range as an empty bill. */
+    /* Normalized to UTC before they are compared: the offsets of the two may differ. */
     char a[WIRE_TIME_TEXT], b[WIRE_TIME_TEXT];
     if (check_time("start", start, &from, a, err) != TINKER_OK ||
         check_time("end", end, &to, b, err) != TINKER_OK)

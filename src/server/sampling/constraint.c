@@ -50,6 +50,7 @@ struct constraint *constraint_new(struct base *base, struct grammar *grammar, co
         err_nomem(err, "a grammar");
         return NULL;
     }
+    /* Borrowed from the job, which outlives its task. */
     c->grammar = grammar;
     c->vocabulary = base->vocabulary;
     if (n_ends)
@@ -71,6 +72,8 @@ void constraint_free(struct constraint *c)
     free(c);
 }
 
+/* Before each token: bit t is set if token t may come.  The engine reads the mask before this
+ * sequence's next call, so one array per sequence is enough. */
 const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
 {
     uint64_t *mask = c->masks + sequence * c->words;
@@ -83,6 +86,7 @@ const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
     for (size_t i = 0; i < c->n_ends; i++) {
         size_t word = (size_t)c->ends[i] / 64;
         uint64_t bit = (uint64_t)1 << c->ends[i] % 64;
+        /* An end token beyond the vocabulary can never be sampled. */
         if (word >= c->words)
             continue;
         mask[word] = grammar_may_end(c->grammar, state) ? mask[word] | bit : mask[word] & ~bit;

@@ -74,6 +74,7 @@ static int on_sample_token(size_t sample, int32_t token, float logprob, void *st
     return stop;
 }
 
+/* Called by the generator on this thread, for each sequence before its next token. */
 static const uint64_t *on_sample_mask(size_t sample, void *state)
 {
     struct sample_task *t = state;
@@ -92,6 +93,7 @@ static tinker_status start_constraint(struct sample_task *t, const tinker_sampli
     return t->constraint ? TINKER_OK : err->status;
 }
 
+/* Only set with an observer: a result as a whole has the alternatives anyway. */
 static void on_sample_alternatives(size_t sample, const int32_t *tokens, const float *logprobs,
                                    size_t k, void *state)
 {
@@ -106,6 +108,8 @@ static tinker_status flatten_prompt(struct job *w, const int32_t **tokens, size_
                                     tinker_error *err)
 {
     const tinker_model_input *in = &w->sample.prompt;
+    /* One array, because the engine's prefix cache compares prompts token by token, whatever their
+     * chunks. */
     size_t total = (size_t)job_tokens(w);
     *tokens = w->flat;
     *n = total;
@@ -293,6 +297,7 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
         return;
     /* A full batch still admits samples of sessions that have none in it, up to twice its size:
      * nobody has to wait for the long samples of another session. */
+    /* Looked up again under the lock for each one: submits and cancels go on meanwhile. */
     while (g->active < 2 * max) {
         pthread_mutex_lock(&s->lock);
         struct future *f = queue_next_sample_locked(s, g->active >= max);
@@ -343,6 +348,7 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
         tinker_error err = { 0 };
         if (!base->active)
             continue;
+        /* The real clock, not the server's: tests with a fake one would account no time at all. */
         int64_t start = clock_now_ns(clock_real());
         int left = tinker_generator_step(base->generator, &err);
         int64_t ns = clock_now_ns(clock_real()) - start;
@@ -397,6 +403,8 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
     }
 }
 
+/* Between two steps.  Two counters are compared before any list is walked: nearly always nothing
+ * has changed. */
 void sample_drop(struct server *s, struct sampling *g, struct weights_cache *weights)
 {
     pthread_mutex_lock(&s->lock);

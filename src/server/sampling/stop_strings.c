@@ -51,6 +51,7 @@ struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *st
         err_nomem(err, "stop strings");
         return NULL;
     }
+    /* One automaton for all sequences: they differ only in the state that they are in. */
     s->match = string_match_new(strings, n);
     s->sequences = calloc(n_sequences ? n_sequences : 1, sizeof(*s->sequences));
     if (!s->match || !s->sequences) {
@@ -81,6 +82,8 @@ void stop_strings_free(struct stop_strings *s)
     free(s);
 }
 
+/* 1: a stop string has just been completed, maybe in the middle of the token; the client cuts the
+ * text.  Work per byte does not depend on the number of strings. */
 int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token)
 {
     struct sequence *q = &s->sequences[sequence];

@@ -22,6 +22,7 @@ struct string_match {
     struct node nodes[];
 };
 
+/* A node has few children, the root may have many and is asked most: hence its table. */
 static uint32_t find_child(const struct string_match *m, uint32_t node, unsigned char byte)
 {
     if (!node)
@@ -32,6 +33,7 @@ static uint32_t find_child(const struct string_match *m, uint32_t node, unsigned
     return child;
 }
 
+/* nodes[] has room for every byte of every string, so it never moves and never fills up. */
 static uint32_t add_child(struct string_match *m, uint32_t node, unsigned char byte)
 {
     uint32_t child = m->n++;
@@ -83,6 +85,7 @@ struct string_match *string_match_new(const char *const *strings, size_t n)
     m->n = 1;
     for (size_t i = 0; i < n; i++) {
         uint32_t node = 0;
+        /* Strings with a common beginning share its nodes. */
         for (const char *p = strings[i]; *p; p++) {
             uint32_t child = find_child(m, node, (unsigned char)*p);
             node = child ? child : add_child(m, node, (unsigned char)*p);
@@ -99,6 +102,7 @@ void string_match_free(struct string_match *m)
     free(m);
 }
 
+/* Also true in the middle of a longer string that another one ends in. */
 bool string_match_is_end(const struct string_match *m, uint32_t state)
 {
     return m->nodes[state].end;

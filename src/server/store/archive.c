@@ -81,6 +81,8 @@ static tinker_status add_file(const char *path, const char *name, const struct s
     return status;
 }
 
+/* Everything that can fail with a message happens here, before the first byte is sent: a response
+ * that breaks off halfway can only be cut. */
 tinker_status archive_open(const struct server *s, const char *dir, struct archive **out,
                            uint64_t *size, tinker_error *err)
 {
@@ -109,6 +111,8 @@ tinker_status archive_open(const struct server *s, const char *dir, struct archi
     return TINKER_OK;
 }
 
+/* pread() leaves no position behind, so a client that asks for a part, or asks twice, gets the
+ * right bytes. */
 static ssize_t read_file(const struct hole *h, uint64_t at, char *out, size_t max)
 {
     uint64_t left = h->size - at;
@@ -119,6 +123,8 @@ static ssize_t read_file(const struct hole *h, uint64_t at, char *out, size_t ma
     return n > 0 ? n : -2; /* 0: it has become shorter */
 }
 
+/* A linear search: there are one or two holes.  A piece never crosses the border between text and
+ * file; the caller comes again for the rest. */
 ssize_t archive_read(void *archive, uint64_t at, char *out, size_t max)
 {
     const struct archive *a = archive;

@@ -42,6 +42,7 @@ bool checkpoint_is_complete(const struct server *s, const char *dir)
     return access(marker, F_OK) == 0;
 }
 
+/* Links and directories are passed over: nothing that is sent or counted may lie outside. */
 tinker_status checkpoint_each_file(const char *path, checkpoint_file_fn *fn, void *state,
                                    tinker_error *err)
 {

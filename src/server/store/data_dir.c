@@ -25,6 +25,7 @@ struct repair {
     tinker_error *err;
 };
 
+/* The first failure is the one that is told; what follows is mostly its consequence. */
 static void fail_repair(struct repair *r, const char *what, const char *name)
 {
     if (!r->failed)
@@ -121,6 +122,7 @@ tinker_status data_dir_secure(const char *path, const struct log *log, bool *exp
     return TINKER_OK;
 }
 
+/* O_NONBLOCK: opening a FIFO that somebody put there must fail below, not wait for a writer. */
 int data_dir_open_file(const char *path, tinker_error *err)
 {
     struct stat st;

@@ -60,6 +60,7 @@ static void free_run(struct run *r)
     free(r);
 }
 
+/* Nothing is read here: what the store has of a run is looked up when the run is first written. */
 struct history *history_new(struct store *store, const struct log *log)
 {
     struct history *h = calloc(1, sizeof(*h));
@@ -127,6 +128,8 @@ static struct series *find_series(struct run *r, const char *name)
     return s;
 }
 
+/* Requests of one step come one after the other, so the point so far and one new value are
+ * enough. */
 static double merge_value(const struct series *s, double old, const struct history_value *v)
 {
     double both = s->weight + v->weight;
@@ -145,6 +148,7 @@ static double merge_value(const struct series *s, double old, const struct histo
     return v->value;
 }
 
+/* A point that was thinned (n > 1) stands for several steps and takes no more values. */
 static bool add_value(struct series *s, int64_t step, const struct history_value *v)
 {
     struct history_point *last = s->n ? &s->points[s->n - 1] : NULL;
@@ -170,6 +174,8 @@ static bool add_value(struct series *s, int64_t step, const struct history_value
     return true;
 }
 
+/* false only without memory or beyond the limit of series: training never fails for its curves,
+ * callers log at most. */
 bool history_add(struct history *h, const char *run, int64_t step, const struct history_value *v,
                  size_t n)
 {
@@ -186,6 +192,7 @@ bool history_add(struct history *h, const char *run, int64_t step, const struct 
     return ok && r;
 }
 
+/* Nothing more will come: the run leaves memory with the next flush that finds it clean. */
 void history_finish(struct history *h, const char *run)
 {
     pthread_mutex_lock(&h->lock);

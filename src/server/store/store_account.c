@@ -17,6 +17,8 @@ static tinker_status add_row_locked(struct store *s, const struct store_usage_ro
         err);
 }
 
+/* One transaction, so that a batch that failed can be added again without counting anything
+ * twice. */
 tinker_status store_add_usage(struct store *s, const struct store_usage_row *rows, size_t n,
                               tinker_error *err)
 {
@@ -31,6 +33,8 @@ tinker_status store_add_usage(struct store *s, const struct store_usage_row *row
     return status;
 }
 
+/* Columns in the order of the query below; the texts are copied to the arena, for SQLite's own die
+ * with the statement. */
 static bool read_hour(sqlite3_stmt *row, struct arena *arena, void *item)
 {
     struct store_usage_row *v = item;
@@ -61,6 +65,7 @@ tinker_status store_list_hours(struct store *s, const char *owner, int64_t from,
     return status;
 }
 
+/* Not batched as usage is: an audit log that loses its last entries in a crash is none. */
 tinker_status store_add_event(struct store *s, const struct store_event *v, tinker_error *err)
 {
     pthread_mutex_lock(&s->lock);

@@ -16,6 +16,7 @@ static bool read_note(sqlite3_stmt *row, struct arena *arena, void *item)
     return sql_column_text(row, 0, arena, &v->name) && sql_column_text(row, 1, arena, &v->notes);
 }
 
+/* A run without a note is not an error: all zero. */
 tinker_status store_get_run_note(struct store *s, const char *run, struct arena *arena,
                                  struct store_run_note *out, tinker_error *err)
 {
@@ -64,6 +65,8 @@ tinker_status store_list_series(struct store *s, const char *run, struct arena *
     return status;
 }
 
+/* Chunk numbers grow but may have gaps: thinning leaves some out.  So the end is a maximum, not a
+ * count. */
 tinker_status store_series_end(struct store *s, int64_t id, int64_t *next_chunk, int64_t *points,
                                tinker_error *err)
 {
@@ -142,6 +145,8 @@ static tinker_status put_chunk_locked(struct store *s, int64_t id, int64_t chunk
         SQL_ARGS(sql_i(id), sql_i(chunk), sql_i((int64_t)points), sql_b(data, n)), err);
 }
 
+/* All series of a run in one transaction: a crash never leaves the loss of a step without its
+ * learning rate. */
 tinker_status store_put_chunks(struct store *s, const struct store_chunk *v, size_t n,
                                tinker_error *err)
 {
@@ -222,6 +227,8 @@ static bool read_text(sqlite3_stmt *row, struct arena *arena, void *item)
            sql_column_text(row, 3, arena, &v->prompt) && sql_column_text(row, 4, arena, &v->text);
 }
 
+/* The newest `keep` stay: whatever is at that distance from the end, and older, goes in the same
+ * transaction. */
 tinker_status store_add_text(struct store *s, const char *run, const struct store_text *v,
                              int64_t keep, tinker_error *err)
 {

@@ -22,11 +22,14 @@ struct custom_loss {
     tinker_forward_backward result;
 };
 
+/* The number is that of the request, which makes it unique in its session and the same when a
+ * request is sent again. */
 const char *custom_loss_id(struct arena *arena, const char *session_id, int64_t seq)
 {
     return arena_printf(arena, "%s:loss:%lld", session_id, (long long)seq);
 }
 
+/* Also when a loss is created: what cannot be read is refused then, not in the first pass. */
 tinker_status custom_loss_check(const struct wire_create_custom_loss_request *r, struct graph **out,
                                 tinker_error *err)
 {
@@ -76,6 +79,7 @@ static int64_t parse_id(const char *session_id, const char *id)
     return strtoll(digits, &end, 10);
 }
 
+/* One setting and no more: a typing error in a name must not train with something else silently. */
 struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
                                     const struct wire_forward_backward_request *r,
                                     tinker_error *err)
@@ -99,6 +103,7 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
         err_nomem(err, "custom loss");
         return NULL;
     }
+    /* Above the largest graph that the route takes, with its decoded form. */
     arena_init(&c->arena, 64 << 20);
     c->data = r->data;
     c->n_data = r->n_data;
@@ -116,6 +121,7 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
     return NULL;
 }
 
+/* Called by the engine for each row in ascending order, so sums have the same bits each time. */
 tinker_status custom_loss_datum(size_t datum, const float *logprobs, size_t n, double *loss,
                                 float *grads, tinker_error *err, void *state)
 {
@@ -129,6 +135,8 @@ tinker_status custom_loss_datum(size_t datum, const float *logprobs, size_t n, d
     return status;
 }
 
+/* The engine's result with the metrics of the graph behind its own.  Both results are valid until
+ * custom_loss_free(): the new one borrows everything but the list. */
 const tinker_forward_backward *custom_loss_result(struct custom_loss *c,
                                                   const tinker_forward_backward *pass)
 {

@@ -31,6 +31,7 @@ static bool sum_weights(const tinker_tensor *t, double *sum, double *used)
 /* Positions that the loss looks at: those of a weight or mask that is not 0, without one all targets. */
 static double count_targets(const tinker_datum *d)
 {
+    /* A weight or mask wins over the targets, wherever it stands among the inputs. */
     const tinker_named_tensor *shown = NULL;
     double used = 0;
     for (size_t i = 0; i < d->n_inputs; i++)
@@ -44,6 +45,8 @@ static double count_targets(const tinker_datum *d)
     return used;
 }
 
+/* What a mean over the batch divides by: the sum of the weights when all rows have them, else the
+ * number of targets.  Negative ones are advantages, not weights. */
 double train_history_weight(const tinker_datum *data, size_t n)
 {
     double sum = 0, used = 0, counted = 0;
@@ -84,6 +87,7 @@ static double wall_seconds(struct server *s)
 void train_history_pass(struct server *s, const char *run, int64_t step, bool forward_only,
                         const tinker_named_number *metrics, size_t n, double weight, double seconds)
 {
+    /* history_add() copies names that are new, so these may go with the stack. */
     char names[PASS_METRICS][HISTORY_MAX_NAME];
     struct history_value v[PASS_METRICS];
     size_t count = 0;
@@ -106,6 +110,7 @@ void train_history_pass(struct server *s, const char *run, int64_t step, bool fo
     history_add(s->history, run, step, v, count);
 }
 
+/* Norms are of the whole step, so the last value counts, never a mean over the parts of a batch. */
 void train_history_step(struct server *s, const char *run, const tinker_step_metrics *m,
                         double seconds)
 {

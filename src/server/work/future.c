@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Memory of results: the server's sum makes them leave memory early (timers.c), a user's refuses
+ * more requests (queue.c). */
 void future_count_locked(struct server *s, struct future *f, size_t n_result)
 {
     /* Unsigned arithmetic: adding a "negative" difference wraps around to the right sum. */
@@ -18,6 +20,7 @@ void future_count_locked(struct server *s, struct future *f, size_t n_result)
     f->n_result = n_result;
 }
 
+/* Takes over result.  The work on the future is over with this call, see above. */
 void future_finish(struct server *s, struct future *f, bool failed, char *result, size_t n,
                    bool proto, int category)
 {
@@ -67,6 +70,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
 {
     char text[512];
     va_list ap;
+    /* Cut to 512 bytes: an error message may quote input. */
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
@@ -98,6 +102,8 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
     future_finish(s, f, true, message, message ? strlen(message) : 0, false, category);
 }
 
+/* The list is linked by `next`, which the queue used before: each is unlinked from the rest
+ * first. */
 void future_fail_list(struct server *s, struct future *list, const char *reason)
 {
     while (list) {
@@ -120,6 +126,7 @@ static bool next_unrecorded(struct server *s, struct arena *arena, const char **
     while (!found && map_next(&s->futures, &it, &key, &n, &value)) {
         struct future *f = value;
         bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
+        /* A request that runs again will be recorded by its own end. */
         if (!f->unrecorded || !over)
             continue;
         *id = arena_strdup(arena, f->id);
@@ -138,6 +145,8 @@ static bool next_unrecorded(struct server *s, struct arena *arena, const char **
     return found;
 }
 
+/* On the timer thread.  Until an outcome is on disk a restart would run its request again, and a
+ * client that has seen the result would see the model change twice. */
 void future_record_outcomes(struct server *s)
 {
     struct arena arena;

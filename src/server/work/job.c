@@ -12,6 +12,7 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
+/* The arena holds the decoded body, so a job and all its tensors go with one call. */
 struct job *job_new(enum job_kind kind)
 {
     struct job *w = calloc(1, sizeof(*w));
@@ -65,6 +66,7 @@ static const struct wire_type *json_type(enum job_kind kind)
     return NULL;
 }
 
+/* Lenient: members that this version does not know are skipped, as newer clients send them. */
 tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, tinker_error *err)
 {
     bool is_pass = w->kind == JOB_FORWARD || w->kind == JOB_FORWARD_BACKWARD;
@@ -89,6 +91,7 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
 /* ---- peeking ------------------------------------------------------------------------- */
 
 /* model_id and seq_id of an object whose other members may be anything. */
+/* For a body that job_decode() refused: whose turn it would have taken is still worth knowing. */
 static bool peek_json(const char *body, size_t n, struct arena *arena, const char **model_id,
                       struct wire_opt_int *seq)
 {
@@ -137,6 +140,7 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
         } else if (tag == (2u << 3 | 0)) { /* field 2, varint */
             if (!read_varint(&p, end, &value))
                 return false;
+            /* proto3 does not send 0, so 0 and absent look the same; numbers begin at 1. */
             seq->has = value != 0;
             seq->value = (int32_t)value;
         } else {
@@ -156,6 +160,7 @@ bool job_peek(bool proto, const char *body, size_t n, struct arena *arena, const
                  : peek_json(body, n, arena, model_id, seq);
 }
 
+/* NULL for kinds that make a model or need none. */
 const char *job_model_id(const struct job *w)
 {
     switch (w->kind) {
@@ -244,17 +249,19 @@ bool job_kind_changes(enum job_kind kind)
 /* Also the last segment of the request's path: see route_submit(). */
 const char *job_kind_name(enum job_kind kind)
 {
-    static const char *const names[] = { "create_model",
-                                         "load_weights",
-                                         "forward",
-                                         "forward_backward",
-                                         "optim_step",
-                                         "save_weights",
-                                         "save_weights_for_sampler",
-                                         "load_weights",
-                                         "unload_model",
-                                         "sample",
-                                         "save_weights_external",
-                                         "create_custom_loss" };
+    static const char *const names[] = {
+        [JOB_CREATE] = "create_model",
+        [JOB_CREATE_BY_LOAD] = "load_weights",
+        [JOB_FORWARD] = "forward",
+        [JOB_FORWARD_BACKWARD] = "forward_backward",
+        [JOB_OPTIM_STEP] = "optim_step",
+        [JOB_SAVE] = "save_weights",
+        [JOB_SAVE_SAMPLER] = "save_weights_for_sampler",
+        [JOB_LOAD] = "load_weights",
+        [JOB_UNLOAD] = "unload_model",
+        [JOB_SAMPLE] = "sample",
+        [JOB_SAVE_EXTERNAL] = "save_weights_external",
+        [JOB_CUSTOM_LOSS] = "create_custom_loss",
+    };
     return names[kind];
 }

@@ -54,11 +54,13 @@ int64_t live_wall_us(struct server *s)
     return clock_wall_ns(s->clock) / 1000;
 }
 
+/* NULL stays NULL; callers check fields that must not be. */
 static char *copy_string(const char *s)
 {
     return s ? strdup(s) : NULL;
 }
 
+/* These free what is owned and follow no pointer to another object. */
 static void session_free(struct session *v)
 {
     if (!v)
@@ -93,6 +95,7 @@ static struct tenant *find_tenant_locked(struct server *s, const char *name)
     return NULL;
 }
 
+/* Tenants are never removed, so the pointer stays good without the lock; counters are atomic. */
 struct server_counters *live_user_counters(struct server *s, const char *user)
 {
     static struct server_counters none;
@@ -129,6 +132,7 @@ static void model_free(struct model *m)
     free(m);
 }
 
+/* In memory only; the caller has recorded it, or is restoring it from its record. */
 struct model *live_add_model_locked(struct server *s, const char *id, const char *owner,
                                     struct session *session, struct base *base,
                                     const tinker_lora *lora)
@@ -142,6 +146,7 @@ struct model *live_add_model_locked(struct server *s, const char *id, const char
     m->base = base;
     m->lora = *lora;
     m->saved_seq = -1; /* nothing saved: as created */
+    /* At the head of the session's list, doubly linked so that it can leave from anywhere. */
     if (m->id && m->owner && map_put(&s->models, id, strlen(id), m, NULL)) {
         m->next_of_session = session->models;
         if (session->models)
@@ -166,6 +171,7 @@ static void sampler_free(struct sampler *v)
     free(v);
 }
 
+/* dir NULL: the base model itself. */
 struct sampler *live_add_sampler_locked(struct server *s, const struct store_sampler *r,
                                         struct base *base, const char *dir)
 {

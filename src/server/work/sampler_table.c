@@ -9,6 +9,8 @@
 
 #include "base/array.h"
 
+/* The response is filled on failure.  A checkpoint says which base it belongs to; a base_model
+ * beside it must agree, or the client would sample from another model than it thinks. */
 bool sampler_table_find_source(struct server *s, struct request *req, struct response *res,
                                const char *base_model, const char *model_path,
                                struct sampler_source *out)
@@ -35,6 +37,7 @@ bool sampler_table_find_source(struct server *s, struct request *req, struct res
     return out->base != NULL;
 }
 
+/* NULL and "" are the same: the store has no NULL texts. */
 bool sampler_table_is_same(const struct store_sampler *a, const struct store_sampler *b)
 {
     const char *const pairs[][2] = { { a->base_model, b->base_model },
@@ -47,6 +50,7 @@ bool sampler_table_is_same(const struct store_sampler *a, const struct store_sam
     return true;
 }
 
+/* Records first, then memory: a request in between restores the ended record, never a live one. */
 tinker_status sampler_table_end(struct server *s, const struct store_checkpoint *c,
                                 const char *except, tinker_error *err)
 {
@@ -125,6 +129,8 @@ bool sampler_table_find(struct server *s, struct request *req, struct response *
            (restore_sampler(s, req, res, id) && find_sampler(s, req, id, out));
 }
 
+/* Requests that name no session (the OpenAI routes) still need one: fairness, limits and usage go
+ * by session.  There is one per user, and its colon keeps clients from naming it. */
 struct session *sampler_table_direct_session(struct server *s, const char *user)
 {
     char id[128];

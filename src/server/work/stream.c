@@ -24,6 +24,8 @@ struct stream {
     struct waitlist wait;
 };
 
+/* Reference counted, as the engine thread (producer) and the HTTP thread (reader) let go of it in
+ * either order. */
 struct stream *stream_new(struct listener *l)
 {
     struct stream *s = calloc(1, sizeof(*s));
@@ -50,6 +52,7 @@ void stream_unref(struct stream *s)
     free(s);
 }
 
+/* false: nobody reads any more, so the producer may stop working for it. */
 bool stream_write(struct stream *s, const void *p, size_t n)
 {
     pthread_mutex_lock(&s->lock);
@@ -77,6 +80,7 @@ void stream_end(struct stream *s)
     listener_wake(s->listener, &s->wait);
 }
 
+/* The reader has gone; what is pending is freed with the last reference. */
 void stream_abandon(struct stream *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -92,6 +96,8 @@ bool stream_is_abandoned(struct stream *s)
     return abandoned;
 }
 
+/* As a stream is read: bytes, 0 for "nothing yet", -1 at the end, -2 for a connection that must
+ * be cut. */
 ssize_t stream_read(struct stream *s, char *out, size_t max)
 {
     /* Rearm before looking: a write after the look fires the waitlist again. */

@@ -9,6 +9,8 @@
 
 enum { ROWS = 256, HOUR_S = 3600 };
 
+/* Amounts by hour, user, kind, session and model, kept in memory until the next flush: a row in the
+ * database for every sample would cost more than the sample. */
 struct usage {
     pthread_mutex_t lock;
     /* guarded by lock */
@@ -25,6 +27,7 @@ struct usage *usage_new(void)
     return u;
 }
 
+/* The rows' texts are const for everybody else; they were made by strdup() below. */
 static void clear_rows_locked(struct usage *u)
 {
     for (size_t i = 0; i < u->n; i++) {
@@ -44,6 +47,7 @@ void usage_free(struct usage *u)
     free(u);
 }
 
+/* The lock is held during the write: whoever counts meanwhile waits for one small transaction. */
 static void flush_locked(struct server *s)
 {
     tinker_error err = { 0 };
@@ -86,6 +90,7 @@ static void add_locked(struct server *s, const struct store_usage_row *row)
         clear_rows_locked(u); /* without memory nothing is counted rather than something wrong */
 }
 
+/* Any thread, once a request has succeeded: failed ones cost nothing. */
 void usage_add(struct server *s, enum usage_kind kind, const char *owner, const char *session_id,
                const char *base_model, int64_t amount)
 {
@@ -122,6 +127,8 @@ static int64_t stored_bytes(struct server *s, const char *owner, struct arena *a
     return sum;
 }
 
+/* Byte-seconds since the last look.  The timer calls it every minute; the first call after a
+ * start only notes the time, since how long the server was down is not known. */
 void usage_add_storage(struct server *s)
 {
     struct arena arena;
@@ -147,6 +154,7 @@ void usage_add_storage(struct server *s)
     arena_clear(&arena);
 }
 
+/* Best effort as to the request: a full disk must not undo a deletion that has happened. */
 void usage_note(struct server *s, const char *owner, const char *event, const char *model_id,
                 const char *path, const char *purpose, const char *session_id)
 {

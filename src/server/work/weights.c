@@ -24,6 +24,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
 {
     struct weights **oldest = NULL; /* the link that points to the entry */
     size_t idle = 0;
+    /* A pointer to the link, so that the first entry needs no case of its own. */
     for (struct weights **p = &c->first; *p; p = &(*p)->next) {
         if ((*p)->refs)
             continue;
@@ -40,6 +41,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     return true;
 }
 
+/* For the metrics; memory maps of the base model are not in it. */
 uint64_t weights_bytes(const struct weights_cache *c)
 {
     uint64_t sum = 0;
@@ -48,6 +50,7 @@ uint64_t weights_bytes(const struct weights_cache *c)
     return sum;
 }
 
+/* Would weights_drop_idle(c, 0) find one? */
 bool weights_idle(const struct weights_cache *c)
 {
     for (const struct weights *w = c->first; w; w = w->next)
@@ -84,6 +87,8 @@ static struct weights *insert_weights(struct weights_cache *c, struct base *base
     return w;
 }
 
+/* By directory, not by name: a checkpoint that is overwritten has a new directory, so samplers of
+ * the old one keep their weights. */
 struct weights *weights_get(struct server *s, struct weights_cache *c, struct base *base,
                             const char *dir, tinker_error *err)
 {

@@ -3,8 +3,7 @@
 #include "engine/kernels/attn_simd.h"
 #include "engine/kernels/x86/sets.h"
 
-/* As attn_avx2.c: static functions with the lanes of simd_avx512.h, seen through this table only.
- */
+/* As attn_avx2.c, with the sixteen lanes of simd_avx512.h. */
 const struct attn_ops attn_avx512 = {
     .scores = simd_scores,
     .accumulate = simd_accumulate,

@@ -66,8 +66,8 @@ const struct kernel_set *cpu_kernel_sets(size_t *n)
     kernels_avx512vnni_fill(&avx512_with_vnni);
     avx512_with_bf16 = avx512_with_vnni;
     kernels_avx512bf16_fill(&avx512_with_bf16);
-    /* The matrix unit replaces whole products, not tiles; without it the set is that of VPDPBUSD,
-     * since products of pairs run on the unit. */
+    /* The matrix unit replaces whole products with bfloat16 weights, not tiles, so nothing of
+     * VDPBF16PS is needed here. */
     avx512_with_amx = avx512_with_vnni;
     avx512_with_amx.name = "amx";
     avx512_with_amx.weights[PACKED_BF16].matrix = &kernels_amx;

@@ -33,8 +33,7 @@ INLINE __m512 load_floats(const float *p, size_t n, size_t k, size_t K)
 INLINE void load_words(__m512i words[NR], const float *p, size_t ld, size_t n, size_t k, size_t K)
 {
     for (size_t i = 0; i < NR; i++, k += 2) {
-        /* Behind K the address is that of a row that exists, because even a masked load must not
-         * name memory beyond the matrix; the mask makes it 0. */
+        /* Behind K the mask is empty, but a pointer beyond the matrix must not even be formed. */
         const float *even = k < K ? p + k * ld : p, *odd = k + 1 < K ? p + (k + 1) * ld : p;
         words[i] = pair_floats(load_floats(even, n, k, K), load_floats(odd, n, k + 1, K));
     }
@@ -67,6 +66,7 @@ static void lay_out_rows(uint16_t *dst, struct operand a, size_t rows, size_t K)
             continue;
         }
         size_t n = min_size(K - k, STEP);
+        /* A step may end inside the row: zeros for the rest of its 32 inputs add nothing. */
         __mmask16 low = (__mmask16)((1u << min_size(n, NR)) - 1);
         __mmask16 high = (__mmask16)((1u << (n > NR ? n - NR : 0)) - 1);
         for (size_t m = 0; m < rows; m++) {
@@ -159,8 +159,7 @@ static void multiply_strip(float *y, size_t ld, const uint16_t *a, const uint16_
 
 void amx_dense(const struct dense *d, struct part part)
 {
-    /* Both live on the stack of a compute thread: 272 KB, so, so no allocation can
-     * fail halfway through a step. */
+    /* 272 KB on the stack of a compute thread: no allocation can fail halfway through a step. */
     _Alignas(LINE) uint16_t left[GROUP * KC], right[STRIP * KC];
     configure_tiles(NR);
     for (size_t j = part.column; j < part.column_end; j += STRIP)

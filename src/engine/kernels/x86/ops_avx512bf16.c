@@ -48,6 +48,7 @@ TILE_PART void tile_run_pairs(size_t mr, size_t nv, size_t K, const uint16_t *a,
     for (size_t k = 0; k < K; k += 2, b += 2 * NR) {
         ivec row[4];
         if (k % STEPS == 0)
+            /* A little of the next panel per step, so that its lines arrive before they are read. */
             fetch = tile_fetch(fetch, out->lines);
 #pragma GCC unroll 4
         for (size_t v = 0; v < nv; v++)

@@ -102,6 +102,7 @@ TILE_PART void int8_run(int bits, size_t mr, size_t np, size_t K, const struct i
 {
     const struct quant_format f = { .bits = (uint8_t)bits, .block = QUANT_BLOCK };
     const size_t blocks = (K + INT8_BLOCK - 1) / INT8_BLOCK, scales = quant_scales(f, K);
+    /* A panel is its scales, a row of 16 half-precision numbers for each block, then its codes. */
     const size_t next = scales + blocks * INT8_BLOCK * NR * (size_t)bits / 8;
     const uint8_t *codes[2] = { panels + scales, panels + next + scales };
     const char *fetch = out->fetch;
@@ -113,9 +114,8 @@ TILE_PART void int8_run(int bits, size_t mr, size_t np, size_t K, const struct i
             fetch = tile_fetch(fetch, out->lines);
 #pragma GCC unroll 12
         for (size_t i = 0; i < mr * np; i++)
-            /* VPDPBUSD takes one factor without a sign, so weights are stored shifted by the
-             * offset; start is what the shift adds, negated, so the sum needs no correction at the
-             * end. */
+            /* VPDPBUSD takes one factor without a sign, so the weights' codes are shifted by the
+             * offset; start is minus what the shift adds to the sum. */
             sum[i] = _mm512_set1_epi32(a[i / np].start[b]);
         int8_block(bits, mr, np, sum, a, codes, b);
         vec scale[2];
