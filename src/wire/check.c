@@ -154,6 +154,7 @@ tinker_status wire_check_result_tensor(const tinker_tensor *t, tinker_error *err
 
 /* ---- model inputs ---------------------------------------------------------------- */
 
+/* Refuse one member of the value at `at`, named as on the wire. */
 static tinker_status refuse_member(const struct wire_place *at, const char *name, tinker_error *err,
                                    const char *why)
 {
@@ -161,6 +162,7 @@ static tinker_status refuse_member(const struct wire_place *at, const char *name
     return wire_refuse(&member, err, "%s", why);
 }
 
+/* What the service decodes; other images are converted by the caller, who knows how. */
 static tinker_status check_format(const tinker_chunk *c, const struct wire_place *at,
                                   tinker_error *err)
 {
@@ -203,6 +205,7 @@ static tinker_status check_chunk(const tinker_chunk *c, bool pointers, const str
     return wire_refuse(at, err, "unknown kind of chunk %d", (int)c->kind);
 }
 
+/* item.index is part of the place, so a failure names its chunk without further ado. */
 static tinker_status check_chunks(const tinker_model_input *input, bool pointers,
                                   const struct wire_place *at, tinker_error *err)
 {
@@ -273,6 +276,8 @@ static tinker_status check_provenance(const tinker_datum *d, const struct wire_p
     return status ? status : check_spans(d->target_spans, d->n_target_spans, targets, &target, err);
 }
 
+/* Everything is checked before anything is sent: a batch is cut into several requests, and a bad
+ * datum in the second must not be found after the first has trained. */
 tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *err)
 {
     struct wire_place list = { .name = "data" };
@@ -313,7 +318,6 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
 /* Which losses exist is the service's to say: it may be newer than this library. */
 tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
 {
-    /* Which losses and settings there are is for the service to say: it may be newer. */
     if (!loss->name || !*loss->name)
         return err_set(err, TINKER_EINVAL, "loss_fn: has no name, for example cross_entropy");
     if (loss->n_config && !loss->config)
@@ -336,6 +340,7 @@ tinker_status wire_check_loss(const tinker_loss *loss, tinker_error *err)
     return TINKER_OK;
 }
 
+/* The largest rank is the service's to say. */
 tinker_status wire_check_lora(const tinker_lora *lora, tinker_error *err)
 {
     if (lora->rank < 1)
@@ -368,6 +373,7 @@ tinker_status wire_check_adam(const tinker_adam *adam, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Ranges that no model and no service can give another meaning; all others are for the service. */
 tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker_error *err)
 {
     if (p->max_tokens < 0)

@@ -6,11 +6,13 @@
 
 static const char scheme[] = "tinker://";
 
+/* A path, or the id of a run?  Nothing else about it is checked. */
 bool wire_path_is(const char *text)
 {
     return text && strncmp(text, scheme, sizeof scheme - 1) == 0;
 }
 
+/* One message for every way to be wrong: the two forms say more than which part failed. */
 static tinker_status refuse_path(const char *text, bool any, tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL,
@@ -66,6 +68,7 @@ static tinker_status parse_path(const char *text, bool any, struct wire_path *ou
     return TINKER_OK;
 }
 
+/* For what a user types: the kind must be there, external weights cannot be used. */
 tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_error *err)
 {
     return parse_path(text, false, out, err);
@@ -78,6 +81,7 @@ tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tin
     return s == TINKER_OK && out->external ? refuse_path(text, false, err) : s;
 }
 
+/* For REST calls, which only pass a path on: all forms. */
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err)
 {
     return parse_path(text, true, out, err);

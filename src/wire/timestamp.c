@@ -100,6 +100,7 @@ static int days_in_month(int y, int m)
     return days[m - 1] + (m == 2 && leap);
 }
 
+/* yyyy-mm-dd, the only form of a date that services write. */
 static bool read_date(struct scan *s, int64_t *days)
 {
     int y, m, d;
@@ -163,6 +164,7 @@ static bool read_offset(struct scan *s, struct wire_time *out)
     return true;
 }
 
+/* Seconds since 1970, or milliseconds: 2e10 seconds would be the year 2603. */
 bool wire_time_from_number(double v, struct wire_time *out)
 {
     if (!isfinite(v))
@@ -197,6 +199,8 @@ static bool read_number(const char *s, size_t n, struct wire_time *out)
     return any && wire_time_from_number((minus ? -v : v) / scale, out);
 }
 
+/* The forms of RFC 3339, and what the reference's parser takes beside them: a blank or _ for T, a
+ * date alone, minutes without seconds, a number. */
 bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
 {
     struct scan in = { s, s + n };
@@ -221,6 +225,8 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
     return read_offset(&in, out);
 }
 
+/* Retry-After and Date (RFC 9110, 5.6.7).  Only the form that servers send today; the two obsolete
+ * ones are refused. */
 bool wire_time_parse_http(const char *s, struct wire_time *out)
 {
     static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";

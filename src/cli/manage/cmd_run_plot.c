@@ -141,6 +141,7 @@ int cmd_run_plot(int argc, char **argv)
 /* ---- watch ---------------------------------------------------------------------------------- */
 
 /* "step 120/400, loss 2.1234, 850 tokens/s, 3 min left" */
+/* Parts that the service does not know yet are left out: a run may have no plan and no rate. */
 static void put_progress(struct buf *b, const struct run_progress *p)
 {
     buf_printf(b, "%s: %s, step %lld", *p->name ? p->name : p->id, p->state, (long long)p->step);

@@ -20,6 +20,7 @@
 #include "gguf/gguf.h"
 #include "json/json.h"
 
+/* Far above any real config.json, some of which hold tables. */
 enum { CONFIG_MAX = 1 << 22 };
 
 /* Numbers of config.json; those of a text_config inside it count, too. */
@@ -213,6 +214,8 @@ void local_models_clear(struct local_models *m)
     memset(m, 0, sizeof(*m));
 }
 
+/* Three measures of one model: as stored, with a full context of cache, and as q4, which is what
+ * --dtype would do. */
 void local_models_measure(struct local_model *m)
 {
     tinker_engine_options options = TINKER_ENGINE_OPTIONS_INIT;
@@ -239,9 +242,11 @@ void local_models_measure(struct local_model *m)
 const char *local_models_fit(const struct local_model *m, char text[LOCAL_FIT_MAX])
 {
     char size[FMT_TEXT];
+    /* Rows of chat data have a few hundred tokens: a model that trains on 512 is of use. */
     int64_t useful = m->context < 512 ? m->context : 512;
     if (!m->loads)
         return "does not load";
+    /* From best to worst; the first that holds is what a user should do. */
     if (m->trains >= m->context)
         return "yes";
     if (m->trains >= useful)

@@ -49,6 +49,7 @@ bool model_dir_bundled(char out[MODEL_DIR_MAX])
             if (model_dir_is_model(out))
                 return true;
         }
+    /* The last resort: run from the source tree by a relative name. */
     snprintf(out, MODEL_DIR_MAX, "models/tiny");
     return model_dir_is_model(out);
 }
@@ -118,6 +119,8 @@ bool model_dir_cached(const char *id, char out[MODEL_DIR_MAX])
     snprintf(out, MODEL_DIR_MAX, "%s/refs/main", folder);
     if (os_read_file(out, 256, &revision, &n, NULL) != TINKER_OK)
         return false;
+    /* The file's content becomes part of a path: cut at a slash, so that it cannot lead
+     * elsewhere. */
     revision[strcspn(revision, "\r\n /")] = 0;
     snprintf(out, MODEL_DIR_MAX, "%s/snapshots/%s", folder, revision);
     free(revision);
@@ -144,6 +147,8 @@ static bool find_owner(const char *name, char owner[128])
     return found;
 }
 
+/* By what the name looks like, from the most certain to the least; the first line is a command to
+ * copy where there is one. */
 const char *model_dir_hint(const char *name, char out[MODEL_HINT_MAX])
 {
     char id[128];

@@ -18,6 +18,7 @@
 /* What the format's own library accepts. */
 enum { HEADER_MAX = 100 << 20 };
 
+/* Names as in the files, with the bytes of an element; the table also says what is known at all. */
 static const struct {
     const char *name;
     size_t bytes;

@@ -19,6 +19,7 @@ static bool is_hosted(const char *base_url)
     size_t n = strcspn(host, ":/");
     for (size_t i = 0; i < 2; i++) {
         size_t k = strlen(domains[i]);
+        /* The dot in front keeps "notthinkingmachines.ai" out. */
         if (n > k && strncmp(host + n - k, domains[i], k) == 0)
             return true;
     }
@@ -37,6 +38,7 @@ static void put_escaped(struct buf *out, const char *text)
     }
 }
 
+/* A checkpoint is two segments, the others one id; the playground takes a path whole, escaped. */
 static void put_hosted(struct buf *b, tinker_console_page page, const char *id,
                        const tinker_checkpoint_path *parts)
 {

@@ -14,6 +14,7 @@
 #include "client/session/env.h"
 #include "json/json.h"
 
+/* A file of keys has a few hundred bytes; the limit is for a link to something endless. */
 enum { FILE_MAX = 1 << 20 };
 
 /* A text member of the object that is next; others are skipped.  *out NULL: not there, or null. */

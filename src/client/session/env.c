@@ -49,6 +49,7 @@ static bool is_one_of(const char *value, const char *const words[4])
     return false;
 }
 
+/* The words that Python programs usually take; anything else is neither true nor false. */
 bool env_truthy(const char *value)
 {
     static const char *const words[] = { "1", "true", "yes", "on" };
@@ -158,6 +159,7 @@ bool env_json_object(struct arena *a, const char *json, struct http_header **out
     return end_json(&r, ok, out, n);
 }
 
+/* An array of pairs keeps the order and may name a header twice, which an object cannot. */
 bool env_json_pairs(struct arena *a, const char *json, struct http_header **out, size_t *n)
 {
     struct json_reader r;

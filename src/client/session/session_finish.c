@@ -31,6 +31,8 @@ static void finish_ready(struct session_wait *w, const tinker_error *err)
     rest_ready(w, NULL);
 }
 
+/* Nothing to finish is a success: a program calls this at its end, whether or not it came to a
+ * request. */
 static void finish_start(struct operation *op)
 {
     struct rest_op *r = (struct rest_op *)op; /* first member */
@@ -78,5 +80,6 @@ tinker_future *tinker_service_finish(tinker_service *s, tinker_finish how, const
         buf_clear(&body);
         return NULL;
     }
+    /* The path is empty until the session's id is known; finish_ready() replaces it. */
     return rest_submit(service_finish(s, err), &finish_kind, strdup(""), &body, s->options, err);
 }

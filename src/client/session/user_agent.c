@@ -14,6 +14,7 @@
 #include "base/os.h"
 #include "base/rand.h"
 
+/* Process-wide: the machine does not change, and services of one process share an id. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct user_agent machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

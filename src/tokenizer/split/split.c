@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "tokenizer/split/split_known.h"
 
+/* Pieces that several families share, written as in their tokenizer.json. */
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 #define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LEAD         "[^\\r\\n\\p{L}\\p{N}]?"
@@ -68,6 +69,8 @@ split_fn *split_known(const char *pattern, size_t n)
     return NULL;
 }
 
+/* A chain is a Sequence of splits, each applied to the pieces of the one before; one function walks
+ * the text once for all three. */
 split_fn *split_known_chain(const char *const *patterns, const size_t *lengths, size_t n)
 {
     if (n == 1)

@@ -129,6 +129,7 @@ static void translate_escape(struct scan *s, bool in_class)
 /* A bracket class at s->p, after its '[': up to and including its ']'. */
 static void translate_class_body(struct scan *s, bool *intersects)
 {
+    /* A ] right behind the [ stands for itself (POSIX). */
     bool first = true;
     *intersects = false;
     if (s->p < s->end && *s->p == '^') {
@@ -148,6 +149,7 @@ static void translate_class_body(struct scan *s, bool *intersects)
         if (*s->p == '\\') {
             translate_escape(s, true);
         } else if (*s->p == '[') {
+            /* [:name:] is the same in both dialects. */
             if (s->end - s->p < 2 || s->p[1] != ':') {
                 s->problem = "a class inside a class is not supported";
                 return;
@@ -188,6 +190,8 @@ static void translate_class(struct scan *s)
             s->problem = "this class intersection is not supported";
         }
     }
+    /* The left side comes last: the look-ahead of the right side must stand before what
+     * consumes. */
     buf_putc(out, '[');
     if (left.data)
         buf_append(out, left.data, left.len);
@@ -220,6 +224,8 @@ struct split_regex *split_regex_new(const char *pattern, size_t n, bool ruby, ti
     } else if (!r || !buf_ok(&text)) {
         err_nomem(err, "pattern");
     } else {
+        /* In Ruby's syntax ^ and $ match at every line; elsewhere $ matches at the very end
+         * only. */
         uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C |
                            (ruby ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
         r->code = pcre2_compile((PCRE2_SPTR)(text.data ? text.data : ""), text.len, options, &code,
@@ -292,6 +298,8 @@ tinker_status split_regex_failed(const struct split_regex_ctx *c, const char *wh
     return err_set(err, TINKER_EINVAL, "%s pattern exceeded its step budget", whose);
 }
 
+/* 1: a match; 0: none is left; -1: out of steps or memory.  Matches do not overlap, and an empty
+ * one where the last ended is passed over, as Oniguruma's own scan does. */
 int split_regex_next(const struct split_regex *r, struct split_regex_ctx *c, const char *text,
                      size_t n, struct split_place *at, size_t *begin, size_t *end)
 {

@@ -135,8 +135,8 @@ static bool read_int64s(struct wire_reader *r, const int64_t **out, size_t *n)
     return true;
 }
 
-/* The members of TensorData as they stand in the text. */
-/* SDKs before 0.25 send tensors in this form; newer ones use protobuf. */
+/* The members of TensorData as they stand in the text.  SDKs before 0.25 send tensors in this
+ * form; newer ones use protobuf. */
 struct tensor_text {
     struct json_str data;
     const char *dtype;
@@ -235,6 +235,7 @@ static bool read_tensor(struct wire_reader *r, void *value)
     return wire_check_tensor(out, &why) == TINKER_OK || wire_read_fail(r, "%s", why.message);
 }
 
+/* An empty list is written as such: a scalar has the shape []. */
 static void write_int64s(struct wire_writer *w, const char *key, const int64_t *v, size_t n)
 {
     json_put_key(&w->json, key);
@@ -358,6 +359,7 @@ bool wire_read_new_tensor(struct wire_reader *r, const tinker_tensor **out)
     return t ? wire_read_value(r, &wire_tensor_data, t) : wire_read_nomem(r);
 }
 
+/* The name is the key of the map and set by whoever reads that; these are the value alone. */
 static bool read_named_tensor(struct wire_reader *r, void *value)
 {
     return read_tensor(r, &((tinker_named_tensor *)value)->tensor);

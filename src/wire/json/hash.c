@@ -51,6 +51,7 @@ static uint64_t hash_named_strings(uint64_t h, const struct wire_named_strings *
     return hash_int(hash_int(h, (int64_t)v->n), (int64_t)sum);
 }
 
+/* As hash_named_strings(): the length keeps an empty entry apart from none. */
 static uint64_t hash_numbers(uint64_t h, const tinker_named_number *v, size_t n)
 {
     uint64_t sum = 0;
@@ -102,6 +103,8 @@ static bool is_default(const struct wire_type *type, const struct wire_field *f,
     return memcmp(value + f->offset, start, n) == 0;
 }
 
+/* Kinds that are stored alike are hashed alike, so a field may change from one to another of them
+ * without changing old hashes. */
 static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *value)
 {
     const void *at = value + f->offset;

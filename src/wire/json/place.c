@@ -29,6 +29,7 @@ void wire_place_text(const struct wire_place *place, char *out, size_t size)
     snprintf(out, size, "%s", text + at + (text[at] == '.'));
 }
 
+/* Every message about a value begins with where it is: the path is what a user can look up. */
 tinker_status wire_refuse(const struct wire_place *place, tinker_error *err, const char *fmt, ...)
 {
     char where[256], text[256];

@@ -126,6 +126,8 @@ bool wire_read_logit_bias(struct json_reader *r, struct arena *arena, const tink
     return !r->failed;
 }
 
+/* In the order of the list; a token that is listed twice is written twice, and readers add both
+ * up. */
 static bool write_bias(struct wire_writer *w, const char *key, const void *value)
 {
     const tinker_sampling_params *p = value;
@@ -144,6 +146,8 @@ static bool write_bias(struct wire_writer *w, const char *key, const void *value
     return true;
 }
 
+/* In order, not as a set: two orders of the same biases count as two requests, which costs a retry
+ * nothing, for it repeats its bytes. */
 static uint64_t hash_bias(uint64_t h, const void *value)
 {
     const tinker_sampling_params *p = value;

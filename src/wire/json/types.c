@@ -99,6 +99,7 @@ const struct wire_type *wire_type_at(size_t i)
     return i < sizeof all / sizeof all[0] ? all[i] : NULL;
 }
 
+/* By the name of the reference's class, as in the schema; NULL: none. */
 const struct wire_type *wire_type_find(const char *name)
 {
     /* Only tools and tests look types up by name. */

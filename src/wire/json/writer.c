@@ -72,6 +72,7 @@ static bool write_object_text(struct wire_writer *w, struct json_str text)
     return true;
 }
 
+/* base64 with padding (RFC 4648, 4), which is what readers of JSON expect for bytes. */
 static bool write_bytes(struct wire_writer *w, const void *p, size_t n)
 {
     struct buf b;
@@ -100,6 +101,7 @@ static bool write_named_strings(struct wire_writer *w, const tinker_named_string
     return true;
 }
 
+/* {"name": number}, in the order of the list: readers do not depend on it, people compare texts. */
 static bool write_numbers(struct wire_writer *w, const tinker_named_number *v, size_t n)
 {
     struct wire_place place = { .up = w->place };
@@ -217,6 +219,8 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return true;
     /* The number in the struct is the index of the word. */
     case WIRE_ENUM: {
+        /* Counted, because the table is only NULL-terminated and the value may come from a
+         * program. */
         int index = *(const int *)at, n = 0;
         while (f->words[n])
             n++;
@@ -367,6 +371,7 @@ tinker_status wire_encode_json(const struct wire_type *type, const void *value, 
     return w.status;
 }
 
+/* The one map that is sent without a struct around it. */
 tinker_status wire_metadata_encode(const tinker_named_string *v, size_t n, struct buf *out,
                                    tinker_error *err)
 {

@@ -94,6 +94,7 @@ static size_t settings_size(const tinker_loss *l)
     return size;
 }
 
+/* In the order of the sizes above; a mismatch ends in the assert of the caller. */
 static uint8_t *put_settings(uint8_t *p, const tinker_loss *l)
 {
     for (size_t i = 0; l->n_texts && i < l->n_config; i++) {
@@ -122,6 +123,7 @@ static size_t span_size(const tinker_provenance *s)
     return size + (s->length ? 1 + pb_varint_size((uint64_t)s->length) : 0);
 }
 
+/* Span, oneof arm and content: three messages, two of them lengths around the innermost. */
 static size_t spans_size(const tinker_provenance *spans, size_t n)
 {
     size_t size = 0;
@@ -361,6 +363,7 @@ static bool read_spans(struct wire_reader *r, const struct pb_field *datum, unsi
 
 /* ---- decoding: datums and the request -------------------------------------------- */
 
+/* Fields may come in any order and chunks between tensors; the order of the chunks alone counts. */
 static bool read_datum(struct wire_reader *r, const struct pb_field *field, tinker_datum *d)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
@@ -412,6 +415,7 @@ struct request_in {
     struct wire_named config, config2, texts; /* numbers; numbers and texts of the second map */
 };
 
+/* Unknown fields are skipped: a newer client may send what this server does not know. */
 static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
                                struct request_in *in)
 {
@@ -465,6 +469,7 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     wire_named_clear(&req.texts);
     proto_done(&r, &in);
     out->data = req.data;
+    /* The second map repeats the first when it is sent at all, so one of the two is complete. */
     const struct wire_named *numbers = req.config2.n || req.texts.n ? &req.config2 : &req.config;
     out->loss.config = (const void *)numbers->v;
     out->loss.n_config = numbers->n;

@@ -263,6 +263,7 @@ struct sample_in {
     struct topk top;
 };
 
+/* Behind a pointer, since few results have one; the last one on the wire counts. */
 static bool read_new_tensor(struct wire_reader *r, const struct pb_field *f,
                             const tinker_tensor **out)
 {
@@ -330,6 +331,7 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
     memset(out, 0, sizeof *out);
+    /* Counted first: one array, which does not move while its places are in use. */
     struct sample_in s = { .out = out, .n_max = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
     s.sequences = arena_array(arena, s.n_max, sizeof *s.sequences);
     bool ok = true;

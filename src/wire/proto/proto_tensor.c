@@ -29,6 +29,7 @@ static const int64_t *written_shape(const tinker_tensor *t, bool shaped, int64_t
     return vector;
 }
 
+/* Two bytes are the element type: a tag and an enum below 128. */
 size_t proto_tensor_size(const tinker_tensor *t, bool shaped)
 {
     int64_t vector[1];
@@ -40,6 +41,7 @@ size_t proto_tensor_size(const tinker_tensor *t, bool shaped)
            (shape ? pb_len_size(shape) : 0);
 }
 
+/* As measured above, field by field; the caller has written the tag and the length. */
 uint8_t *proto_put_tensor(uint8_t *p, const tinker_tensor *t, bool shaped)
 {
     int64_t vector[1];
