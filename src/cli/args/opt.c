@@ -588,8 +588,7 @@ bool opt_parse(const struct opt_spec *spec, int argc, char **argv, int *status)
 /* What help shows for a group: it has no options of its own, only commands. */
 struct opt_spec opt_group(const char *name)
 {
-    static const struct opt_arg args[] = { { "COMMAND", NULL, false, NULL },
-                                           { "[ARGS]...", NULL, false, NULL } };
+    static const struct opt_arg args[] = { { .name = "COMMAND" }, { .name = "[ARGS]..." } };
     return (
         struct opt_spec){ .command = name, .about = "", .args = args, .n_args = ARRAY_LEN(args) };
 }

@@ -206,25 +206,52 @@ int cmd_checkpoint_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20 };
     const struct opt opts[] = {
-        { "run-id", 0, OPT_STRING, "ID", "all checkpoints of this training run", &r.run_id, NULL },
-        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
-        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
-        { "ids", 0, OPT_FLAG, NULL, "print paths alone, one per line", &r.ids, NULL },
-        { "type", 0, OPT_CHOICE, "TYPE", "only these: training, sampler or external", &r.type,
-          types },
-        { "base-model", 0, OPT_LIST, "MODEL", "only those on one of these models", &r.base_models,
-          NULL },
-        { "metadata", 0, OPT_LIST, "KEY=VALUE", "only those that were saved with all of these",
-          &r.metadata, NULL },
-        { "project", 0, OPT_LIST, "ID", "only those of one of these projects", &r.projects, NULL },
+        { .name = "run-id",
+          .kind = OPT_STRING,
+          .value = "ID",
+          .help = "all checkpoints of this training run",
+          .out = &r.run_id },
+        { .name = "limit",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "how many to show, 0 for all (default 20)",
+          .out = &r.limit },
+        { .name = "offset",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "leave out the newest N",
+          .out = &r.offset },
+        { .name = "ids",
+          .kind = OPT_FLAG,
+          .help = "print paths alone, one per line",
+          .out = &r.ids },
+        { .name = "type",
+          .kind = OPT_CHOICE,
+          .value = "TYPE",
+          .help = "only these: training, sampler or external",
+          .out = &r.type,
+          .choices = types },
+        { .name = "base-model",
+          .kind = OPT_LIST,
+          .value = "MODEL",
+          .help = "only those on one of these models",
+          .out = &r.base_models },
+        { .name = "metadata",
+          .kind = OPT_LIST,
+          .value = "KEY=VALUE",
+          .help = "only those that were saved with all of these",
+          .out = &r.metadata },
+        { .name = "project",
+          .kind = OPT_LIST,
+          .value = "ID",
+          .help = "only those of one of these projects",
+          .out = &r.projects },
     };
-    const struct opt_spec spec = { "checkpoint list",
-                                   "List checkpoints, newest first.",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   NULL,
-                                   0,
-                                   "tinker checkpoint list --limit 0" };
+    const struct opt_spec spec = { .command = "checkpoint list",
+                                   .about = "List checkpoints, newest first.",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .example = "tinker checkpoint list --limit 0" };
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
@@ -350,14 +377,13 @@ static int show_checkpoint_info(struct api *a, const char *path, const char *run
 int cmd_checkpoint_info(int argc, char **argv)
 {
     const char *path = NULL;
-    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
-    const struct opt_spec spec = { "checkpoint info",
-                                   "Show one checkpoint.",
-                                   NULL,
-                                   0,
-                                   args,
-                                   1,
-                                   "tinker checkpoint info tinker://RUN_ID/weights/0001" };
+    const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &path } };
+    const struct opt_spec spec = { .command = "checkpoint info",
+                                   .about = "Show one checkpoint.",
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example =
+                                       "tinker checkpoint info tinker://RUN_ID/weights/0001" };
     tinker_checkpoint_path parts;
     struct api a;
     int status;

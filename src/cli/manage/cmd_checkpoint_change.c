@@ -44,16 +44,19 @@ int cmd_checkpoint_publish(int argc, char **argv)
     bool strict = false;
     /* Scripts that must know whether they changed anything give --strict; all others may be run
      * twice. */
-    const struct opt opts[] = { { "strict", 0, OPT_FLAG, NULL, "fail when it is published already",
-                                  &strict, NULL } };
-    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
-    const struct opt_spec spec = { "checkpoint publish",
-                                   "Make a checkpoint public.",
-                                   opts,
-                                   1,
-                                   args,
-                                   1,
-                                   "tinker checkpoint publish tinker://RUN_ID/weights/0001" };
+    const struct opt opts[] = { { .name = "strict",
+                                  .kind = OPT_FLAG,
+                                  .help = "fail when it is published already",
+                                  .out = &strict } };
+    const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &path } };
+    const struct opt_spec spec = { .command = "checkpoint publish",
+                                   .about = "Make a checkpoint public.",
+                                   .opts = opts,
+                                   .n_opts = 1,
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example =
+                                       "tinker checkpoint publish tinker://RUN_ID/weights/0001" };
     return set_visibility(&spec, argc, argv, &path, &strict, tinker_rest_publish_checkpoint,
                           "Published");
 }
@@ -62,16 +65,19 @@ int cmd_checkpoint_unpublish(int argc, char **argv)
 {
     const char *path = NULL;
     bool strict = false;
-    const struct opt opts[] = { { "strict", 0, OPT_FLAG, NULL, "fail when it is private already",
-                                  &strict, NULL } };
-    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
-    const struct opt_spec spec = { "checkpoint unpublish",
-                                   "Make a checkpoint private again.",
-                                   opts,
-                                   1,
-                                   args,
-                                   1,
-                                   "tinker checkpoint unpublish tinker://RUN_ID/weights/0001" };
+    const struct opt opts[] = { { .name = "strict",
+                                  .kind = OPT_FLAG,
+                                  .help = "fail when it is private already",
+                                  .out = &strict } };
+    const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &path } };
+    const struct opt_spec spec = { .command = "checkpoint unpublish",
+                                   .about = "Make a checkpoint private again.",
+                                   .opts = opts,
+                                   .n_opts = 1,
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example =
+                                       "tinker checkpoint unpublish tinker://RUN_ID/weights/0001" };
     return set_visibility(&spec, argc, argv, &path, &strict, tinker_rest_unpublish_checkpoint,
                           "Unpublished");
 }
@@ -85,18 +91,22 @@ int cmd_checkpoint_set_ttl(int argc, char **argv)
     int64_t ttl = -1;
     bool forget = false;
     const struct opt opts[] = {
-        { "ttl", 0, OPT_DURATION, "TIME", "expire after this long: 3600, 12h, 7d", &ttl, NULL },
-        { "remove", 0, OPT_FLAG, NULL, "never expire", &forget, NULL },
+        { .name = "ttl",
+          .kind = OPT_DURATION,
+          .value = "TIME",
+          .help = "expire after this long: 3600, 12h, 7d",
+          .out = &ttl },
+        { .name = "remove", .kind = OPT_FLAG, .help = "never expire", .out = &forget },
     };
-    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &path, false, NULL } };
+    const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &path } };
     const struct opt_spec spec = {
-        "checkpoint set-ttl",
-        "Set or remove the expiration of a checkpoint.",
-        opts,
-        2,
-        args,
-        1,
-        "tinker checkpoint set-ttl tinker://RUN_ID/weights/0001 --ttl 7d"
+        .command = "checkpoint set-ttl",
+        .about = "Set or remove the expiration of a checkpoint.",
+        .opts = opts,
+        .n_opts = 2,
+        .args = args,
+        .n_args = 1,
+        .example = "tinker checkpoint set-ttl tinker://RUN_ID/weights/0001 --ttl 7d"
     };
     /* One hint for both mistakes: neither option, or both. */
     static const char hint[] = "Give --ttl TIME to set an expiry, or --remove to take it away.";

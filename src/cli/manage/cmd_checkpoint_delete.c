@@ -340,22 +340,48 @@ int cmd_checkpoint_delete(int argc, char **argv)
 {
     struct request r = { .concurrency = 4 };
     const struct opt opts[] = {
-        { "run-id", 0, OPT_STRING, "ID", "checkpoints of this training run", &r.run_id, NULL },
-        { "type", 0, OPT_STRING, "TYPE", "only weights, sampler_weights or external_weights",
-          &r.type, NULL },
-        { "before", 0, OPT_STRING, "DATE", "only those made before this time", &r.before, NULL },
-        { "after", 0, OPT_STRING, "DATE", "only those made after this time", &r.after, NULL },
-        { "dry-run", 0, OPT_FLAG, NULL, "show what would be deleted", &r.dry_run, NULL },
-        { "concurrency", 0, OPT_INT, "N", "deletions at a time (default 4)", &r.concurrency, NULL },
+        { .name = "run-id",
+          .kind = OPT_STRING,
+          .value = "ID",
+          .help = "checkpoints of this training run",
+          .out = &r.run_id },
+        { .name = "type",
+          .kind = OPT_STRING,
+          .value = "TYPE",
+          .help = "only weights, sampler_weights or external_weights",
+          .out = &r.type },
+        { .name = "before",
+          .kind = OPT_STRING,
+          .value = "DATE",
+          .help = "only those made before this time",
+          .out = &r.before },
+        { .name = "after",
+          .kind = OPT_STRING,
+          .value = "DATE",
+          .help = "only those made after this time",
+          .out = &r.after },
+        { .name = "dry-run",
+          .kind = OPT_FLAG,
+          .help = "show what would be deleted",
+          .out = &r.dry_run },
+        { .name = "concurrency",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "deletions at a time (default 4)",
+          .out = &r.concurrency },
     };
-    const struct opt_arg args[] = { { "CHECKPOINT_PATHS", NULL, true, &r.paths } };
-    const struct opt_spec spec = { "checkpoint delete",
-                                   "Permanently delete checkpoints.",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker checkpoint delete --run-id RUN_ID --before 2024-01-01" };
+    const struct opt_arg args[] = {
+        { .name = "CHECKPOINT_PATHS", .optional = true, .many = &r.paths }
+    };
+    const struct opt_spec spec = {
+        .command = "checkpoint delete",
+        .about = "Permanently delete checkpoints.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker checkpoint delete --run-id RUN_ID --before 2024-01-01"
+    };
     struct plan p = { 0 };
     struct api a;
     int status;

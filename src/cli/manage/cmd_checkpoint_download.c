@@ -561,21 +561,34 @@ int cmd_checkpoint_download(int argc, char **argv)
           .value = "MODEL",
           .help = "its base model for peft (default: what the checkpoint says)",
           .out = &r.base },
-        { "output", 'o', OPT_STRING, "DIR", "folder to put it in (default: this one)", &r.output,
-          NULL },
-        { "force", 0, OPT_FLAG, NULL, "replace what is there already", &r.force, NULL },
-        { "keep-archive", 0, OPT_FLAG, NULL, "keep the tar file too", &r.keep_archive, NULL },
-        { "no-extract", 0, OPT_FLAG, NULL, "only the tar file", &r.no_extract, NULL },
+        { .name = "output",
+          .letter = 'o',
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "folder to put it in (default: this one)",
+          .out = &r.output },
+        { .name = "force",
+          .kind = OPT_FLAG,
+          .help = "replace what is there already",
+          .out = &r.force },
+        { .name = "keep-archive",
+          .kind = OPT_FLAG,
+          .help = "keep the tar file too",
+          .out = &r.keep_archive },
+        { .name = "no-extract",
+          .kind = OPT_FLAG,
+          .help = "only the tar file",
+          .out = &r.no_extract },
     };
-    const struct opt_arg args[] = { { "CHECKPOINT_PATH", &r.path, false, NULL } };
+    const struct opt_arg args[] = { { .name = "CHECKPOINT_PATH", .out = &r.path } };
     const struct opt_spec spec = {
-        "checkpoint download",
-        "Fetch a checkpoint, or last, and unpack it, as an adapter for PEFT.",
-        opts,
-        ARRAY_LEN(opts),
-        args,
-        1,
-        "tinker checkpoint download tinker://RUN_ID/sampler_weights/final -o models"
+        .command = "checkpoint download",
+        .about = "Fetch a checkpoint, or last, and unpack it, as an adapter for PEFT.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker checkpoint download tinker://RUN_ID/sampler_weights/final -o models"
     };
     tinker_checkpoint_path parts;
     struct places p;

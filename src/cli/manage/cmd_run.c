@@ -234,23 +234,41 @@ int cmd_run_list(int argc, char **argv)
     static const char *const scopes[] = { "owned", "accessible", NULL };
     struct list_request r = { .limit = 20, .scope = scopes[0] };
     const struct opt opts[] = {
-        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
-        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
-        { "columns", 'c', OPT_STRING, "LIST",
-          "id, model, owner, lora, updated, status, checkpoint, checkpoint_time", &r.columns,
-          NULL },
-        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &r.scope,
-          scopes },
-        { "project", 0, OPT_STRING, "ID", "only runs of this project", &r.project, NULL },
-        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &r.ids, NULL },
+        { .name = "limit",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "how many to show, 0 for all (default 20)",
+          .out = &r.limit },
+        { .name = "offset",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "leave out the newest N",
+          .out = &r.offset },
+        { .name = "columns",
+          .letter = 'c',
+          .kind = OPT_STRING,
+          .value = "LIST",
+          .help = "id, model, owner, lora, updated, status, checkpoint, checkpoint_time",
+          .out = &r.columns },
+        { .name = "scope",
+          .kind = OPT_CHOICE,
+          .value = "SCOPE",
+          .help = "owned, or accessible: those of others too",
+          .out = &r.scope,
+          .choices = scopes },
+        { .name = "project",
+          .kind = OPT_STRING,
+          .value = "ID",
+          .help = "only runs of this project",
+          .out = &r.project },
+        { .name = "ids", .kind = OPT_FLAG, .help = "print ids alone, one per line", .out = &r.ids },
     };
-    const struct opt_spec spec = { "run list",
-                                   "List training runs, newest first.",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   NULL,
-                                   0,
-                                   "tinker run list --limit 0 --columns id,model,checkpoint" };
+    const struct opt_spec spec = { .command = "run list",
+                                   .about = "List training runs, newest first.",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .example =
+                                       "tinker run list --limit 0 --columns id,model,checkpoint" };
     struct choice choice = { .n = 0 };
     struct api a;
     int status;
@@ -314,11 +332,20 @@ int cmd_run_info(int argc, char **argv)
 {
     static const char *const scopes[] = { "owned", "accessible", NULL };
     const char *id = NULL, *scope = scopes[0];
-    const struct opt opts[] = { { "scope", 0, OPT_CHOICE, "SCOPE",
-                                  "owned, or accessible: those of others too", &scope, scopes } };
-    const struct opt_arg args[] = { { "RUN_ID", &id, false, NULL } };
-    const struct opt_spec spec = { "run info", "Show one training run.", opts, 1, args,
-                                   1,          "tinker run info RUN_ID" };
+    const struct opt opts[] = { { .name = "scope",
+                                  .kind = OPT_CHOICE,
+                                  .value = "SCOPE",
+                                  .help = "owned, or accessible: those of others too",
+                                  .out = &scope,
+                                  .choices = scopes } };
+    const struct opt_arg args[] = { { .name = "RUN_ID", .out = &id } };
+    const struct opt_spec spec = { .command = "run info",
+                                   .about = "Show one training run.",
+                                   .opts = opts,
+                                   .n_opts = 1,
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example = "tinker run info RUN_ID" };
     struct api a;
     tinker_error err;
     int status;

@@ -80,21 +80,38 @@ int cmd_run_metrics(int argc, char **argv)
     const char *text = NULL;
     struct run_query q = { 0 };
     const struct opt opts[] = {
-        { "names", 'n', OPT_STRING, "LIST", "only these metrics, separated by commas", &q.names,
-          NULL },
-        { "from", 0, OPT_INT, "STEP", "not before this step", &q.from, NULL },
-        { "to", 0, OPT_INT, "STEP", "not after this step", &q.to, NULL },
-        { "max-points", 0, OPT_INT, "N", "about so many points of each; 0: all", &q.max_points,
-          NULL },
+        { .name = "names",
+          .letter = 'n',
+          .kind = OPT_STRING,
+          .value = "LIST",
+          .help = "only these metrics, separated by commas",
+          .out = &q.names },
+        { .name = "from",
+          .kind = OPT_INT,
+          .value = "STEP",
+          .help = "not before this step",
+          .out = &q.from },
+        { .name = "to",
+          .kind = OPT_INT,
+          .value = "STEP",
+          .help = "not after this step",
+          .out = &q.to },
+        { .name = "max-points",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "about so many points of each; 0: all",
+          .out = &q.max_points },
     };
-    const struct opt_arg args[] = { { "RUN", &text, false, NULL } };
-    const struct opt_spec spec = { "run metrics",
-                                   "Show the metrics of a run: an id, a name, or \"last\".",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker run metrics last --format csv > metrics.csv" };
+    const struct opt_arg args[] = { { .name = "RUN", .out = &text } };
+    const struct opt_spec spec = { .command = "run metrics",
+                                   .about =
+                                       "Show the metrics of a run: an id, a name, or \"last\".",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example =
+                                       "tinker run metrics last --format csv > metrics.csv" };
     struct api a;
     struct arena arena;
     struct run_progress run;

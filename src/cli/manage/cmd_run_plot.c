@@ -89,18 +89,27 @@ int cmd_run_plot(int argc, char **argv)
 {
     const char *text = NULL, *names = "loss", *output = NULL;
     const struct opt opts[] = {
-        { "names", 'n', OPT_STRING, "LIST", "metrics, separated by commas (default loss)", &names,
-          NULL },
-        { "output", 'o', OPT_STRING, "FILE", "write an SVG picture; - for stdout", &output, NULL },
+        { .name = "names",
+          .letter = 'n',
+          .kind = OPT_STRING,
+          .value = "LIST",
+          .help = "metrics, separated by commas (default loss)",
+          .out = &names },
+        { .name = "output",
+          .letter = 'o',
+          .kind = OPT_STRING,
+          .value = "FILE",
+          .help = "write an SVG picture; - for stdout",
+          .out = &output },
     };
-    const struct opt_arg args[] = { { "RUN", &text, false, NULL } };
-    const struct opt_spec spec = { "run plot",
-                                   "Draw metrics of a run: an id, a name, or \"last\".",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker run plot last -n loss,reward -o run.svg" };
+    const struct opt_arg args[] = { { .name = "RUN", .out = &text } };
+    const struct opt_spec spec = { .command = "run plot",
+                                   .about = "Draw metrics of a run: an id, a name, or \"last\".",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example = "tinker run plot last -n loss,reward -o run.svg" };
     struct api a;
     struct arena arena;
     struct run_progress run;
@@ -203,18 +212,27 @@ int cmd_run_watch(int argc, char **argv)
     const char *text = NULL, *names = "loss";
     int64_t every = 2, last_step = -1;
     const struct opt opts[] = {
-        { "names", 'n', OPT_STRING, "LIST", "metrics, separated by commas (default loss)", &names,
-          NULL },
-        { "every", 0, OPT_INT, "S", "seconds between looks (default 2)", &every, NULL },
+        { .name = "names",
+          .letter = 'n',
+          .kind = OPT_STRING,
+          .value = "LIST",
+          .help = "metrics, separated by commas (default loss)",
+          .out = &names },
+        { .name = "every",
+          .kind = OPT_INT,
+          .value = "S",
+          .help = "seconds between looks (default 2)",
+          .out = &every },
     };
-    const struct opt_arg args[] = { { "RUN", &text, false, NULL } };
-    const struct opt_spec spec = { "run watch",
-                                   "Follow a run until it ends: an id, a name, or \"last\".",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker run watch last -n loss,reward" };
+    const struct opt_arg args[] = { { .name = "RUN", .out = &text } };
+    const struct opt_spec spec = { .command = "run watch",
+                                   .about =
+                                       "Follow a run until it ends: an id, a name, or \"last\".",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example = "tinker run watch last -n loss,reward" };
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))

@@ -96,16 +96,29 @@ int cmd_session_list(int argc, char **argv)
 {
     struct list_request r = { .limit = 20, .scope = scopes[0] };
     const struct opt opts[] = {
-        { "limit", 0, OPT_INT, "N", "how many to show, 0 for all (default 20)", &r.limit, NULL },
-        { "offset", 0, OPT_INT, "N", "leave out the newest N", &r.offset, NULL },
-        { "scope", 0, OPT_CHOICE, "SCOPE", "owned, or accessible: those of others too", &r.scope,
-          scopes },
-        { "ids", 0, OPT_FLAG, NULL, "print ids alone, one per line", &r.ids, NULL },
+        { .name = "limit",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "how many to show, 0 for all (default 20)",
+          .out = &r.limit },
+        { .name = "offset",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "leave out the newest N",
+          .out = &r.offset },
+        { .name = "scope",
+          .kind = OPT_CHOICE,
+          .value = "SCOPE",
+          .help = "owned, or accessible: those of others too",
+          .out = &r.scope,
+          .choices = scopes },
+        { .name = "ids", .kind = OPT_FLAG, .help = "print ids alone, one per line", .out = &r.ids },
     };
-    const struct opt_spec spec = {
-        "session list",       "List sessions, newest first.", opts, ARRAY_LEN(opts), NULL, 0,
-        "tinker session list"
-    };
+    const struct opt_spec spec = { .command = "session list",
+                                   .about = "List sessions, newest first.",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .example = "tinker session list" };
     struct api a;
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
@@ -163,16 +176,20 @@ static int show_session(const char *id, const tinker_session *s)
 int cmd_session_info(int argc, char **argv)
 {
     const char *id = NULL, *scope = scopes[0];
-    const struct opt opts[] = { { "scope", 0, OPT_CHOICE, "SCOPE",
-                                  "owned, or accessible: those of others too", &scope, scopes } };
-    const struct opt_arg args[] = { { "SESSION_ID", &id, false, NULL } };
-    const struct opt_spec spec = { "session info",
-                                   "Show the training runs and samplers of a session.",
-                                   opts,
-                                   1,
-                                   args,
-                                   1,
-                                   "tinker session info SESSION_ID" };
+    const struct opt opts[] = { { .name = "scope",
+                                  .kind = OPT_CHOICE,
+                                  .value = "SCOPE",
+                                  .help = "owned, or accessible: those of others too",
+                                  .out = &scope,
+                                  .choices = scopes } };
+    const struct opt_arg args[] = { { .name = "SESSION_ID", .out = &id } };
+    const struct opt_spec spec = { .command = "session info",
+                                   .about = "Show the training runs and samplers of a session.",
+                                   .opts = opts,
+                                   .n_opts = 1,
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example = "tinker session info SESSION_ID" };
     struct api a;
     tinker_error err;
     int status;

@@ -348,7 +348,7 @@ int cmd_completion(int argc, char **argv)
         void (*print)(void);
     } shells[] = { { "bash", print_bash }, { "fish", print_fish }, { "zsh", print_zsh } };
     const char *shell = NULL;
-    const struct opt_arg args[] = { { "SHELL", &shell, false, NULL } };
+    const struct opt_arg args[] = { { .name = "SHELL", .out = &shell } };
     const struct opt_spec spec = {
         .command = "completion",
         .about = "Print a script that completes commands and options in bash, fish or zsh.",

@@ -30,8 +30,12 @@ static bool read_data_dir(const char *command, const char *about, const char *ex
 {
     const char *given = NULL;
     const struct opt opts[] = {
-        { "data-dir", 'd', OPT_STRING, "DIR", "the server's directory (default as for serve)",
-          &given, NULL },
+        { .name = "data-dir",
+          .letter = 'd',
+          .kind = OPT_STRING,
+          .value = "DIR",
+          .help = "the server's directory (default as for serve)",
+          .out = &given },
     };
     const struct opt_spec spec = {
         .command = command, .about = about, .opts = opts, .n_opts = 1, .example = example

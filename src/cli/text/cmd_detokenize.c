@@ -71,19 +71,28 @@ int cmd_detokenize(int argc, char **argv)
     bool skip_special = false;
     struct opt_words words = { 0 };
     const struct opt opts[] = {
-        { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
-          &model, NULL },
-        { "skip-special", 0, OPT_FLAG, NULL, "leave out special tokens", &skip_special, NULL },
+        { .name = "model",
+          .letter = 'm',
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "a model directory, a tokenizer file or a model name",
+          .out = &model },
+        { .name = "skip-special",
+          .kind = OPT_FLAG,
+          .help = "leave out special tokens",
+          .out = &skip_special },
     };
-    const struct opt_arg args[] = { { "IDS", NULL, true, &words } };
-    const struct opt_spec spec = { "detokenize",
-                                   "Turn token ids into text.  \"-\", or no ids, reads standard "
-                                   "input.",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker detokenize -m tinker/tiny 582 11 1926" };
+    const struct opt_arg args[] = { { .name = "IDS", .optional = true, .many = &words } };
+    const struct opt_spec spec = {
+        .command = "detokenize",
+        .about = "Turn token ids into text.  \"-\", or no ids, reads standard "
+                 "input.",
+        .opts = opts,
+        .n_opts = ARRAY_LEN(opts),
+        .args = args,
+        .n_args = 1,
+        .example = "tinker detokenize -m tinker/tiny 582 11 1926"
+    };
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;

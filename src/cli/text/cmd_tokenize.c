@@ -142,22 +142,40 @@ int cmd_tokenize(int argc, char **argv)
 {
     struct request r = { 0 };
     const struct opt opts[] = {
-        { "model", 'm', OPT_STRING, "MODEL", "a model directory, a tokenizer file or a model name",
-          &r.model, NULL },
-        { "file", 0, OPT_STRING, "F", "read the text from this file", &r.file, NULL },
-        { "special", 0, OPT_FLAG, NULL, "parse special tokens in the text", &r.special, NULL },
-        { "count", 0, OPT_FLAG, NULL, "print only how many tokens there are", &r.count, NULL },
-        { "pieces", 0, OPT_FLAG, NULL, "print a table of id, bytes and piece", &r.pieces, NULL },
+        { .name = "model",
+          .letter = 'm',
+          .kind = OPT_STRING,
+          .value = "MODEL",
+          .help = "a model directory, a tokenizer file or a model name",
+          .out = &r.model },
+        { .name = "file",
+          .kind = OPT_STRING,
+          .value = "F",
+          .help = "read the text from this file",
+          .out = &r.file },
+        { .name = "special",
+          .kind = OPT_FLAG,
+          .help = "parse special tokens in the text",
+          .out = &r.special },
+        { .name = "count",
+          .kind = OPT_FLAG,
+          .help = "print only how many tokens there are",
+          .out = &r.count },
+        { .name = "pieces",
+          .kind = OPT_FLAG,
+          .help = "print a table of id, bytes and piece",
+          .out = &r.pieces },
     };
-    const struct opt_arg args[] = { { "TEXT", &r.text, true, NULL } };
-    const struct opt_spec spec = { "tokenize",
-                                   "Turn text into token ids.  TEXT \"-\", or no text, reads "
-                                   "standard input.",
-                                   opts,
-                                   ARRAY_LEN(opts),
-                                   args,
-                                   1,
-                                   "tinker tokenize -m tinker/tiny 'Hello, world'" };
+    const struct opt_arg args[] = { { .name = "TEXT", .out = &r.text, .optional = true } };
+    const struct opt_spec spec = { .command = "tokenize",
+                                   .about =
+                                       "Turn text into token ids.  TEXT \"-\", or no text, reads "
+                                       "standard input.",
+                                   .opts = opts,
+                                   .n_opts = ARRAY_LEN(opts),
+                                   .args = args,
+                                   .n_args = 1,
+                                   .example = "tinker tokenize -m tinker/tiny 'Hello, world'" };
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
