@@ -54,6 +54,7 @@ static bool is_group(const char *word)
     return false;
 }
 
+/* NULL for a group: its name alone is no command. */
 static const struct command *find_exact(const char *name)
 {
     for (size_t i = 0; i < n_commands; i++)
@@ -66,6 +67,7 @@ static const struct command *find_exact(const char *name)
  * that this program does not have. */
 static void list_topic(FILE *f, const char *word)
 {
+    /* Wide enough for "detokenize" and two blanks, so that all summaries begin in one column. */
     enum { COLUMN = 15 };
     const struct command *c = find_exact(word);
     char members[512] = "";
@@ -84,6 +86,7 @@ static void list_topic(FILE *f, const char *word)
         opt_print_entry(f, COLUMN, c ? "" : word, members);
 }
 
+/* The first page of help: by subject, not by the alphabet, with the groups' members in one line. */
 static void list_sections(FILE *f)
 {
     char names[128];
@@ -108,6 +111,7 @@ static void list_sections(FILE *f)
 static void list_commands(FILE *f, const char *group)
 {
     size_t n = strlen(group), longest = 0;
+    /* Two arrays rather than a sort: the table is alphabetical already. */
     const char *below[COMMANDS_MAX], *summaries[COMMANDS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < n_commands; i++) {
@@ -172,6 +176,7 @@ static const char *find_by_last_word(const char *word)
 static int fail_unknown_command(const char *group, const char *word)
 {
     const char *names[COMMANDS_MAX] = { NULL };
+    /* Of "checkpoint list" the word "checkpoint": candidates must end at the first blank. */
     char first_words[COMMANDS_MAX][32];
     size_t count = 0, n = strlen(group);
     for (size_t i = 0; i < n_commands; i++) {
@@ -185,6 +190,7 @@ static int fail_unknown_command(const char *group, const char *word)
             names[count++] = name + n + 1;
         }
     }
+    /* NULL when nothing is near enough: a wild guess helps less than no guess. */
     const char *close = opt_closest(word, names, count);
     if (!close && !n)
         close = find_by_last_word(word);
@@ -216,6 +222,7 @@ static int run_help(int argc, char **argv)
     }
     const struct command *c = find_command(argc, argv, &words);
     if (c) {
+        /* Writable copies, as strings of argv are; the command itself prints its help. */
         char name[64], flag[] = "--help";
         snprintf(name, sizeof(name), "%s", c->name);
         char *args[] = { name, flag, NULL };

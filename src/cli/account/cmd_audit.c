@@ -38,6 +38,7 @@ static void add_entry(struct listing *l, const tinker_audit_entry *e)
     listing_object_end(l);
 }
 
+/* One request, one day: the service keeps no cursor, so there are no pages here. */
 int cmd_audit(int argc, char **argv)
 {
     static const char *const columns[] = { "Time", "Event", "Model", "Path", "Purpose" };

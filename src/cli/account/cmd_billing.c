@@ -86,6 +86,7 @@ static bool read_text_column(const tinker_billing_event *e, enum column c, const
                             [USER_NAME] = e->user_name,
                             [SESSION_ID] = e->session_id,
                             [PROJECT_ID] = e->project_id };
+    /* The texts lie side by side in the enumeration, so two comparisons find them. */
     if (c < BASE_MODEL || c > PROJECT_ID)
         return false;
     *text = texts[c];
@@ -208,6 +209,7 @@ static size_t choose_columns(const tinker_billing *b, enum column out[COLUMNS])
     bool has[COLUMNS] = { false };
     size_t n = 0;
     for (size_t i = 0; i < b->n_events; i++) {
+        /* TYPE + 1 that every event has, and at most two of its kind. */
         enum column all[TYPE + 3];
         size_t count = 0;
         for (enum column c = 0; c <= TYPE; c++)
@@ -304,6 +306,7 @@ static int write_sessions_csv(const tinker_billing *b, const char *path)
     FILE *f = open_csv(path, &status);
     if (!f)
         return status;
+    /* As above: without rows there is no header. */
     fputs(b->n_sessions ? "session_id,user_metadata\r\n" : "\r\n", f);
     buf_init(&text, 1 << 20);
     for (size_t i = 0; i < b->n_sessions; i++) {

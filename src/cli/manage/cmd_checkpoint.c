@@ -168,6 +168,7 @@ static int print_checkpoint_list(struct listing *l, const char *run_id, size_t s
     return status;
 }
 
+/* Only a search can filter, and not every service has it: asked only when it is needed. */
 static bool has_conditions(const struct list_request *r)
 {
     return r->type || r->base_models.n || r->projects.n || r->metadata.n;

@@ -38,6 +38,7 @@ static int set_visibility(const struct opt_spec *spec, int argc, char **argv, co
     return status;
 }
 
+/* Public: other users of the service can load it by its path. */
 int cmd_checkpoint_publish(int argc, char **argv)
 {
     const char *path = NULL;
@@ -61,6 +62,7 @@ int cmd_checkpoint_publish(int argc, char **argv)
                           "Published");
 }
 
+/* The same call with the other verb; nothing of the checkpoint itself changes. */
 int cmd_checkpoint_unpublish(int argc, char **argv)
 {
     const char *path = NULL;

@@ -18,6 +18,7 @@
 #include "cli/output/progress.h"
 #include "json/json.h"
 
+/* MAX_CONCURRENCY: more deletions at once would only wait for connections. */
 enum { REASON = 512, MAX_CONCURRENCY = 64, MAX_REPORT = 1 << 30 };
 
 /* The options as given; before_us and after_us are valid only if the text is set. */
@@ -28,6 +29,7 @@ struct request {
     bool dry_run;
 };
 
+/* One checkpoint of the plan; `failed` is set with a reason, so an empty reason means success. */
 struct item {
     char *path;
     char reason[REASON]; /* "": deleted, or not tried yet */
@@ -40,6 +42,7 @@ struct plan {
     struct buf text; /* what the user is asked about */
 };
 
+/* For a plan that is half made, too: entries are counted only once their path is there. */
 static void clear_plan(struct plan *p)
 {
     for (size_t i = 0; i < p->n; i++)
@@ -81,6 +84,7 @@ static bool matches_filters(const struct request *r, const tinker_checkpoint *c)
     int type = parse_type_filter(r->type);
     if (type >= 0 && (int)c->kind != type)
         return false;
+    /* Written as "not earlier": a checkpoint without a time (TINKER_NO_TIME) counts as old. */
     if (r->before && !(c->time_us < r->before_us))
         return false;
     return !r->after || c->time_us > r->after_us;
@@ -109,6 +113,7 @@ static bool plan_run_checkpoints(struct api *a, const struct request *r, struct 
         buf_printf(&p->text, "  - %s (%s, created %s)\n", c->path, fmt_size(c->size_bytes, size),
                    fmt_cell_time(c->time_us, "N/A", when));
     }
+    /* An unknown size (-1) adds nothing, so the sum is a lower bound. */
     buf_printf(&p->text, "\nTotal size: %s\n", fmt_size(total, size));
     tinker_future_free(f);
     if (!ok)
@@ -274,7 +279,9 @@ static int execute_plan(struct api *a, const struct request *r, struct plan *p)
         print_dry_run(p);
         return EXIT_OK;
     }
+    /* A "no" is not an error: the user got what was asked for. */
     if (!globals.yes && !ask_to_confirm(p)) {
+        /* The word of the official program, whose output scripts compare. */
         fprintf(choose_talk_stream(), "Deletion cancelled.\n");
         return EXIT_OK;
     }

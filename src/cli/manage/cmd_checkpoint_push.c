@@ -152,6 +152,7 @@ static int push_adapter(struct hf_upload *u, struct adapter_dir *a, const char *
             u->revision = revision;
         }
     }
+    /* Files are sent from the temporary directory; adapter_dir_close() removes it afterwards. */
     u->dir = a->dir;
     u->tinker_path = path;
     if ((card && write_card(a, path, &err) != TINKER_OK) || hf_upload_folder(u, &err) != TINKER_OK)

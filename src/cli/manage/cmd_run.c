@@ -23,11 +23,13 @@ static void put_id_cell(struct listing *l, const tinker_training_run *r)
     listing_cell(l, r->id);
 }
 
+/* The name that the service knows the base model by, as `models` lists it. */
 static void put_model_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->base_model);
 }
 
+/* As the service spells it, the same text that --json has. */
 static void put_owner_cell(struct listing *l, const tinker_training_run *r)
 {
     listing_cell(l, r->owner);
@@ -171,6 +173,8 @@ static bool fetch_runs(struct api *a, const struct list_request *r, const struct
         int64_t end = *shown && (int64_t)*total < want ? (int64_t)*total : want;
         int64_t left = end - (int64_t)*shown;
         page.limit = left < PAGE ? left : PAGE;
+        /* Runs that are created meanwhile move the others down: a run may then be listed twice,
+         * none is left out. */
         page.offset = r->offset + (int64_t)*shown;
         tinker_future *f =
             api_wait(tinker_rest_list_training_runs(a->rest, &page, &err), &err, status);
@@ -276,6 +280,7 @@ int cmd_run_list(int argc, char **argv)
         return status;
     if (r.ids && r.columns)
         return opt_usage_error(&spec, "Give either --ids or --columns.");
+    /* "owner" is left out of the usual ones: nearly always it is oneself. */
     const char *usual = r.ids ? "id" : "id,model,lora,updated,status";
     if (!listing_check(&spec, r.offset, r.ids) ||
         !read_columns(&spec, r.columns ? r.columns : usual, &choice))
@@ -298,6 +303,7 @@ static void put_checkpoint_properties(struct listing *l, const char *name,
         return;
     rows_property(l, name, c->id);
     rows_property(l, "  - Time", fmt_cell_time(c->time_us, "N/A", text));
+    /* The path last: it is what people copy, and the longest. */
     rows_property(l, "  - Path", c->path);
 }
 

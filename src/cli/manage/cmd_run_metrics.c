@@ -75,6 +75,7 @@ static int print_summary(const struct run_progress *run, const struct run_histor
     return listing_print(&l, title, "{\"metrics\":[");
 }
 
+/* One command, three outputs: a summary for people, the service's own JSON or CSV for programs. */
 int cmd_run_metrics(int argc, char **argv)
 {
     const char *text = NULL;
@@ -123,6 +124,7 @@ int cmd_run_metrics(int argc, char **argv)
         return opt_usage_error(&spec, "--from, --to and --max-points must not be negative.");
     if (!api_open(&a, &status))
         return status;
+    /* For the names of runs; points have an arena of their own, see run_history_fetch(). */
     arena_init(&arena, 64 << 20);
     if (run_history_find(&a, text, &arena, &run, &status)) {
         /* Pointers to all series: too large for the stack. */

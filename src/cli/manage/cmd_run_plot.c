@@ -85,6 +85,7 @@ static bool load_panels(struct api *a, const char *id, const char *names, struct
     return true;
 }
 
+/* Fetch, then draw once: characters in a terminal, an SVG file for a report. */
 int cmd_run_plot(int argc, char **argv)
 {
     const char *text = NULL, *names = "loss", *output = NULL;
@@ -207,6 +208,7 @@ static bool watch_once(struct api *a, const char *text, const char *names, bool 
     return more;
 }
 
+/* The same picture again and again until the run ends; the exit status is that of the last look. */
 int cmd_run_watch(int argc, char **argv)
 {
     const char *text = NULL, *names = "loss";
@@ -237,10 +239,12 @@ int cmd_run_watch(int argc, char **argv)
     int status;
     if (!opt_parse(&spec, argc, argv, &status))
         return status;
+    /* Each look fetches up to 2,000 points of each metric: not more than once a second. */
     if (every < 1 || every > 3600)
         return opt_usage_error(&spec, "--every is from 1 to 3600 seconds.");
     if (!api_open(&a, &status))
         return status;
+    /* Decided once: output does not become a terminal halfway. */
     bool draw = out_can_draw(STDOUT_FILENO);
     /* Polled rather than held: a picture every two seconds is what an eye follows.  Ctrl-C ends
      * it, as its message says. */

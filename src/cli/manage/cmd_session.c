@@ -48,6 +48,7 @@ static bool fetch_sessions(struct api *a, const struct list_request *r, struct l
 {
     tinker_page page = TINKER_PAGE_INIT;
     tinker_error err;
+    /* 0 on the command line is "all", as everywhere in this program. */
     size_t want = r->limit > 0 ? (size_t)r->limit : SIZE_MAX;
     const char *id = NULL;
     /* The first page is not larger than what is wanted. */

@@ -165,11 +165,13 @@ bool run_history_fetch(struct api *a, const char *id, const struct run_query *q,
     return ok;
 }
 
+/* Metrics and their names are in the arena, so this frees all of them. */
 void run_history_clear(struct run_history *h)
 {
     arena_clear(&h->arena);
 }
 
+/* A list will do: a run has a few dozen metrics. */
 const struct history_metric *run_history_metric(const struct run_history *h, const char *name)
 {
     for (size_t i = 0; i < h->n; i++)
@@ -228,6 +230,7 @@ static void read_progress(struct json_reader *r, struct run_progress *p)
             json_skip(r);
 }
 
+/* false after the error was printed, with *status set.  Everything in *out lives in `arena`. */
 bool run_history_find(struct api *a, const char *text, struct arena *arena,
                       struct run_progress *out, int *status)
 {

@@ -19,6 +19,7 @@ const char *hf_endpoint(void)
     return endpoint && *endpoint ? endpoint : "https://huggingface.co";
 }
 
+/* From the command line; it wins over the environment and the file, in this process only. */
 void hf_set_token(const char *token)
 {
     given = token;

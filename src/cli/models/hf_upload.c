@@ -194,6 +194,7 @@ static tinker_status check_readme(struct upload *p, tinker_error *err)
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
+/* Patterns are those of fnmatch(), as in the Hub's own library; one match is enough. */
 static bool matches_any(const struct opt_list *list, const char *name)
 {
     for (size_t i = 0; list && i < list->n; i++)
@@ -620,6 +621,8 @@ static tinker_status commit_files(struct upload *p, tinker_error *err)
     return status;
 }
 
+/* Repository, branch, files, commit: nothing is visible on the Hub before the commit, so a failure
+ * leaves no half of an adapter there. */
 tinker_status hf_upload_folder(struct hf_upload *u, tinker_error *err)
 {
     char owner[128] = "";

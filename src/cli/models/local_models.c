@@ -208,6 +208,7 @@ bool local_models_find(struct local_models *out)
     return ok;
 }
 
+/* All texts are in the array itself. */
 void local_models_clear(struct local_models *m)
 {
     free(m->v);
@@ -260,6 +261,7 @@ const char *local_models_fit(const struct local_model *m, char text[LOCAL_FIT_MA
     return text;
 }
 
+/* Anywhere in the name, in any case: "Meta-Llama-3" is a Llama. */
 static bool has_word(const char *name, const char *word)
 {
     for (; *name; name++)

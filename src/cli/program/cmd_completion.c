@@ -23,6 +23,7 @@ static void visit_options(opt_hook *hook)
 {
     for (size_t i = n_commands;
          i-- > 0;) { /* "serve status" before "serve", which is its beginning */
+        /* NAME is copied because a command may write into its argv. */
         struct script s = { &commands[i], false };
         char name[64], *argv[] = { name, NULL };
         snprintf(name, sizeof(name), "%s", commands[i].name);

@@ -129,6 +129,7 @@ static void check_models(struct doctor *d, struct local_models *here)
     size_t load = 0, fits = 0;
     for (size_t i = 0; i < here->n; i++) {
         struct local_model *m = &here->v[i];
+        /* Reads headers only, but of every model here: a cache on a slow disk takes seconds. */
         local_models_measure(m);
         load += m->loads;
         fits += m->trains > 0;

@@ -15,6 +15,7 @@
  * whose wire format it speaks. */
 int cmd_version(int argc, char **argv)
 {
+    /* No options of its own: the global --json is all there is to choose. */
     static const struct opt_spec spec = { .command = "version",
                                           .about = "Show version information.",
                                           .example = "tinker version" };
@@ -26,6 +27,7 @@ int cmd_version(int argc, char **argv)
         return EXIT_OK;
     }
     struct buf b;
+    /* Written by hand: three constants and a hash need no writer of JSON. */
     buf_init(&b, 1024);
     buf_puts(&b, "{\"version\":\"" TINKER_VERSION "\",\"commit\":");
     buf_puts(&b, *TINKER_COMMIT ? "\"" TINKER_COMMIT "\"" : "null");

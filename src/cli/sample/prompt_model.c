@@ -67,6 +67,7 @@ static void find_trained_renderer(struct api *a, char out[64])
     tinker_future_free(f);
 }
 
+/* Stays NULL for --raw, and for a base model that is not asked to chat: the prompt is then text. */
 static int open_renderer(struct prompt_model *m, struct api *a, const struct prompt_choice *c)
 {
     tinker_renderer_options o = TINKER_RENDERER_OPTIONS_INIT;
@@ -102,6 +103,7 @@ int prompt_model_open(struct prompt_model *m, struct api *a, const struct prompt
     return status;
 }
 
+/* Also after a failed open; a second call finds nothing. */
 void prompt_model_close(struct prompt_model *m)
 {
     tinker_renderer_free(m->renderer);

@@ -178,6 +178,7 @@ static bool read_line_members(struct json_reader *r, struct item *it, struct lin
     return ok && json_end(r);
 }
 
+/* Ids instead of text: sent as they are, no tokenizer is asked. */
 static tinker_status read_tokens(struct json_str raw, struct arena *arena, struct sample_job *j,
                                  tinker_error *err)
 {
@@ -275,6 +276,7 @@ static bool read_done(const char *path, struct done_ids *done, off_t *end)
     return ok;
 }
 
+/* Sorted once after the output was read, so each line of input costs a few comparisons. */
 static bool is_done(const struct done_ids *done, const char *id)
 {
     return id && done->n && bsearch(&id, done->v, done->n, sizeof(*done->v), compare_texts);
@@ -428,6 +430,7 @@ static bool run_items(struct run *r)
     return true;
 }
 
+/* Futures of lines that were not reached after an interrupt are among them. */
 static void free_items(struct run *r)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -480,6 +483,7 @@ static int open_output(const struct sample_batch *b, off_t end, int *fd)
     return EXIT_OK;
 }
 
+/* An interrupt before failures: lines that were not asked are the more important news. */
 static int report_batch(const struct run *r, bool ok)
 {
     if (!ok)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 
+/* text is borrowed and serves all jobs of a run. */
 void sample_job_init(struct sample_job *j, const struct prompt_model *text,
                      const struct sample_params *params)
 {

@@ -484,6 +484,7 @@ int serve_options_take(struct serve_options *v, struct server_options *o)
     return status;
 }
 
+/* The only two texts that are read from files; all others are words of argv. */
 void serve_options_clear(struct serve_options *v)
 {
     free(v->cert);

@@ -70,6 +70,7 @@ void text_model_warn(const char *line, void *state)
     pthread_mutex_unlock(&mutex);
 }
 
+/* As text_model_find(), with the error printed; NULL with *status set.  hint may be NULL. */
 tinker_tokenizer *text_model_load(const char *model, const char *hint, int *status)
 {
     tinker_error err;

@@ -267,6 +267,8 @@ static int convert_adapter(const struct conversion *c)
     return status;
 }
 
+/* Everything is done on this machine: the base model is needed, the service only if PATH is a
+ * tinker:// path. */
 int cmd_weights_export(int argc, char **argv)
 {
     struct conversion c = { .form = forms[0] };

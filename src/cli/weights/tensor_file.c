@@ -44,6 +44,7 @@ uint64_t tensor_file_count(const struct tensor_entry *t)
     return n;
 }
 
+/* Also for a file that tensor_file_open() has refused, which may have been read in part. */
 void tensor_file_clear(struct tensor_file *f)
 {
     for (size_t i = 0; i < f->n; i++)
@@ -113,6 +114,7 @@ static int compare_begin(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+/* Names are unique in a JSON object, so the order is total. */
 static int compare_name(const void *a, const void *b)
 {
     return strcmp(((const struct tensor_entry *)a)->name, ((const struct tensor_entry *)b)->name);
