@@ -486,7 +486,7 @@ static void take_line(struct batch *b, const char *s, size_t n)
 }
 
 /* false: the program closed its output. A batch may be settled by the lines before that. */
-static bool read_answers(struct batch *b)
+static bool read_replies(struct batch *b)
 {
     struct grader_command *c = b->c;
     char part[65536];
@@ -590,7 +590,7 @@ static tinker_status turn_batch(struct batch *b, tinker_error *err)
         send_requests(c);
     if (fds[1].revents)
         read_errors(c);
-    if (fds[0].revents && !read_answers(b) && b->done < b->n)
+    if (fds[0].revents && !read_replies(b) && b->done < b->n)
         return restart_process(b, err);
     return TINKER_OK;
 }

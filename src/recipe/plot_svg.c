@@ -17,7 +17,7 @@ static const char *const colors[PLOT_COLORS] = { "#2563eb", "#dc2626", "#16a34a"
 
 /* A hundredth of a unit is below what a screen shows, and short numbers keep files of long runs
  * small. */
-static void put_number(struct buf *out, double v)
+static void put_coordinate(struct buf *out, double v)
 {
     char text[NUMBER_SIZE];
     number_text(round(v * 100) / 100, 9, text);
@@ -49,9 +49,9 @@ static void put_escaped(struct buf *out, const char *s)
 static void put_label(struct buf *out, const char *class, double x, double y, const char *text)
 {
     buf_printf(out, "<text class=\"%s\" x=\"", class);
-    put_number(out, x);
+    put_coordinate(out, x);
     buf_puts(out, "\" y=\"");
-    put_number(out, y);
+    put_coordinate(out, y);
     buf_puts(out, "\">");
     put_escaped(out, text);
     buf_puts(out, "</text>\n");
@@ -75,7 +75,7 @@ static void put_line(struct buf *out, double x0, double y0, double x1, double y1
     buf_puts(out, "<line");
     for (size_t i = 0; i < 4; i++) {
         buf_printf(out, " %s=\"", names[i]);
-        put_number(out, v[i]);
+        put_coordinate(out, v[i]);
         buf_putc(out, '"');
     }
     buf_puts(out, "/>\n");
@@ -114,9 +114,9 @@ static void put_curve(struct buf *out, const struct plot_range *r, const struct 
             continue;
         }
         buf_putc(out, drawing ? 'L' : 'M');
-        put_number(out, place_x(r, x));
+        put_coordinate(out, place_x(r, x));
         buf_putc(out, ' ');
-        put_number(out, place_y(r, y, top));
+        put_coordinate(out, place_y(r, y, top));
         if (!drawing)
             buf_puts(out, "h0");
         drawing = true;

@@ -307,7 +307,7 @@ static tinker_status append_line(const tinker_run *run, int fd, const struct buf
 
 /* A number as Python writes it; what the JSON writer refuses is spelled as Python does. Integers
  * without a point, whatever type they had: step 5 is 5 and not 5.0. */
-static void put_number(struct buf *out, double v)
+static void put_json_number(struct buf *out, double v)
 {
     struct json_writer w;
     json_writer_init(&w, out);
@@ -347,11 +347,11 @@ tinker_status tinker_run_log(tinker_run *run, size_t step, const tinker_named_nu
     struct buf line;
     buf_init(&line, 1 << 20);
     put_key(&line, "step");
-    put_number(&line, (double)step);
+    put_json_number(&line, (double)step);
     for (size_t i = 0; i < n; i++)
         if (m[i].name) {
             put_key(&line, m[i].name);
-            put_number(&line, m[i].value);
+            put_json_number(&line, m[i].value);
         }
     buf_puts(&line, "}\n");
     tinker_status status = append_line(run, run->metrics_fd, &line, "metrics", err);
@@ -384,10 +384,10 @@ tinker_status tinker_run_checkpoint(tinker_run *run, const tinker_checkpoint_rec
     buf_init(&line, 1 << 20);
     put_string(&line, "name", c->name);
     put_key(&line, "batch");
-    put_number(&line, (double)c->batch);
+    put_json_number(&line, (double)c->batch);
     if (c->epoch >= 0) {
         put_key(&line, "epoch");
-        put_number(&line, (double)c->epoch);
+        put_json_number(&line, (double)c->epoch);
     }
     put_string(&line, "state_path", c->state_path);
     put_string(&line, "sampler_path", c->sampler_path);

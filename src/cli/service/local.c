@@ -32,8 +32,8 @@ struct local_engine {
 };
 
 /* The directory of a model as people name it, or as it was recorded. */
-static bool find_model(const char *data, const char *model, bool recorded, char dir[MODEL_DIR_MAX],
-                       int *status)
+static bool find_model_dir(const char *data, const char *model, bool recorded,
+                           char dir[MODEL_DIR_MAX], int *status)
 {
     if (strcmp(model, MODEL_DIR_BUNDLED) == 0 && model_dir_bundled(dir))
         return true;
@@ -85,7 +85,7 @@ static bool start_engine(struct local *l, const char *data, const char *model, b
     tinker_error err = { 0 };
     sigset_t stop, old;
     *busy = false;
-    if (!find_model(data, model, recorded, l->dir, status))
+    if (!find_model_dir(data, model, recorded, l->dir, status))
         return false;
     struct local_engine *e = calloc(1, sizeof(*e));
     if (!e) {

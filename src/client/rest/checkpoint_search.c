@@ -38,7 +38,7 @@ static const struct rest_kind search_kind = { REST_KIND("search_checkpoints", "P
                                               .read = read_matches };
 
 /* What the service would refuse with a 422 that names no field of ours. */
-static tinker_status check_query(const tinker_checkpoint_query *q, tinker_error *err)
+static tinker_status check_checkpoint_query(const tinker_checkpoint_query *q, tinker_error *err)
 {
     tinker_status s =
         rest_check_search(q->limit, q->n_owner_urns, q->user_metadata, q->n_user_metadata, err);
@@ -65,7 +65,7 @@ tinker_future *tinker_rest_search_checkpoints(tinker_rest *r, const tinker_check
     struct wire_checkpoint_search_cursor cursor;
     struct buf body;
     if (opts_copy(&q, sizeof(q), query, "tinker_checkpoint_query", err) != TINKER_OK ||
-        check_query(&q, err) != TINKER_OK)
+        check_checkpoint_query(&q, err) != TINKER_OK)
         return NULL;
     struct wire_checkpoint_search_request req = {
         .project_ids = { q.project_ids, q.n_project_ids },

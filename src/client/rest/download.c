@@ -133,7 +133,7 @@ static void fail_download(struct download_op *a, const tinker_error *err)
 /* ---- download ------------------------------------------------------------------------------ */
 
 /* false: the user wants to stop. */
-static bool report_progress(struct download_op *a)
+static bool report_archive_progress(struct download_op *a)
 {
     return download_progress_tell(a->progress, a->op.session->rt, a->got, a->http.resp.length);
 }
@@ -158,7 +158,7 @@ static bool on_data(struct http_request *r, const void *p, size_t n)
         zeros++;
     a->zeros = zeros == n ? a->zeros + (int64_t)n : (int64_t)zeros;
     a->got += (int64_t)n;
-    return report_progress(a);
+    return report_archive_progress(a);
 }
 
 static void download_failed(struct download_op *a)
@@ -247,7 +247,7 @@ static void on_downloaded(struct http_request *r)
         download_failed(a);
         return;
     }
-    report_progress(a);
+    report_archive_progress(a);
     file_writer_finish(a->writer);
 }
 
@@ -475,7 +475,7 @@ static void on_still_timer(struct timer *t)
     loop_arm(a->op.session->rt->loop, t, ROUND_MS);
 }
 
-static void on_session_ready(struct session_wait *w, const tinker_error *err)
+static void on_download_ready(struct session_wait *w, const tinker_error *err)
 {
     struct download_op *a = container_of(w, struct download_op, wait);
     struct session *h = a->op.session;
@@ -496,7 +496,7 @@ static void download_start(struct operation *op)
 {
     struct download_op *a = (struct download_op *)op;
     download_progress_begin(a->progress, op);
-    a->wait.ready = on_session_ready;
+    a->wait.ready = on_download_ready;
     session_when_ready(op->session, &a->wait);
 }
 

@@ -230,7 +230,7 @@ static void finish_files(struct files_op *a)
 
 /* Total unknown: of one file means of the download. Resumed bytes count once, for `got` is what is
  * on the disk. */
-static bool report_progress(struct files_op *a)
+static bool report_files_progress(struct files_op *a)
 {
     int64_t done = 0, total = 0;
     for (size_t i = 0; i < a->n; i++) {
@@ -319,7 +319,7 @@ static bool on_file_data(struct http_request *r, const void *p, size_t n)
         http_pause(r, true);
     sha256_update(&f->sha, p, n);
     f->got += (int64_t)n;
-    return report_progress(f->all);
+    return report_files_progress(f->all);
 }
 
 static void on_file_room(struct file_writer_owner *o)
@@ -636,7 +636,7 @@ static void ask_for_addresses(struct files_op *a)
     call_start(c);
 }
 
-static void on_session_ready(struct session_wait *w, const tinker_error *err)
+static void on_files_ready(struct session_wait *w, const tinker_error *err)
 {
     struct files_op *a = container_of(w, struct files_op, wait);
     const struct config *cfg = a->op.session->cfg;
@@ -665,7 +665,7 @@ static void files_start(struct operation *op)
 {
     struct files_op *a = (struct files_op *)op;
     download_progress_begin(a->progress, op);
-    a->wait.ready = on_session_ready;
+    a->wait.ready = on_files_ready;
     session_when_ready(op->session, &a->wait);
 }
 

@@ -192,7 +192,7 @@ tinker_status rest_check_search(int64_t limit, size_t n_owner_urns,
     return TINKER_OK;
 }
 
-static tinker_status check_query(const tinker_session_query *q, tinker_error *err)
+static tinker_status check_session_query(const tinker_session_query *q, tinker_error *err)
 {
     tinker_status status =
         rest_check_search(q->limit, q->n_owner_urns, q->user_metadata, q->n_user_metadata, err);
@@ -244,7 +244,7 @@ tinker_future *tinker_rest_search_sessions(tinker_rest *r, const tinker_session_
     struct wire_session_search_cursor cursor;
     struct buf body;
     if (opts_copy(&q, sizeof(q), query, "tinker_session_query", err) != TINKER_OK ||
-        check_query(&q, err) != TINKER_OK)
+        check_session_query(&q, err) != TINKER_OK)
         return NULL;
     struct wire_session_search_request req = {
         .session_id = q.session_id && *q.session_id ? q.session_id : NULL,

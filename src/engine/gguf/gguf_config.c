@@ -315,7 +315,7 @@ static void put_scaling(struct reader *r, const char *type, size_t n)
 }
 
 /* How positions turn queries and keys. */
-static tinker_status put_rope(struct reader *r, tinker_error *err)
+static tinker_status put_rope_config(struct reader *r, tinker_error *err)
 {
     const struct gguf_tensor *factors = gguf_find(r->g, "rope_freqs.weight");
     const char *type;
@@ -356,7 +356,7 @@ static tinker_status put_rope(struct reader *r, tinker_error *err)
 }
 
 /* Which layers slide: by a period, by a list, or as the family has it. */
-static tinker_status put_windows(struct reader *r, tinker_error *err)
+static tinker_status put_window_config(struct reader *r, tinker_error *err)
 {
     static const char key[] = "attention.sliding_window_pattern";
     const struct gguf_value *v = gguf_get(r->g, arch_key(r, key));
@@ -448,8 +448,9 @@ tinker_status gguf_put_config(struct json_writer *w, const struct gguf *g,
     json_put_key(w, "vocab_size");
     json_put_uint64(w, embed->dim[1]);
     /* In this order: later parts use what read_shape() has found. */
-    tinker_status (*const parts[])(
-        struct reader * r, tinker_error * err) = { read_shape, put_sizes, put_rope, put_windows };
+    tinker_status (*const parts[])(struct reader * r, tinker_error * err) = { read_shape, put_sizes,
+                                                                              put_rope_config,
+                                                                              put_window_config };
     tinker_status status = TINKER_OK;
     for (size_t i = 0; status == TINKER_OK && i < ARRAY_LEN(parts); i++)
         status = parts[i](&r, err);

@@ -67,7 +67,7 @@ static size_t find_period(const struct model_config *c, enum layer_flag flag)
     return 0;
 }
 
-static tinker_status put_windows(const struct describing *d)
+static tinker_status put_window_keys(const struct describing *d)
 {
     const struct model_config *c = d->c;
     /* How llama.cpp writes a window: its size, and a period where the family's own does not fit. */
@@ -116,7 +116,7 @@ static tinker_status put_yarn(const struct describing *d)
     return TINKER_OK;
 }
 
-static tinker_status put_rope(const struct describing *d)
+static tinker_status put_rope_keys(const struct describing *d)
 {
     const struct model_config *c = d->c;
     put_size(d, "rope.dimension_count", c->rotary);
@@ -241,9 +241,9 @@ static tinker_status put_network(const struct describing *d)
     /* llama.cpp has two keys for heads of keys and values; ours are always equal. */
     put_size(d, "attention.value_length", c->head_dim);
     put_number(d, "attention.layer_norm_rms_epsilon", (double)c->norm_eps);
-    tinker_status status = put_rope(d);
+    tinker_status status = put_rope_keys(d);
     if (status == TINKER_OK)
-        status = put_windows(d);
+        status = put_window_keys(d);
     if (status == TINKER_OK)
         status = put_multipliers(d);
     if (status == TINKER_OK && c->arch->delta)

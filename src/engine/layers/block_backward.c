@@ -77,8 +77,8 @@ struct norm_place {
 };
 
 /* Gradient of a norm's own weights, which only rank 0 trains. */
-static void add_norm_grads(const struct block *b, const struct norm_place *n, const float *dy,
-                           const struct grads *g)
+static void add_block_norm_grads(const struct block *b, const struct norm_place *n, const float *dy,
+                                 const struct grads *g)
 {
     size_t hidden = b->model->config.hidden;
     if (!g->lora)
@@ -117,7 +117,7 @@ static float *begin_branch(const struct block *b, const struct norm_place *post,
     threads_run(b->threads, rows * c->hidden, ELEMENT_GRAIN, scale_slice, &job);
     if (!c->post_norm)
         return s->dbranch;
-    add_norm_grads(b, post, s->dbranch, g);
+    add_block_norm_grads(b, post, s->dbranch, g);
     norm_backward_in_place(b->threads, s->dbranch, post->x, post->w, post->rstd, rows, c->hidden);
     return s->dbranch;
 }
@@ -129,7 +129,7 @@ static void end_branch(const struct block *b, const struct norm_place *pre, floa
     const struct model_config *c = &b->model->config;
     size_t rows = b->batch->n;
     if (c->pre_norm) {
-        add_norm_grads(b, pre, s->dn, g);
+        add_block_norm_grads(b, pre, s->dn, g);
         norm_backward(b->threads, dx, s->dn, pre->x, pre->w, pre->rstd, rows, c->hidden);
         return;
     }

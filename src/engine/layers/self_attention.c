@@ -226,8 +226,8 @@ static void whole_norms_slice(void *arg, size_t begin, size_t end)
 }
 
 /* Gradients of the norms' own weights, which read dq and dk before they change. */
-static void add_norm_grads(const struct heads_job *j, const struct layer_params *p,
-                           const struct grads *g)
+static void add_head_norm_grads(const struct heads_job *j, const struct layer_params *p,
+                                const struct grads *g)
 {
     const struct model_config *c = &j->b->model->config;
     bool whole = c->qk_norm == QK_NORM_WHOLE;
@@ -282,7 +282,7 @@ void self_attention_backward(const struct block *b, size_t layer, size_t kv_offs
     threads_run(b->threads, rows, ROW_GRAIN, unrotate_slice, &heads);
     /* With LoRA the norms are not trained. */
     if (c->qk_norm && !g->lora)
-        add_norm_grads(&heads, &g->params->layers[layer], g);
+        add_head_norm_grads(&heads, &g->params->layers[layer], g);
     if (c->qk_norm)
         threads_run(b->threads, rows, ROW_GRAIN,
                     c->qk_norm == QK_NORM_WHOLE ? whole_norms_slice : head_norms_slice, &heads);

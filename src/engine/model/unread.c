@@ -50,7 +50,7 @@ static bool is_zero(const struct st_tensor *t)
     return true;
 }
 
-static bool ends_with(const char *name, const char *end)
+static bool name_ends_with(const char *name, const char *end)
 {
     size_t n = strlen(name), k = strlen(end);
     return n >= k && strcmp(name + n - k, end) == 0;
@@ -101,11 +101,12 @@ static tinker_status check_tensor(const struct reading *r, const struct st_tenso
                        "%s: there is a tensor %s, but config.json says %zu layers", r->e->dir,
                        t->name, r->layers);
     if (*rest != '.' || is_of_experts(r->e->arch, rest + 1) ||
-        ends_with(t->name, "rotary_emb.inv_freq") || is_zero(t))
+        name_ends_with(t->name, "rotary_emb.inv_freq") || is_zero(t))
         return TINKER_OK;
     return err_set(err, TINKER_EINVAL, "%s: tensor %s would be left out: %s models have none%s",
                    r->e->dir, t->name, r->e->arch->name,
-                   ends_with(t->name, ".bias") ? " unless config.json switches biases on" : "");
+                   name_ends_with(t->name, ".bias") ? " unless config.json switches biases on"
+                                                    : "");
 }
 
 tinker_status unread_check(const tinker_engine *e, const struct model_config *c, tinker_error *err)

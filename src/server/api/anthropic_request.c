@@ -12,7 +12,7 @@
 
 /* Texts of a string or of a list of text blocks, one after the other.  A list may hold only texts
  * here: what else a block may be has no meaning in a system prompt or a result. */
-static void read_texts(struct json_reader *r, struct buf *out, const char *between)
+static void read_text_blocks(struct json_reader *r, struct buf *out, const char *between)
 {
     struct json_str key, text, type = { 0 };
     if (json_peek(r) == JSON_STRING) {
@@ -99,7 +99,7 @@ static void put_tool_result(struct openai *o, struct json_reader *r, struct json
     if (b->content.s) {
         struct json_reader part;
         json_reader_init(&part, b->content.s, b->content.n, &o->arena);
-        read_texts(&part, &text, "\n");
+        read_text_blocks(&part, &text, "\n");
         if (part.failed)
             json_fail(r, "tool_result: %s", json_error(&part));
     }
@@ -207,7 +207,7 @@ static void put_message(struct openai *o, struct json_reader *r, struct json_wri
     if (last && json_str_is(role, "assistant")) {
         struct buf text;
         buf_init(&text, (size_t)1 << 26);
-        read_texts(&part, &text, "");
+        read_text_blocks(&part, &text, "");
         o->prefill = arena_strndup(&o->arena, text.data ? text.data : "", text.len);
         if (part.failed || !o->prefill)
             json_fail(r, "messages: the last one, of the assistant, must be text");
@@ -243,7 +243,7 @@ static void rewrite_messages(struct openai *o, struct json_reader *r, struct jso
         struct json_reader part;
         buf_init(&text, (size_t)1 << 26);
         json_reader_init(&part, system.s, system.n, &o->arena);
-        read_texts(&part, &text, "\n");
+        read_text_blocks(&part, &text, "\n");
         if (part.failed)
             json_fail(r, "system: %s", json_error(&part));
         json_put_begin_object(&w);

@@ -120,7 +120,7 @@ static void read_text_member(struct json_reader *r, const char *name, const char
     *out = text;
 }
 
-static void read_texts(struct json_reader *r, struct arena *arena, struct log_row *row)
+static void read_log_texts(struct json_reader *r, struct arena *arena, struct log_row *row)
 {
     struct json_str key;
     json_begin_array(r);
@@ -160,7 +160,7 @@ static void read_row(struct json_reader *r, struct arena *arena, struct log_row 
         } else if (json_str_is(key, "metrics"))
             read_values(r, arena, row);
         else if (json_str_is(key, "texts"))
-            read_texts(r, arena, row);
+            read_log_texts(r, arena, row);
         else
             json_skip(r); /* newer clients */
     if (!r->failed && !row->n_values && !row->n_texts)

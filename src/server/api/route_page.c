@@ -71,7 +71,7 @@ void route_page(struct server *s, struct request *req, struct response *res)
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 
-static void put_int(struct json_writer *w, const char *key, int64_t v)
+static void put_page_int(struct json_writer *w, const char *key, int64_t v)
 {
     json_put_key(w, key);
     json_put_int64(w, v);
@@ -109,11 +109,11 @@ static void put_bases(struct server *s, struct json_writer *w)
         json_put_string(w, s->bases[i].name);
         json_put_key(w, "arch");
         json_put_string(w, info->arch ? info->arch : "");
-        put_int(w, "parameters", (int64_t)info->parameters);
-        put_int(w, "context", info->context);
-        put_int(w, "layers", info->layers);
-        put_int(w, "weight_bytes", (int64_t)info->weight_bytes);
-        put_int(w, "load_ms", s->bases[i].load_ns / 1000000);
+        put_page_int(w, "parameters", (int64_t)info->parameters);
+        put_page_int(w, "context", info->context);
+        put_page_int(w, "layers", info->layers);
+        put_page_int(w, "weight_bytes", (int64_t)info->weight_bytes);
+        put_page_int(w, "load_ms", s->bases[i].load_ns / 1000000);
         json_put_key(w, "chat");
         json_put_bool(w, s->bases[i].tokenizer != NULL);
         json_put_end_object(w);
@@ -157,33 +157,33 @@ static void put_queue(struct server *s, struct request *req, struct json_writer 
             sessions += session->tenant == t;
         }
     }
-    put_int(w, "samples_waiting", (int64_t)waiting);
-    put_int(w, "samples_running", (int64_t)active);
-    put_int(w, "request_bytes", (int64_t)requests);
-    put_int(w, "result_bytes", (int64_t)results);
-    put_int(w, "sessions", (int64_t)sessions);
+    put_page_int(w, "samples_waiting", (int64_t)waiting);
+    put_page_int(w, "samples_running", (int64_t)active);
+    put_page_int(w, "request_bytes", (int64_t)requests);
+    put_page_int(w, "result_bytes", (int64_t)results);
+    put_page_int(w, "sessions", (int64_t)sessions);
     pthread_mutex_unlock(&s->lock);
-    put_int(w, "training_waiting", training);
-    put_int(w, "training_waiting_own", own);
-    put_int(w, "training_running", running);
-    put_int(w, "runs_in_memory", models);
-    put_int(w, "adapter_bytes", adapter_bytes);
+    put_page_int(w, "training_waiting", training);
+    put_page_int(w, "training_waiting_own", own);
+    put_page_int(w, "training_running", running);
+    put_page_int(w, "runs_in_memory", models);
+    put_page_int(w, "adapter_bytes", adapter_bytes);
 }
 
 static void put_counters(struct server_counters *c, struct json_writer *w)
 {
-    put_int(w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
-    put_int(w, "prompt_tokens", (int64_t)atomic_load(&c->prompt_tokens));
-    put_int(w, "cached_tokens", (int64_t)atomic_load(&c->cached_tokens));
-    put_int(w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
-    put_int(w, "passes", (int64_t)atomic_load(&c->passes));
-    put_int(w, "steps", (int64_t)atomic_load(&c->steps));
-    put_int(w, "samples", (int64_t)atomic_load(&c->samples));
-    put_int(w, "failures", (int64_t)atomic_load(&c->failures));
-    put_int(w, "rounds", (int64_t)atomic_load(&c->rounds));
-    put_int(w, "round_rows", (int64_t)atomic_load(&c->round_rows));
-    put_int(w, "train_ms", (int64_t)(atomic_load(&c->train_ns) / 1000000));
-    put_int(w, "sample_ms", (int64_t)(atomic_load(&c->sample_ns) / 1000000));
+    put_page_int(w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
+    put_page_int(w, "prompt_tokens", (int64_t)atomic_load(&c->prompt_tokens));
+    put_page_int(w, "cached_tokens", (int64_t)atomic_load(&c->cached_tokens));
+    put_page_int(w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
+    put_page_int(w, "passes", (int64_t)atomic_load(&c->passes));
+    put_page_int(w, "steps", (int64_t)atomic_load(&c->steps));
+    put_page_int(w, "samples", (int64_t)atomic_load(&c->samples));
+    put_page_int(w, "failures", (int64_t)atomic_load(&c->failures));
+    put_page_int(w, "rounds", (int64_t)atomic_load(&c->rounds));
+    put_page_int(w, "round_rows", (int64_t)atomic_load(&c->round_rows));
+    put_page_int(w, "train_ms", (int64_t)(atomic_load(&c->train_ns) / 1000000));
+    put_page_int(w, "sample_ms", (int64_t)(atomic_load(&c->sample_ns) / 1000000));
 }
 
 /* GET system: for the page's view of the machine. */
@@ -195,20 +195,20 @@ void route_system(struct server *s, struct request *req, struct response *res)
     json_put_begin_object(&w);
     json_put_key(&w, "version");
     json_put_string(&w, TINKER_VERSION);
-    put_int(&w, "uptime_ms", (clock_now_ns(s->clock) - s->started_ns) / 1000000);
-    put_int(&w, "threads", s->opts.engine.threads ? s->opts.engine.threads : os_cpu_count());
+    put_page_int(&w, "uptime_ms", (clock_now_ns(s->clock) - s->started_ns) / 1000000);
+    put_page_int(&w, "threads", s->opts.engine.threads ? s->opts.engine.threads : os_cpu_count());
     /* The state of the machine changes with what others do: for administrators. */
-    put_int(&w, "resident_bytes", req->admin ? resident_bytes() : 0);
-    put_int(&w, "memory_free_bytes", req->admin ? (int64_t)os_memory_free() : 0);
+    put_page_int(&w, "resident_bytes", req->admin ? resident_bytes() : 0);
+    put_page_int(&w, "memory_free_bytes", req->admin ? (int64_t)os_memory_free() : 0);
     if (req->admin && statvfs(s->opts.data_dir, &disk) == 0) {
-        put_int(&w, "disk_bytes", (int64_t)(disk.f_blocks * disk.f_frsize));
-        put_int(&w, "disk_free_bytes", (int64_t)(disk.f_bavail * disk.f_frsize));
+        put_page_int(&w, "disk_bytes", (int64_t)(disk.f_blocks * disk.f_frsize));
+        put_page_int(&w, "disk_free_bytes", (int64_t)(disk.f_bavail * disk.f_frsize));
     }
     int64_t kv = 0;
     for (size_t i = 0; i < s->n_bases; i++)
         kv += (int64_t)atomic_load(&s->bases[i].kv_bytes);
-    put_int(&w, "text_bytes", req->admin ? kv : 0);
-    put_int(&w, "store_bytes", req->admin ? file_bytes(s->opts.data_dir, "tinker.db") : 0);
+    put_page_int(&w, "text_bytes", req->admin ? kv : 0);
+    put_page_int(&w, "store_bytes", req->admin ? file_bytes(s->opts.data_dir, "tinker.db") : 0);
     json_put_key(&w, "read_only");
     json_put_bool(&w, s->opts.read_only);
     put_bases(s, &w);

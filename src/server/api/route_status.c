@@ -110,7 +110,7 @@ void route_metrics(struct server *s, struct request *req, struct response *res)
 }
 
 /* "key": number. */
-static void put_int(struct json_writer *w, const char *key, int64_t v)
+static void put_status_int(struct json_writer *w, const char *key, int64_t v)
 {
     json_put_key(w, key);
     json_put_int64(w, v);
@@ -139,16 +139,16 @@ void route_status(struct server *s, struct request *req, struct response *res)
     json_put_begin_object(&w);
     json_put_key(&w, "version");
     json_put_string(&w, TINKER_VERSION);
-    put_int(&w, "uptime_s", (clock_now_ns(s->clock) - s->started_ns) / 1000000000);
-    put_int(&w, "memory_bytes", resident * sysconf(_SC_PAGESIZE));
-    put_int(&w, "sessions", (int64_t)v.sessions);
-    put_int(&w, "models", (int64_t)v.models);
-    put_int(&w, "queued_samples", (int64_t)v.queued_samples);
-    put_int(&w, "active_samples", (int64_t)v.active_samples);
-    put_int(&w, "held", (int64_t)v.http.held);
-    put_int(&w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
-    put_int(&w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
-    put_int(&w, "optim_steps", (int64_t)atomic_load(&c->steps));
+    put_status_int(&w, "uptime_s", (clock_now_ns(s->clock) - s->started_ns) / 1000000000);
+    put_status_int(&w, "memory_bytes", resident * sysconf(_SC_PAGESIZE));
+    put_status_int(&w, "sessions", (int64_t)v.sessions);
+    put_status_int(&w, "models", (int64_t)v.models);
+    put_status_int(&w, "queued_samples", (int64_t)v.queued_samples);
+    put_status_int(&w, "active_samples", (int64_t)v.active_samples);
+    put_status_int(&w, "held", (int64_t)v.http.held);
+    put_status_int(&w, "train_tokens", (int64_t)atomic_load(&c->train_tokens));
+    put_status_int(&w, "sample_tokens", (int64_t)atomic_load(&c->sample_tokens));
+    put_status_int(&w, "optim_steps", (int64_t)atomic_load(&c->steps));
     json_put_key(&w, "runs");
     json_put_begin_array(&w);
     pthread_mutex_lock(&s->lock);
