@@ -87,7 +87,7 @@ static void shelf_open(struct shelf *s, int n)
     s->rest = tinker_service_create_rest(s->w.service, NULL);
     tinker_future *f =
         tinker_service_check_health(s->w.service, NULL); /* start with the usual answers */
-    CHECK_INT(tinker_future_wait(f, 5000, NULL), TINKER_OK);
+    CHECK_INT(tinker_future_wait(f, 60000, NULL), TINKER_OK);
     tinker_future_free(f);
     for (s->n = 0; s->n < n; s->n++)
         s->item[s->n] = n - s->n;
@@ -159,12 +159,12 @@ static void test_whole_lists(void)
             CHECK_INT(s.requests, 0);
             CHECK_INT(item_of(p), 0);
             for (int want = sizes[k]; want > 0; want--) {
-                if (tinker_pager_next(p, 5000, &s.w.err) != TINKER_OK)
+                if (tinker_pager_next(p, 60000, &s.w.err) != TINKER_OK)
                     TAP_FAIL("%s", s.w.err.message);
                 CHECK_INT(item_of(p), want);
             }
             for (int again = 0; again < 2; again++) {
-                CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_OK);
+                CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_OK);
                 CHECK_INT(item_of(p), 0);
             }
             CHECK(s.requests <= sizes[k] / 10 + 2);
@@ -184,7 +184,7 @@ static void test_small_pages(void)
         page.offset = 4;
         tinker_pager *p = open_kind(&s, kind, &page);
         int n = 0;
-        while (tinker_pager_next(p, 5000, &s.w.err) == TINKER_OK && item_of(p))
+        while (tinker_pager_next(p, 60000, &s.w.err) == TINKER_OK && item_of(p))
             CHECK_INT(item_of(p), 40 - 4 - n++);
         CHECK_INT(n, 36);
         tinker_pager_free(p);
@@ -207,7 +207,7 @@ static void test_changes(void)
             page.limit = 7;
             tinker_pager *p = open_kind(&s, kind, &page);
             tinker_status status;
-            while ((status = tinker_pager_next(p, 5000, &s.w.err)) == TINKER_OK && item_of(p)) {
+            while ((status = tinker_pager_next(p, 60000, &s.w.err)) == TINKER_OK && item_of(p)) {
                 int item = item_of(p);
                 if (item > N) /* one that was created meanwhile */
                     continue;
@@ -240,7 +240,7 @@ static void test_all_read_is_deleted(void)
     shelf_open(&s, 1000);
     tinker_pager *p = tinker_rest_all_checkpoints(s.rest, NULL, NULL, &s.w.err);
     int n = 0;
-    while (tinker_pager_next(p, 5000, &s.w.err) == TINKER_OK && item_of(p)) {
+    while (tinker_pager_next(p, 60000, &s.w.err) == TINKER_OK && item_of(p)) {
         CHECK_INT(item_of(p), 1000 - n);
         if (++n % 100 == 0) {
             pthread_mutex_lock(&lock);
@@ -263,13 +263,13 @@ static void test_errors_are_final(void)
     page.limit = 10;
     tinker_pager *p = tinker_rest_all_training_runs(s.rest, &page, &s.w.err);
     for (int i = 0; i < 10; i++)
-        CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_OK);
+        CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_OK);
     CHECK(tinker_pager_session(p) == NULL && tinker_pager_checkpoint(p) == NULL);
-    CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_OK); /* the eleventh of its page */
+    CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_OK); /* the eleventh of its page */
     s.status = 403;
     for (int again = 0; again < 2; again++) {
         memset(&s.w.err, 0, sizeof(s.w.err));
-        CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_EHTTP);
+        CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_EHTTP);
         CHECK_INT(s.w.err.http_status, 403);
         CHECK(tinker_pager_training_run(p) == NULL);
         s.status = 0;
@@ -291,7 +291,7 @@ static void test_the_same_page_again(void)
     tinker_status status = TINKER_OK;
     int n = 0;
     while (status == TINKER_OK && n <= 50 && s.requests < 1000) {
-        status = tinker_pager_next(p, 5000, &s.w.err);
+        status = tinker_pager_next(p, 60000, &s.w.err);
         n += status == TINKER_OK;
         if (status == TINKER_OK && !tinker_pager_session(p))
             break;
@@ -336,7 +336,7 @@ static tinker_status next_by_queue(struct shelf *s, tinker_pager *p, tinker_queu
         CHECK_INT(tinker_queue_add(q, f, p, NULL), TINKER_OK);
         atomic_fetch_add(&s->allowed, 1); /* it was not answered before it was in the queue */
         void *tag = NULL;
-        CHECK(tinker_queue_next(q, 5000, &tag) == f && tag == p);
+        CHECK(tinker_queue_next(q, 60000, &tag) == f && tag == p);
         tinker_future_free(f); /* the pager reads its own */
     }
     CHECK(tinker_pager_future(p) == NULL);
@@ -380,7 +380,7 @@ static void test_a_page_is_canceled(void)
     tinker_queue_add(q, page, NULL, NULL);
     tinker_pager_free(p);
     CHECK(tinker_queue_next(q, 0, NULL) == NULL);
-    CHECK_INT(tinker_future_wait(page, 5000, NULL), TINKER_ECANCELED); /* outlives the pager */
+    CHECK_INT(tinker_future_wait(page, 60000, NULL), TINKER_ECANCELED); /* outlives the pager */
     tinker_future_free(page);
     atomic_store(&s.gated, 0);
     pthread_mutex_lock(&lock);
@@ -391,9 +391,9 @@ static void test_a_page_is_canceled(void)
     page = tinker_pager_future(p);
     tinker_future_cancel(page);
     tinker_future_free(page);
-    CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);
+    CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_ECANCELED);
     CHECK(tinker_pager_future(p) == NULL);
-    CHECK_INT(tinker_pager_next(p, 5000, &s.w.err), TINKER_ECANCELED);
+    CHECK_INT(tinker_pager_next(p, 60000, &s.w.err), TINKER_ECANCELED);
     tinker_pager_free(p);
     tinker_queue_free(q);
     shelf_close(&s);

@@ -450,7 +450,7 @@ static void test_redirects_keep_secrets(void) /* R-046 */
     o.network.n_headers = 1;
     world_open(&w, NULL, &o);
     tinker_error err;
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     REQUIRE(t);
     char location[128];
     snprintf(location, sizeof(location), "Location: %s/api/v1/optim_step\r\n",

@@ -486,13 +486,13 @@ static void test_two_services_do_not_share(void) /* R-041 R-175 */
     world_open_real(&a, NULL);
     world_open_real(&b, NULL);
     tinker_error err;
-    tinker_training *ta = tinker_service_create_lora(a.service, "tiny", NULL, 5000, &err);
-    tinker_training *tb = tinker_service_create_lora(b.service, "tiny", NULL, 5000, &err);
+    tinker_training *ta = tinker_service_create_lora(a.service, "tiny", NULL, 60000, &err);
+    tinker_training *tb = tinker_service_create_lora(b.service, "tiny", NULL, 60000, &err);
     REQUIRE(ta && tb);
     fake_script(a.server, API "optim_step", (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_future *fa = tinker_training_optim_step(ta, NULL, &err);
     tinker_future *fb = tinker_training_optim_step(tb, NULL, &err);
-    CHECK_INT(tinker_future_wait(fb, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(fb, 60000, &err), TINKER_OK);
     CHECK_INT(tinker_future_wait(fa, 0, &err), TINKER_ETIMEDOUT);
     tinker_future_free(fa);
     tinker_future_free(fb);

@@ -92,7 +92,7 @@ static void test_tokens(void)
     };
     for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
         tinker_stream_event e;
-        CHECK_INT(tinker_stream_next(st, 5000, &e, &w.err), TINKER_OK);
+        CHECK_INT(tinker_stream_next(st, 60000, &e, &w.err), TINKER_OK);
         CHECK_INT(e.kind, want[i].kind);
         CHECK_INT(e.sequence, want[i].sequence);
         if (e.kind == TINKER_STREAM_TOKEN) {
@@ -134,10 +134,10 @@ static void test_breaks(void)
         answer(&w, breaks[i].events, FAKE_NONE);
         tinker_stream *st = open_stream(&w, &s, 1);
         REQUIRE(st != NULL);
-        CHECK_INT(tinker_stream_next(st, 5000, &e, &w.err), TINKER_OK);
+        CHECK_INT(tinker_stream_next(st, 60000, &e, &w.err), TINKER_OK);
         CHECK_INT(e.token, 7);
         for (int again = 0; again < 2; again++) {
-            CHECK_INT(tinker_stream_next(st, 5000, &e, &w.err), breaks[i].status);
+            CHECK_INT(tinker_stream_next(st, 60000, &e, &w.err), breaks[i].status);
             CHECK(strstr(w.err.message, breaks[i].says) != NULL);
         }
         CHECK_INT(fake_count(w.server, STREAM), 1);
@@ -171,7 +171,7 @@ static void test_complete_though_cut(void)
     answer(&w, two_tokens, FAKE_TRUNCATE);
     tinker_stream *st = open_stream(&w, &s, 1);
     REQUIRE(st != NULL);
-    CHECK_INT(tinker_future_wait(stream_future(st), 5000, &w.err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(stream_future(st), 60000, &w.err), TINKER_OK);
     CHECK_INT(read_all(&w, st, &tokens), TINKER_OK);
     CHECK_INT(tokens, 2);
     close_stream(&w, st, s);
@@ -502,7 +502,7 @@ static void test_giving_up(void)
         }
         tinker_sampler_free(s);
         world_close(&w);
-        CHECK_INT(tinker_stream_next(st, 5000, &e, &w.err), TINKER_ECANCELED);
+        CHECK_INT(tinker_stream_next(st, 60000, &e, &w.err), TINKER_ECANCELED);
         tinker_stream_free(st);
     }
 }

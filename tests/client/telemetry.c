@@ -468,7 +468,7 @@ static void test_close_is_bounded(void) /* R-165 */
     o.limits.close_ms = 200;
     world_open(&w, NULL, &o);
     tinker_error err;
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     REQUIRE(t);
     fake_script(w.server, TEL, (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_training_free(t);
@@ -542,7 +542,7 @@ static void test_any_thread_may_log(void) /* R-164 R-220 */
     o.telemetry.enabled = 1;
     world_open(&w, NULL, &o);
     tinker_error err;
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     REQUIRE(t);
     pthread_t threads[16];
     for (int i = 0; i < 16; i++)

@@ -9,7 +9,7 @@ static void test_thin_path(void)
     REQUIRE(w.service != NULL);
     CHECK_INT(fake_count(w.server, NULL), 0);
     tinker_error err;
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     if (!t)
         printf("# %s\n", err.message);
     REQUIRE(t != NULL);
@@ -20,13 +20,13 @@ static void test_thin_path(void)
     REQUIRE(fb != NULL);
     tinker_future *step = tinker_training_optim_step(t, NULL, &err);
     REQUIRE(step != NULL);
-    CHECK_INT(tinker_future_wait(fb, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(fb, 60000, &err), TINKER_OK);
     const tinker_forward_backward *r = tinker_future_forward_backward(fb);
     REQUIRE(r != NULL);
     CHECK_INT(r->n_outputs, 4);
     CHECK_NEAR(tinker_metric(r->metrics, r->n_metrics, "loss:sum"), 8, 0);
     CHECK_STR(tinker_future_request_id(fb), "req-1");
-    CHECK_INT(tinker_future_wait(step, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(step, 60000, &err), TINKER_OK);
     size_t n;
     const tinker_named_number *m = tinker_future_metrics(step, &n);
     CHECK_INT(n, 1);
@@ -36,11 +36,11 @@ static void test_thin_path(void)
     tinker_future_free(step);
 
     tinker_future *save = tinker_training_save_state(t, "named", NULL, &err);
-    CHECK_INT(tinker_future_wait(save, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(save, 60000, &err), TINKER_OK);
     CHECK_STR(tinker_future_saved_path(save), "tinker://sess:train:0/weights/named");
     tinker_future_free(save);
     save = tinker_training_save_for_sampler(t, "named", NULL, &err);
-    CHECK_INT(tinker_future_wait(save, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(save, 60000, &err), TINKER_OK);
     CHECK_STR(tinker_future_saved_path(save), "tinker://sess:train:0/sampler_weights/named");
 
     tinker_sampler *s =
@@ -50,7 +50,7 @@ static void test_thin_path(void)
     CHECK_STR(tinker_sampler_id(s), "sess:sample:0");
     tinker_future *f = tinker_sampler_sample(s, fake_prompt(5), NULL, NULL, &err);
     REQUIRE(f != NULL);
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_OK);
     const tinker_sample *sample = tinker_future_sample(f);
     REQUIRE(sample && sample->n_sequences == 1);
     CHECK_INT(sample->sequences[0].n, 3);
@@ -72,7 +72,7 @@ static void test_pending_futures_end_when_the_service_is_freed(void)
     struct world w;
     world_open_real(&w, NULL);
     tinker_error err;
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     REQUIRE(t != NULL);
     fake_script(w.server, API "optim_step", (struct fake_reply){ .fault = FAKE_HANG, .times = -1 });
     tinker_future *f[3];
@@ -83,7 +83,7 @@ static void test_pending_futures_end_when_the_service_is_freed(void)
     tinker_training_free(t);
     world_close(&w);
     for (int i = 0; i < 3; i++) {
-        CHECK_INT(tinker_future_wait(f[i], 1000, &err), TINKER_ECANCELED);
+        CHECK_INT(tinker_future_wait(f[i], 60000, &err), TINKER_ECANCELED);
         tinker_future_free(f[i]);
     }
 }

@@ -122,7 +122,7 @@ static void test_asks_once(void)
     world_open_real(&w, NULL);
     tinker_error err = { 0 };
     tinker_tokenizer_options o = by(loader, &w);
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t && s);
     say(&w, API "get_info", 200, info, 1);
@@ -176,7 +176,7 @@ static tinker_tokenizer *slow_loader(const char *repo, const char *revision, tin
     struct visit *v = state;
     tinker_error e = { 0 };
     (void)repo, (void)revision;
-    tinker_future_free(tinker_future_await(tinker_service_check_health(v->service, &e), 1000, &e));
+    tinker_future_free(tinker_future_await(tinker_service_check_health(v->service, &e), 60000, &e));
     v->waited = e.status;
     atomic_store(&v->in, 1);
     nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
@@ -191,7 +191,7 @@ static void test_as_futures(void)
     world_open_real(&w, NULL);
     tinker_error err = { 0 };
     tinker_tokenizer_options o = by(loader, &w);
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     tinker_sampler *s = tinker_service_create_sampler(w.service, "tiny", NULL, 5000, &err);
     REQUIRE(t && s);
     say(&w, API "get_info", 200, info, -1);
@@ -200,7 +200,7 @@ static void test_as_futures(void)
     tinker_future *f = tinker_training_request_tokenizer(t, &o, &err);
     REQUIRE(f);
     memset(id, 'x', sizeof(id) - 1); /* it was copied */
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_OK);
     CHECK_STR(asked, "given/here");
     tinker_tokenizer *tok = tinker_future_take_tokenizer(f);
     CHECK(tok != NULL && tinker_future_take_tokenizer(f) == NULL);
@@ -210,14 +210,14 @@ static void test_as_futures(void)
     say(&w, API "samplers/sess:sample:0", 200,
         "{\"sampler_id\":\"sess:sample:0\",\"base_model\":\"org/futures\"}", -1);
     f = tinker_sampler_request_tokenizer(s, &o, &err);
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_OK);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_OK);
     CHECK_STR(asked, "org/futures");
     CHECK_INT(tinker_future_response(f)->status, 200);
     tinker_future_free(f); /* with what was not taken */
     fake_unscript(w.server, API "samplers/sess:sample:0");
     say(&w, API "samplers/sess:sample:0", 404, "{\"detail\":\"gone\"}", -1);
     f = tinker_sampler_request_tokenizer(s, &o, &err);
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_EHTTP);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_EHTTP);
     CHECK(tinker_future_take_tokenizer(f) == NULL);
     CHECK_STR(tinker_future_error_body(f), "{\"detail\":\"gone\"}");
     tinker_future_free(f);
@@ -227,7 +227,7 @@ static void test_as_futures(void)
     fake_script(w.server, API "healthz",
                 (struct fake_reply){ .body = "{}", .delay_ms = 60000, .times = -1 });
     f = tinker_training_request_tokenizer(t, &o, &err);
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_EINVAL);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_EINVAL);
     CHECK(strstr(err.message, "no such tokenizer") != NULL);
     CHECK_INT(v.waited, TINKER_ESTATE);
     tinker_future_free(f);
@@ -236,7 +236,7 @@ static void test_as_futures(void)
     while (!atomic_load(&v.in))
         sched_yield();
     tinker_future_cancel(f); /* while it is being loaded, and then everything goes */
-    CHECK_INT(tinker_future_wait(f, 5000, &err), TINKER_ECANCELED);
+    CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_ECANCELED);
     tinker_future_free(f);
     o.size = 0;
     CHECK(!tinker_sampler_request_tokenizer(s, &o, &err));
@@ -270,7 +270,7 @@ static void test_encode_on_clients(void)
     world_open_real(&w, NULL);
     tinker_error err = { 0 };
     tinker_tokenizer_options o = by(loader, info_seen);
-    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 5000, &err);
+    tinker_training *t = tinker_service_create_lora(w.service, "tiny", NULL, 60000, &err);
     REQUIRE(t != NULL);
     say(&w, API "get_info", 400, "{\"detail\":\"not yet\"}", 1);
     CHECK(!tinker_training_create_tokenizer(t, &o, 5000, &err));
