@@ -72,12 +72,6 @@ static bool is_usable(const char *file, const struct st_tensor *t, tinker_error 
     return t->usable;
 }
 
-/* Weights of a convolution over each channel by itself: (channels, 1, size). */
-static bool is_convolution(const struct st_tensor *t)
-{
-    return t->ndim == 3 && t->shape[1] == 1;
-}
-
 /* "model.layers.0..." of a text part may be "language_model.model.layers.0..." in the files, and
  * the router of a mixture may have another name. */
 const char *engine_file_name(const tinker_engine *e, const char *name, char out[ENGINE_NAME])
@@ -156,8 +150,10 @@ bool engine_weight(const tinker_engine *e, const char *name, size_t rows, size_t
     if (!is_usable(file, t, err))
         return false;
     /* the shape that config.json implies, not the one that the file has */
+    /* a convolution over each channel by itself is (channels, 1, size) */
+    bool convolution = t->ndim == 3 && t->shape[1] == 1;
     bool right = rows ? t->ndim == 2 && t->shape[0] == rows && t->shape[1] == cols
-                      : t->count == cols && (t->ndim == 1 || is_convolution(t));
+                      : t->count == cols && (t->ndim == 1 || convolution);
     if (!right && rows)
         err_set(err, TINKER_EINVAL, "%s: tensor %s is not %zu x %zu as config.json asks", file,
                 name, rows, cols);

@@ -4,7 +4,6 @@
  * behind it.  Thread: one at a time. */
 #include <tinker/recipe.h>
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -50,21 +49,6 @@ void tinker_dataset_close(tinker_dataset *d)
     free(d);
 }
 
-/* White space only, as between blocks and at the end of files. */
-static bool is_blank(const char *s, size_t n)
-{
-    while (n > 0 && isspace((unsigned char)s[n - 1]))
-        n--;
-    return n == 0;
-}
-
-/* Bytes of a mark that some editors begin a file with. Windows editors write it, and JSON does
- * not allow it. */
-static size_t byte_order_mark(const char *s)
-{
-    return strncmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
 /* errno tells the end of the file from a failure: getline() returns -1 for both. The row of the
  * last call goes first, so that there is one at a time. */
 tinker_status tinker_dataset_next(tinker_dataset *d, const tinker_conversation **out,
@@ -82,8 +66,10 @@ tinker_status tinker_dataset_next(tinker_dataset *d, const tinker_conversation *
         if (n < 0) {
             return errno ? err_errno(err, "read", d->path) : TINKER_OK; /* the end */
         }
-        skip = d->number++ == 0 ? byte_order_mark(d->line) : 0;
-    } while (is_blank(d->line + skip, (size_t)n - skip));
+        /* Windows editors begin a file with a byte order mark, which JSON does not allow. */
+        skip = d->number++ == 0 && strncmp(d->line, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        /* Blank lines between blocks and at the end are no rows. */
+    } while (strspn(d->line + skip, " \t\r\n\v\f") >= (size_t)n - skip);
     d->row = tinker_conversation_parse(d->line + skip, (size_t)n - skip, &own);
     *out = d->row;
     if (d->row)

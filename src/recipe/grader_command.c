@@ -270,14 +270,6 @@ static void put_member(struct json_writer *w, const char *key, const char *json,
         json_put_string(w, text);
 }
 
-/* Raw values may have newlines between their parts, which would end the line. */
-static void flatten_lines(struct buf *b, size_t from)
-{
-    for (size_t i = from; i < b->len; i++)
-        if (b->data[i] == '\n' || b->data[i] == '\r')
-            b->data[i] = ' ';
-}
-
 /* The members are described in docs/recipes.md; a program may ignore those that it does not
  * know. */
 static void put_request(struct buf *out, const tinker_grade *g, int64_t id)
@@ -313,7 +305,10 @@ static void put_request(struct buf *out, const tinker_grade *g, int64_t id)
         json_put_bool(&w, true);
     }
     json_put_end_object(&w);
-    flatten_lines(out, from);
+    /* Raw values may have newlines between their parts, which would end the line. */
+    for (size_t i = from; i < out->len; i++)
+        if (out->data[i] == '\n' || out->data[i] == '\r')
+            out->data[i] = ' ';
     buf_putc(out, '\n');
 }
 

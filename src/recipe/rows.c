@@ -99,11 +99,6 @@ static bool read_talk(tinker_rows *x, struct row *row, struct row_parts *p, int 
     return ok;
 }
 
-static bool is_pair(tinker_row_form form)
-{
-    return form == TINKER_FORM_PAIR || form == TINKER_FORM_COMPARISON;
-}
-
 /* Whole conversations without a prompt must have a beginning in common. */
 static bool check_pair(struct row *row, struct row_parts *p)
 {
@@ -156,7 +151,7 @@ static bool read_row(tinker_rows *x, struct row *row, struct row_problem *proble
     if (!row_parts_expected(&p, &row->expected) || !read_talk(x, row, &p, 0))
         return false;
     row->trainable = p.trainable;
-    if (is_pair(x->stats.form)) {
+    if (x->stats.form == TINKER_FORM_PAIR || x->stats.form == TINKER_FORM_COMPARISON) {
         if (!read_talk(x, row, &p, 1) || (!p.at[ROW_PROMPT].s && !check_pair(row, &p)))
             return false;
         if (p.tie) {
@@ -197,11 +192,6 @@ static bool add_row(tinker_rows *x, const char *s, size_t n, size_t line, size_t
     return true;
 }
 
-static bool is_blank_line(const char *s, size_t n)
-{
-    return strspn(s, " \t\r") >= n;
-}
-
 static bool read_lines(tinker_rows *x, size_t skip)
 {
     size_t line = 0;
@@ -209,7 +199,8 @@ static bool read_lines(tinker_rows *x, size_t skip)
         const char *s = x->data + at, *end = memchr(s, '\n', x->n_data - at);
         size_t n = end ? (size_t)(end - s) : x->n_data - at;
         line++;
-        if (!is_blank_line(s, n) && !add_row(x, s, n, line, 1))
+        bool blank = strspn(s, " \t\r") >= n;
+        if (!blank && !add_row(x, s, n, line, 1))
             return false;
         at += n + 1;
     }

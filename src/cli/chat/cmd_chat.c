@@ -122,13 +122,6 @@ static enum line_result read_message(struct buf *out)
     return LINE_INPUT_TEXT;
 }
 
-static void print_greeting(const struct chat *c)
-{
-    const struct api *a = &c->session.api;
-    out_say("%s%s%s: /help lists the commands, Ctrl-D ends", a->model, a->path ? " with " : "",
-            a->path ? a->path : "");
-}
-
 /* Speed and reason go to stderr, and only when they say something.
  * A reply that was cut by max_tokens looks like a bad model; the remark says what to do. */
 static void print_remark(const struct chat_session *s)
@@ -166,7 +159,9 @@ static int run_terminal(struct chat *c, const char *history)
         return out_fail(EXIT_IO, NULL, "the terminal cannot be used");
     chat_session_catch_interrupts();
     c->session.screen = true;
-    print_greeting(c);
+    const struct api *a = &c->session.api;
+    out_say("%s%s%s: /help lists the commands, Ctrl-D ends", a->model, a->path ? " with " : "",
+            a->path ? a->path : "");
     buf_init(&message, MESSAGE_MAX);
     while (!c->quit) {
         /* Ctrl-C on an empty prompt must not end a long conversation by accident: it only says

@@ -276,12 +276,6 @@ static bool read_done(const char *path, struct done_ids *done, off_t *end)
     return ok;
 }
 
-/* Sorted once after the output was read, so each line of input costs a few comparisons. */
-static bool is_done(const struct done_ids *done, const char *id)
-{
-    return id && done->n && bsearch(&id, done->v, done->n, sizeof(*done->v), compare_texts);
-}
-
 /* ---- writing ---------------------------------------------------------------------------------- */
 
 /* A line without an id is known by its number, which --resume uses the same way. */
@@ -460,7 +454,9 @@ static void skip_done(struct run *r, const struct done_ids *done)
         }
         snprintf(line, sizeof(line), "%zu", it->line);
         /* A line without an id was written with its number as one. */
-        it->skipped = is_done(done, id ? id : line);
+        const char *key_of_line = id ? id : line;
+        /* Sorted by read_done(), so each line of input costs a few comparisons. */
+        it->skipped = bsearch(&key_of_line, done->v, done->n, sizeof(*done->v), compare_texts);
         free(id);
         arena_clear(&arena);
     }

@@ -28,6 +28,7 @@ static int print_detokenized(const tinker_tokenizer *t, const tinker_tokens *ids
     } else if (globals.json) {
         struct buf out;
         struct json_writer w;
+        /* Ids are limited by the input, 1 GB of text, and a token has a few bytes. */
         buf_init(&out, (size_t)1 << 32);
         json_writer_init(&w, &out);
         json_put_begin_object(&w);

@@ -49,6 +49,7 @@ static void put_pieces(struct buf *out, const tinker_tokenizer *t, const int32_t
     tinker_text_clear(&text);
 }
 
+/* Both may hold: an end-of-turn token is special, and usually trained. */
 enum { TRAINED = 1, SPECIAL = 2 };
 
 /* TRAINED and SPECIAL bits of token i: they choose its color. */

@@ -47,6 +47,8 @@ static void print_pieces(const tinker_tokenizer *t, const tinker_tokens *ids)
         size_t bytes;
         const char *p = tinker_tokenizer_bytes(t, id, &bytes);
         buf_reset(&line);
+        /* Each token is decoded alone, so what belongs to a character of several tokens shows as
+         * bytes. */
         text.n = 0;
         /* A token decodes to U+FFFD if it holds only part of a character: then its bytes say more. */
         if (tinker_tokenizer_decode(t, &id, 1, NULL, &text, NULL) == TINKER_OK && text.s &&
@@ -74,6 +76,7 @@ static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
     if (r->count) {
         json_put_key(&w, "count");
         json_put_uint64(&w, ids->n);
+        /* Of the text, not of the tokens: with the count it gives the ratio. */
         json_put_key(&w, "bytes");
         json_put_uint64(&w, n);
     } else {
@@ -85,6 +88,8 @@ static void print_ids_json(const struct request *r, const tinker_tokenizer *t,
         json_put_begin_array(&w);
         for (size_t i = 0; i < ids->n; i++) {
             size_t bytes;
+            /* A piece that is part of a character is no UTF-8; the writer puts U+FFFD in its
+             * place. */
             const char *p = tinker_tokenizer_bytes(t, ids->ids[i], &bytes);
             json_put_string_n(&w, p ? p : "", bytes);
         }

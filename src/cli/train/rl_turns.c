@@ -72,13 +72,6 @@ static bool begin_talks(struct rl_turns *x, const tinker_rollouts *answers,
     return x->talk != NULL;
 }
 
-/* What could not be read as a message is one with that text. */
-static bool add_answer(struct rl_turns *x, struct rl_talk *talk, const tinker_rollout *a)
-{
-    tinker_message plain = { .role = "assistant", .content = a->text };
-    return add_message(x->arena, talk, a->message ? a->message : &plain);
-}
-
 /* false: the conversation has ended. A reply that is no list of messages ends it as a failure. */
 static bool add_reply(struct rl_turns *x, struct rl_talk *talk, const tinker_grade *g, size_t turn,
                       double *score)
@@ -116,7 +109,10 @@ static int ask_world(struct rl_turns *x, const tinker_rollouts *answers, const t
         /* The program sees the conversation up to the answer, and the answer apart from it, as a
          * grader does; only then does the answer join the conversation. */
         asked[k].prompt = rl_turns_json(x->arena, talk->messages, talk->n);
-        if (!add_answer(x, talk, &answers->at[i]))
+        /* What could not be read as a message is one with that text. */
+        const tinker_rollout *a = &answers->at[i];
+        tinker_message plain = { .role = "assistant", .content = a->text };
+        if (!add_message(x->arena, talk, a->message ? a->message : &plain))
             return out_fail(EXIT_FAILED, NULL, "out of memory");
         asked[k].message = message_json(x->arena, &talk->messages[talk->n - 1]);
     }

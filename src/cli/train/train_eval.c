@@ -120,11 +120,6 @@ int train_eval_grade(struct trainer *t, tinker_grade *items, size_t n, double *s
 
 /* ---- answers ---- */
 
-static const char *name_of_stop(const tinker_sequence *s)
-{
-    return s->stop_reason == TINKER_STOP_STOP ? "stop" : "length";
-}
-
 /* Scores of the answers of one item into *share (of those above 0) and *mean; failed ones are
  * wrong. */
 static void score_item(const double *scores, size_t n, double *share, double *mean, size_t *errors)
@@ -175,12 +170,14 @@ static int grade_rollouts(struct trainer *t, const tinker_rows *questions, tinke
         tinker_rows_prompt(questions, g, &row, NULL);
         if (!rows[g])
             rows[g] = strndup(row.json, row.n_json);
+        const tinker_sequence *said = x->at[i].sequence;
         items[i] = (tinker_grade){ .text = x->at[i].text,
                                    .expected = row.expected,
                                    .row = rows[g],
-                                   .stop_reason = name_of_stop(x->at[i].sequence),
+                                   .stop_reason =
+                                       said->stop_reason == TINKER_STOP_STOP ? "stop" : "length",
                                    .split = "test",
-                                   .tokens = x->at[i].sequence->n,
+                                   .tokens = said->n,
                                    .step = (int64_t)step,
                                    .group = (int64_t)g,
                                    .sample = (int64_t)(i % x->group_size) };

@@ -20,12 +20,6 @@
 #include "cli/service/api.h"
 #include "json/json.h"
 
-/* The file of weights in the directory; the older form is not ours to read. */
-static void name_weights(const struct adapter_dir *a, char out[ADAPTER_PATH_MAX + 64])
-{
-    snprintf(out, ADAPTER_PATH_MAX + 64, "%s/adapter_model.safetensors", a->dir);
-}
-
 /* "r" is the rank in PEFT's file; other members describe training and are not needed here. */
 static tinker_status read_adapter_config(struct adapter_dir *a, tinker_error *err)
 {
@@ -190,7 +184,8 @@ tinker_status adapter_dir_check(const struct adapter_dir *a, size_t *n_pairs, ti
 {
     char path[ADAPTER_PATH_MAX + 64];
     struct tensor_file f;
-    name_weights(a, path);
+    /* The older form, adapter_model.bin, is a pickle and not ours to read. */
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", a->dir);
     tinker_status status = tensor_file_open(&f, path, err);
     if (status == TINKER_OK)
         status = check_pairs(a, &f, n_pairs, err);

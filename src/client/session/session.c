@@ -219,19 +219,6 @@ static void warn_file_limit(void *state, bool none_left)
                  (long long)rt->file_limit, rt->max_sockets);
 }
 
-/* The share of the open files that a pool may use.  NULL: no share; heartbeats, telemetry and
- * credentials are few, and a heartbeat that waits behind samples would cost the session. */
-static struct socket_budget *find_budget(const struct session *h, enum pool_kind kind)
-{
-    static const enum runtime_budget budgets[POOL_COUNT] = {
-        [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,
-        [POOL_SAMPLE] = BUDGET_SAMPLE,   [POOL_RETRIEVE] = BUDGET_POLL,
-        [POOL_TELEMETRY] = BUDGET_COUNT, [POOL_REDIRECT] = BUDGET_OTHER,
-        [POOL_AUTH] = BUDGET_COUNT,      [POOL_CONFIG] = BUDGET_COUNT
-    };
-    return budgets[kind] == BUDGET_COUNT ? NULL : h->rt->budgets[budgets[kind]];
-}
-
 struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_error *err)
 {
     /* Concurrent requests of one group of connections, as in the reference: each training request
@@ -239,6 +226,15 @@ struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_er
     static const int per_client[POOL_COUNT] = {
         [POOL_SESSION] = 50,   [POOL_TRAIN] = 1,     [POOL_SAMPLE] = 50, [POOL_RETRIEVE] = 50,
         [POOL_TELEMETRY] = 50, [POOL_REDIRECT] = 50, [POOL_AUTH] = 1,    [POOL_CONFIG] = 1
+    };
+    /* The share of the open files that a pool may use.  BUDGET_COUNT: no share; heartbeats,
+     * telemetry and credentials are few, and a heartbeat that waits behind samples would cost the
+     * session. */
+    static const enum runtime_budget budgets[POOL_COUNT] = {
+        [POOL_SESSION] = BUDGET_COUNT,   [POOL_TRAIN] = BUDGET_OTHER,
+        [POOL_SAMPLE] = BUDGET_SAMPLE,   [POOL_RETRIEVE] = BUDGET_POLL,
+        [POOL_TELEMETRY] = BUDGET_COUNT, [POOL_REDIRECT] = BUDGET_OTHER,
+        [POOL_AUTH] = BUDGET_COUNT,      [POOL_CONFIG] = BUDGET_COUNT
     };
     if (h->pools[kind])
         return h->pools[kind];
@@ -252,7 +248,7 @@ struct http_pool *session_pool(struct session *h, enum pool_kind kind, tinker_er
         .n_proxy_headers = cfg->n_proxy_headers,
         .ca_file = cfg->ca_file,
         .only_http1 = kind == POOL_CONFIG,
-        .budget = find_budget(h, kind),
+        .budget = budgets[kind] == BUDGET_COUNT ? NULL : h->rt->budgets[budgets[kind]],
         .on_wait = warn_file_limit,
         .on_wait_state = h,
     };

@@ -202,22 +202,17 @@ static const char *project_of(struct server *s, struct request *req, const char 
     return v ? v->project_id : NULL;
 }
 
-/* Is it of this type?  In the order of enum store_kind, as the API calls them. */
-static bool match_type(const char *type, int kind)
-{
-    static const char *const types[] = { "training", "sampler", "external" };
-    return !type || strcmp(type, types[kind]) == 0;
-}
-
 static bool match_checkpoint(struct server *s, struct request *req,
                              const struct wire_checkpoint_search_request *in,
                              const struct store_checkpoint *c, bool *passed)
 {
+    /* In the order of enum store_kind, as the API calls them. */
+    static const char *const types[] = { "training", "sampler", "external" };
     const tinker_named_string *pairs;
     size_t n;
     if (!is_behind(req, in->cursor, c, passed) || !route_knows_kind(req, c->kind) ||
         (in->base_models.n && !in_list(&in->base_models, c->base_model)) ||
-        !match_type(in->checkpoint_type, c->kind))
+        (in->checkpoint_type && strcmp(in->checkpoint_type, types[c->kind]) != 0))
         return false;
     route_metadata(c->user_metadata, &req->arena, &pairs, &n);
     /* The project last: it takes two queries. */

@@ -3,20 +3,6 @@
 
 #include "server/store/store_sql.h"
 
-/* The key of a row is all of it but the amount, so that adding is one statement. */
-static tinker_status add_row_locked(struct store *s, const struct store_usage_row *r,
-                                    tinker_error *err)
-{
-    return sql_run(
-        s,
-        "INSERT INTO usage_hours(owner, hour, kind, session_id, base_model, amount)"
-        " VALUES(?1,?2,?3,?4,?5,?6) ON CONFLICT(owner, hour, kind, session_id, base_model)"
-        " DO UPDATE SET amount=amount+excluded.amount",
-        SQL_ARGS(sql_t(r->owner), sql_i(r->hour), sql_i(r->kind), sql_t(r->session_id),
-                 sql_t(r->base_model), sql_i(r->amount)),
-        err);
-}
-
 /* One transaction, so that a batch that failed can be added again without counting anything
  * twice. */
 tinker_status store_add_usage(struct store *s, const struct store_usage_row *rows, size_t n,
@@ -25,8 +11,18 @@ tinker_status store_add_usage(struct store *s, const struct store_usage_row *row
     pthread_mutex_lock(&s->lock);
     tinker_status status = sql_begin(s, err);
     if (status == TINKER_OK) {
-        for (size_t i = 0; i < n && status == TINKER_OK; i++)
-            status = add_row_locked(s, &rows[i], err);
+        /* The key of a row is all of it but the amount, so that adding is one statement. */
+        for (size_t i = 0; i < n && status == TINKER_OK; i++) {
+            const struct store_usage_row *r = &rows[i];
+            status = sql_run(
+                s,
+                "INSERT INTO usage_hours(owner, hour, kind, session_id, base_model, amount)"
+                " VALUES(?1,?2,?3,?4,?5,?6) ON CONFLICT(owner, hour, kind, session_id, base_model)"
+                " DO UPDATE SET amount=amount+excluded.amount",
+                SQL_ARGS(sql_t(r->owner), sql_i(r->hour), sql_i(r->kind), sql_t(r->session_id),
+                         sql_t(r->base_model), sql_i(r->amount)),
+                err);
+        }
         status = sql_end(s, status, err);
     }
     pthread_mutex_unlock(&s->lock);
