@@ -55,6 +55,9 @@ tap "--name is the name of the run, without date and kind" $? out
 expect 0 $tinker $sft --epochs 2 --sample-every 4 --save-every 0 --save-every-tokens 100 --out shown && [ "$(grep -c '^sample ' err)" -eq 4 ] &&
     [ "$(wc -l <shown/samples.jsonl)" -eq 12 ] && grep -q '^{"step":8,"prompt":"House 0?","response":"' shown/samples.jsonl
 tap "answers are shown while it learns" $? err
+run=$($tinker run list -f json | sed -nE 's/.*"(training_run_id|id)": *"([^"]*)".*/\2/p' | head -n 1)
+expect 0 $tinker api GET "/api/v1/training_runs/$run/texts" && grep -q '"prompt": *"House 0?"' out && grep -q '"step": *8' out
+tap "and kept with the run" $? out
 [ "$(wc -l <shown/checkpoints.jsonl)" -gt 2 ] && grep -q '"save_every_tokens": 100,$' shown/config.json; tap "and saved every so many tokens" $? shown/checkpoints.jsonl
 echo '{"text":"Once upon a time"}' >texts.jsonl
 expect 8 $tinker train sft --data texts.jsonl --sample-every 1 --out x && grep -q 'Give questions with --sample-prompts' err

@@ -574,25 +574,29 @@ def with_names(page):
         many_runs(page, server)
 
 
+def train_island(server, name, lr, rank, steps):
+    """A run of `tinker train sft` as the quickstart does it, in 329 steps, or fewer; its id."""
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([os.path.join(BUILD, "tinker"), "train", "sft", "-m", f"tinker/{STORY}", "--name", name,
+                        "--data", "examples/data/island.jsonl", "--test-data", "examples/data/island-test.jsonl",
+                        "--epochs", "7", "--batch-size", "16", "--eval-every", "47", "--sample-every", "94",
+                        "--sample-prompts", "examples/data/island-test.jsonl", "--save-every", "0",
+                        "--max-steps", str(steps), "--lr", lr, "--rank", rank, "--overwrite", "--out", out],
+                       check=True, capture_output=True, timeout=800,
+                       env={**os.environ, "TINKER_BASE_URL": server.url, "TINKER_API_KEY": "tml-dummy"})
+    with urllib.request.urlopen(server.url + "/api/v1/training_run_summaries") as answer:
+        run = next(r["id"] for r in json.load(answer)["runs"] if r["name"] == name)
+    if steps < 100:  # one that looks as if it went on
+        http(server, "PUT", f"/api/v1/training_runs/{urllib.parse.quote(run, safe='')}/note", {"planned_steps": 329})
+    return run
+
+
 def with_pictures(page):
     """Pictures of ordinary work, for the documentation."""
     with Server("--model", f"tinker/{STORY}={os.path.abspath('models/tiny')}") as server:
-        service = tinker.ServiceClient()
-        names = [("stories, rate 1e-3", 1e-3, 8), ("stories, rate 3e-4", 3e-4, 8),
-                 ("stories, rank 32", 1e-3, 32)]
-        for i, (name, lr, rank) in enumerate(names):
-            training, _ = train(service, f"tinker/{STORY}", 150 - 40 * (i == 1), lr=lr, rank=rank,
-                                data=lambda k: [make_datum(17 * k % 60), make_datum(5 * k % 60)],
-                                dataset="stories", rate=str(lr))
-            run = training.get_info().model_id
-            path = f"/api/v1/training_runs/{urllib.parse.quote(run, safe='')}"
-            http(server, "PUT", path + "/note", {"name": name, "planned_steps": 150,
-                                                 "notes": "Prompts carry no weight."})
-            http(server, "POST", path + "/metrics",
-                 [{"step": s, "metrics": {"reward": 1 - 0.97 ** s},
-                   "texts": [{"prompt": "Once there was", "text": f" a horse, said step {s}."}]}
-                  for s in range(10, 111, 10)])
-            training.save_weights_for_sampler("final").result()
+        for name, lr, rank, steps in (("island, rate 5e-4", "5e-4", "32", 120), ("island, rank 4", "2e-3", "4", 80),
+                                      ("island", "2e-3", "32", 329)):
+            run = train_island(server, name, lr, rank, steps)
         pictures(page, server, "runs", "runs", "document.querySelectorAll('.plot g path').length > 2")
         pictures(page, server, "run/" + urllib.parse.quote(run, safe=""), "run",
                  "document.querySelectorAll('[data-metric] path').length > 8")
@@ -608,14 +612,14 @@ def talk(page):
     page.js("for (const id of ['compare', 'colors']) if (!document.getElementById(id).checked)"
             " document.getElementById(id).click();"
             "for (const [id, want] of [['model0', o => o.value === 'tinker/tiny'],"
-            " ['model1', o => o.text.startsWith('stories')]])"
+            " ['model1', o => o.text.startsWith('island /')]])"
             " (s => { s.value = [...s.options].find(want).value; s.dispatchEvent(new Event('change')) })"
             "(document.getElementById(id));"
-            "document.getElementById('set-temperature').value = 0.7;"
+            "document.getElementById('set-temperature').value = 0.3;"
             "document.getElementById('set-temperature').dispatchEvent(new Event('input'));"
             "document.getElementById('set-seed').value = 4;"
             "document.getElementById('set-seed').dispatchEvent(new Event('input'))")
-    ask(page, "Tell me about a horse.", 48)
+    ask(page, "Where does Sela live?", 48)
     page.until("(t => t.length === 2 && t.every(x => x.includes('per second')))"
                "([...document.querySelectorAll('.turn:not(.user) .who:last-child')].map(e => e.innerText))")
 

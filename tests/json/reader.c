@@ -137,8 +137,7 @@ static void test_grammar(void)
         "\"\xf5\x80\x80\x80\"",
         "\"\xe2\x82\"",
         "\xef\xbb\xbf{}",
-        "\xa0"
-        "1",
+        "\2401", /* octal: a hexadecimal escape would take the digit */
         "nullx",
         "[1,\"]",
         "1.e5",

@@ -339,6 +339,7 @@ static int run_samples(struct train_eval *e, struct trainer *t, tinker_sampler *
     for (size_t i = 0; i < n; i++) {
         show_sample(t, i == 0 ? "sample" : "", last_words(prompts[i]), x->at[i].text);
         keep_sample(t, step, last_words(prompts[i]), x->at[i].text);
+        trainer_text(t, step, last_words(prompts[i]), x->at[i].text);
     }
     tinker_rollouts_free(x);
     return EXIT_OK;

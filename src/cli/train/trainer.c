@@ -377,6 +377,15 @@ static void send_metrics(struct trainer *t, size_t step)
         t->logging = tinker_training_log(t->recipe->training, (int64_t)step + 1, own, n, &err);
 }
 
+/* An answer of the model, for the page of the run. */
+void trainer_text(struct trainer *t, size_t step, const char *prompt, const char *text)
+{
+    tinker_error err;
+    if (may_send_metrics(t))
+        t->logging =
+            tinker_training_log_text(t->recipe->training, (int64_t)step, NULL, prompt, text, &err);
+}
+
 /* The file first: it is the record of the run.  What the service gets is for those who watch. */
 int trainer_log(struct trainer *t, size_t step)
 {

@@ -94,6 +94,7 @@ void trainer_metrics_all(struct trainer *t, const char *prefix, const tinker_nam
                          size_t n);
 /* Name the run and say its length, for those who watch it. */
 void trainer_describe(struct trainer *t);
+void trainer_text(struct trainer *t, size_t step, const char *prompt, const char *text);
 /* Write the line, show it to the service, and forget it. */
 int trainer_log(struct trainer *t, size_t step);
 /* A loss that is not finite ends the run: with a message, before any further checkpoint. */

@@ -155,12 +155,13 @@ function number(v, digits = 4) {
   if (v === null || v === undefined || !isFinite(v)) return dash;
   const a = Math.abs(v);
   if (a !== 0 && (a < 0.001 || a >= 1e7)) return v.toExponential(digits - 1).replace("e+", "e");
-  if (Number.isInteger(v)) return v.toLocaleString("en-US");
+  if (Math.abs(v - Math.round(v)) <= a * 1e-7) return Math.round(v).toLocaleString("en-US"); // sums of float32
   return a >= 1000 ? v.toLocaleString("en-US", { maximumFractionDigits: 1 }) : v.toFixed(digits);
 }
 
 /* Four decimals hide a learning rate such as 0.00035; it is written as people type it. */
-const metricValue = (name, v) => /^learning_rate:mean$|(^|\/)(lr|learning_rate)$/.test(name) && v ? String(+v.toPrecision(4)) : number(v);
+const rateText = v => v < 1e-4 ? v.toExponential(3).replace(/\.?0*e/, "e") : String(+v.toPrecision(4));
+const metricValue = (name, v) => /^learning_rate:mean$|(^|\/)(lr|learning_rate)$/.test(name) && v > 0 ? rateText(v) : number(v);
 
 const count = v => Math.round(v || 0).toLocaleString("en-US");
 

@@ -122,6 +122,7 @@ class Plot {
     if (this.view) [x0, x1] = this.view;
     if (!(x0 <= x1)) [x0, x1] = [0, 1];
     if (!(y0 <= y1)) [y0, y1] = o.log ? [0.1, 1] : [0, 1];
+    if (y1 - y0 <= 1e-6 * Math.max(Math.abs(y0), Math.abs(y1)) && !o.log) y0 = y1 = Math.fround((y0 + y1) / 2); // rounding of float32 is no curve
     if (y0 === y1) [y0, y1] = o.log ? [y0 / 2, y1 * 2] : [y0 - Math.abs(y0 || 1) * 0.1, y1 + Math.abs(y1 || 1) * 0.1];
     else if (!o.log) [y0, y1] = [y0 - (y1 - y0) * 0.04, y1 + (y1 - y0) * 0.04];
     if (x0 === x1) x1 = x0 + 1;
