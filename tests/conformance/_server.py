@@ -51,8 +51,9 @@ def done():
 class Server:
     """A server process in a temporary folder; use it as a context manager."""
 
-    def __init__(self, *options, keep=None):
+    def __init__(self, *options, keep=None, own_models=True):
         self.options = list(options)
+        self.own_models = own_models
         self.dir = keep or tempfile.mkdtemp(prefix="tinker-conformance.")
         self.owned = keep is None
         self.model = os.path.join(self.dir, "model")
@@ -67,8 +68,9 @@ class Server:
     def start(self):
         log = open(os.path.join(self.dir, "log"), "ab")
         self.process = subprocess.Popen(
-            [os.path.join(BUILD, "tinker"), "serve", "--model", f"{MODEL}={self.model}",
-             "--model", f"{self.dir_model}={self.model}",
+            [os.path.join(BUILD, "tinker"), "serve",
+             *(["--model", f"{MODEL}={self.model}", "--model", f"{self.dir_model}={self.model}"]
+               if self.own_models else []),
              "--listen", f"127.0.0.1:{self.port}", "--data-dir", os.path.join(self.dir, "data"),
              *self.options],
             stdout=subprocess.PIPE, stderr=log)

@@ -593,7 +593,7 @@ def train_island(server, name, lr, rank, steps):
 
 def with_pictures(page):
     """Pictures of ordinary work, for the documentation."""
-    with Server("--model", f"tinker/{STORY}={os.path.abspath('models/tiny')}") as server:
+    with Server("--model", f"tinker/{STORY}={os.path.abspath('models/tiny')}", own_models=False) as server:
         for name, lr, rank, steps in (("island, rate 5e-4", "5e-4", "32", 120), ("island, rank 4", "2e-3", "4", 80),
                                       ("island", "2e-3", "32", 329)):
             run = train_island(server, name, lr, rank, steps)
