@@ -295,6 +295,8 @@ static tinker_status parse_file(struct gguf *g, struct cursor *c, bool keep, tin
     uint64_t version = take_uint(c, 4), alignment = DEFAULT_ALIGNMENT, *offsets;
     if (!magic || memcmp(magic, "GGUF", 4) != 0)
         return err_set(err, TINKER_EINVAL, "%s: not a GGUF file", c->path);
+    if (c->failed)
+        return refuse_gguf(c, NULL, "it ends behind its first four bytes", err);
     if (version != 2 && version != 3)
         return err_set(err, TINKER_EINVAL, "%s: GGUF version %u%s is not read (2 and 3 are)",
                        c->path, (unsigned)version, version > 0xffff ? ", a big-endian file," : "");

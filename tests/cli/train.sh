@@ -63,6 +63,13 @@ echo '{"text":"Once upon a time"}' >texts.jsonl
 expect 8 $tinker train sft --data texts.jsonl --sample-every 1 --out x && grep -q 'Give questions with --sample-prompts' err
 tap "texts are no questions" $? err
 
+# ---- --lr auto reads the files of a model directory, whatever it is called ----
+mkdir other
+cp "$root"/models/tiny/*.json "$root"/models/tiny/*.safetensors other/
+rm other/generation_config.json
+expect 0 $tinker train sft -m ./other --data mine.jsonl --dry-run && grep -q 'lr 5.6e-04 linear (auto: by family and width)$' err
+tap "a directory of the family Qwen has its rate" $? err
+
 # ---- interrupted: the steps that follow are the same ----
 strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
 $tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1

@@ -97,6 +97,19 @@ else
     tap "it starts without /proc # SKIP the system lets nobody hide it" 0
 fi
 
+# ---- [NAME=]DIR where both may have a "=" of their own
+mkdir "$work/a=b"
+cp -r "$model" "$work/a=b/mine"
+for named in '' x= y=z=; do
+    name=${named%=}
+    serve_start --model "$named$work/a=b/mine" && curl -s "$TINKER_BASE_URL/v1/models" | grep -q "\"id\": *\"${name:-mine}\""
+    tap "--model ${named}WORK/a=b/mine is called ${name:-mine}" $? "$work/serve.log"
+    serve_stop
+done
+"$tinker" serve --model "$work/a=b/none" --data-dir "$work/none" >"$work/out" 2>&1
+[ $? -eq 9 ] && grep -q "^Error: no model '$work/a=b/none'\$" "$work/out"
+tap "a path that is not there is named whole" $? "$work/out"
+
 # ---- what is refused
 refused() { # refused WORDS OPTION...: exit 2 with the words
     words=$1; shift

@@ -161,6 +161,12 @@ static void named_refusals(void)
     check_refused(two + 16, &zero, 8, "overlaps");
     check_refused(two - 3, "one", 3, "comes twice");
     check_refused(find_bytes(data, n, "yes"), "eps", 3, "comes twice");
+    for (size_t k = 4; k < 8; k++) {
+        struct gguf g;
+        tinker_error err = { 0 };
+        CHECK(gguf_parse(&g, "x", data, k, &err) == TINKER_EINVAL);
+        CHECK(strstr(err.message, "it ends behind its first four bytes") != NULL);
+    }
     free(data);
 }
 

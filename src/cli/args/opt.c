@@ -515,6 +515,13 @@ static bool is_help(const char *s)
     return strcmp(s, "-h") == 0 || strcmp(s, "--help") == 0;
 }
 
+int64_t opt_wait_ms(int64_t usual_ms)
+{
+    if (globals.timeout < 0)
+        return usual_ms;
+    return globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
+}
+
 /* What the table of global options cannot express. */
 static bool check_globals(const struct opt_spec *spec)
 {

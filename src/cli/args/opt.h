@@ -86,6 +86,9 @@ struct opt_spec opt_group(const char *name);
 /* The options that all commands have. */
 struct opt_spec opt_globals(void);
 
+/* Milliseconds of --timeout when it was given, else usual_ms: the deadline of one wait. */
+int64_t opt_wait_ms(int64_t usual_ms);
+
 /* Print them: the page of `tinker help options`. */
 void opt_print_globals(void);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/args/opt.h"
 #include "cli/output/out.h"
 #include "cli/text/text_model.h"
 
@@ -287,7 +288,7 @@ static tinker_status take_stream(struct chat_session *s, const tinker_model_inpu
     tinker_stream *st = tinker_sampler_stream(s->sampler, input, p, NULL, err);
     if (!st)
         return err->status;
-    tinker_stream_set_deadline(st, globals.timeout > 0 ? globals.timeout * 1000 : REPLY_MS);
+    tinker_stream_set_deadline(st, opt_wait_ms(REPLY_MS));
     tinker_status status = TINKER_OK;
     for (bool over = false; !over && status == TINKER_OK;) {
         status = tinker_stream_next(st, LOOK_MS, &e, err);
@@ -326,7 +327,7 @@ static tinker_status take_sample(struct chat_session *s, const tinker_model_inpu
     tinker_future *f = tinker_sampler_sample(s->sampler, input, p, NULL, err);
     if (!f)
         return err->status;
-    tinker_future_set_deadline(f, globals.timeout > 0 ? globals.timeout * 1000 : REPLY_MS);
+    tinker_future_set_deadline(f, opt_wait_ms(REPLY_MS));
     tinker_status status;
     do
         status = tinker_future_wait(f, LOOK_MS, err);

@@ -339,6 +339,7 @@ int cmd_models_pull(int argc, char **argv)
          * gated. */
         return out_fail(got == TINKER_ECONNECT || got == TINKER_ETIMEDOUT ? EXIT_NETWORK
                         : got == TINKER_EINVAL                            ? EXIT_NOT_FOUND
+                        : got == TINKER_EPROTOCOL                         ? EXIT_FAILED
                                                                           : EXIT_IO,
                         NULL, "%s", err.message);
     /* stdout is the directory alone, for scripts; the hint goes to stderr. */

@@ -126,6 +126,19 @@ static void read_gguf(struct local_model *m)
     gguf_close(&g);
 }
 
+void local_models_read(const char *dir, struct local_model *out)
+{
+    memset(out, 0, sizeof(*out));
+    snprintf(out->dir, sizeof(out->dir), "%s", dir);
+    /* A GGUF file is a model by itself; a directory with such a name is one with config.json. */
+    if (gguf_is_name(dir) && !os_is_dir(dir)) {
+        read_gguf(out);
+    } else {
+        read_model_config(out);
+        measure_files(out);
+    }
+}
+
 /* A name counts once: the bundled model, then the cache, then directories that were served. */
 static bool add_model(struct local_models *out, const char *name, const char *dir,
                       const char *place)
@@ -142,17 +155,9 @@ static bool add_model(struct local_models *out, const char *name, const char *di
         out->cap = cap;
     }
     struct local_model *m = &out->v[out->n++];
-    memset(m, 0, sizeof(*m));
+    local_models_read(dir, m);
     snprintf(m->name, sizeof(m->name), "%s", name);
-    snprintf(m->dir, sizeof(m->dir), "%s", dir);
     m->place = place;
-    /* A GGUF file is a model by itself; a directory with such a name is one with config.json. */
-    if (gguf_is_name(dir) && !os_is_dir(dir)) {
-        read_gguf(m);
-    } else {
-        read_model_config(m);
-        measure_files(m);
-    }
     return true;
 }
 

@@ -30,6 +30,9 @@ struct local_models {
 bool local_models_find(struct local_models *out);
 void local_models_clear(struct local_models *m);
 
+/* What the files of one model say: a directory, or a GGUF file.  What they do not say stays 0. */
+void local_models_read(const char *dir, struct local_model *out);
+
 /* Asks the engine whether it loads, and what it takes: weights as stored, an adapter of rank 32 and
  * a text of 512 tokens.  Only headers of the files are read. */
 void local_models_measure(struct local_model *m);

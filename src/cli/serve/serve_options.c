@@ -217,13 +217,31 @@ static int find_by_id(const struct serve_options *v, const char *id, char out[MO
     return out_fail(EXIT_IO, NULL, "%s was fetched but is no model directory", id);
 }
 
+static bool is_place(const char *text)
+{
+    return os_is_dir(text) || (gguf_is_name(text) && access(text, F_OK) == 0);
+}
+
+/* The "=" between a name and a place, NULL: there is no name. Names and paths may have a "=" of
+ * their own, so what exists decides: all of it, else what follows one of them. When nothing is there,
+ * what begins as a path is one. */
+static const char *find_equals(const char *text)
+{
+    if (is_place(text))
+        return NULL;
+    for (const char *s = strchr(text, '='); s; s = strchr(s + 1, '='))
+        if (is_place(s + 1))
+            return s;
+    return strchr("/.", *text) ? NULL : strchr(text, '=');
+}
+
 /* [NAME=]DIR, [NAME=]FILE.gguf or [NAME=]ID. A directory wins over an id of the same spelling. */
 static int add_model(struct serve_options *v, size_t i, const char *text)
 {
-    const char *equals = strchr(text, '='), *place = equals ? equals + 1 : text;
+    const char *equals = find_equals(text), *place = equals ? equals + 1 : text;
     v->list[i].name = v->names[i];
     v->list[i].dir = v->dirs[i];
-    if (os_is_dir(place) || (gguf_is_name(place) && access(place, F_OK) == 0)) {
+    if (is_place(place)) {
         snprintf(v->dirs[i], MODEL_DIR_MAX, "%s", place);
         make_default_name(place, v->names[i], sizeof(v->names[i]));
     } else {

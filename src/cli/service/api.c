@@ -482,11 +482,7 @@ static tinker_status await_future(tinker_future *f, int64_t usual_ms, bool *told
         return err->status;
     struct watch w;
     tinker_status status = tinker_queue_add(q, f, NULL, err);
-    /* --timeout counts in seconds and replaces the usual deadline of the command. */
-    int64_t deadline_ms = usual_ms;
-    if (globals.timeout >= 0)
-        deadline_ms = globals.timeout > INT64_MAX / 1000 ? INT64_MAX : globals.timeout * 1000;
-    tinker_future_set_deadline(f, deadline_ms);
+    tinker_future_set_deadline(f, opt_wait_ms(usual_ms));
     begin_watch(&w);
     while (status == TINKER_OK && !tinker_future_done(f))
         status = sleep_until_ready(q, f, &w, told, err);

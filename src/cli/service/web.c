@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "cli/args/opt.h"
 #include "cli/output/progress.h"
 
 /* Largest response that is kept in memory; downloads go to a file. */
@@ -129,6 +130,13 @@ static int measure_origin(const char *url)
     return (int)(host - url + (long)strcspn(host, "/?"));
 }
 
+/* --timeout shortens a wait; a longer one does not keep a dead connection. */
+static int64_t limit_ms(int64_t usual_ms)
+{
+    int64_t ms = opt_wait_ms(usual_ms);
+    return ms < usual_ms ? ms : usual_ms;
+}
+
 tinker_status web_send(struct web_exchange *x, tinker_error *err)
 {
     char range[64];
@@ -143,7 +151,9 @@ tinker_status web_send(struct web_exchange *x, tinker_error *err)
                                         .n_headers = x->n_headers,
                                         .body = x->body,
                                         .body_len = x->n_body,
-                                        .timeouts = { 30000, 10000, 60000, 60000 },
+                                        .timeouts = { limit_ms(30000), limit_ms(10000),
+                                                      limit_ms(60000), limit_ms(60000) },
+                                        .total_ms = x->fd < 0 ? opt_wait_ms(0) : 0,
                                         .follow = !x->keep_redirect,
                                         .max_response = x->fd < 0 ? x->max : SIZE_MAX,
                                         .done = on_done,

@@ -43,6 +43,20 @@ tinker_tokenizer *text_model_open(const struct api *a, const char *tokenizer, ti
     return text_model_find(a->model, err);
 }
 
+bool text_model_dir(const struct api *a, char out[MODEL_DIR_MAX])
+{
+    char data[SERVE_PLACE_MAX];
+    if (a->local.engine) {
+        snprintf(out, MODEL_DIR_MAX, "%s", a->local.dir);
+        return true;
+    }
+    if (strcmp(a->model, MODEL_DIR_BUNDLED) == 0)
+        return model_dir_bundled(out);
+    return (api_is_local(a) && serve_place_data(NULL, data) &&
+            known_models_find(data, a->model, out)) ||
+           model_dir_cached(a->model, out);
+}
+
 /* Exit code 5 if there is no tokenizer, 8 if there is a broken one. */
 int text_model_fail(const tinker_error *err, const char *hint)
 {

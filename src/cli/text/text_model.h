@@ -12,6 +12,9 @@ tinker_tokenizer *text_model_find(const char *model, tinker_error *err);
 /* The same for a command with a service: the tokenizer that the user named (NULL: none), else that
  * of a->model, which api_open_model() has set. */
 tinker_tokenizer *text_model_open(const struct api *a, const char *tokenizer, tinker_error *err);
+/* Where the model a->model lies on this machine, a directory or a GGUF file: the engine's, one that
+ * was served here, the bundled one, or one of the Hub's cache.  false: it is not here. */
+bool text_model_dir(const struct api *a, char out[MODEL_DIR_MAX]);
 /* Print such an error, with the hint (may be NULL) when there is no tokenizer.  The exit status. */
 int text_model_fail(const tinker_error *err, const char *hint);
 /* Print an error of input data; the exit status, which differs when memory ran out. */

@@ -19,9 +19,8 @@
 #include "json/json.h"
 
 /* PORTION: questions sampled at once.  Enough to fill the server's batch, few enough that an
- * interrupt costs little and that progress moves.  PATIENCE_MS (half an hour) only guards
- * against a dead service: a slow machine may need minutes for one portion. */
-enum { PORTION = 64, PATIENCE_MS = 1800000, SHOWN_WRONG = 5, TEXT_WIDTH = 60 };
+ * interrupt costs little and that progress moves. */
+enum { PORTION = 64, SHOWN_WRONG = 5, TEXT_WIDTH = 60 };
 
 struct eval_options {
     const char *model, *path, *data, *tokenizer, *renderer, *system, *out, *form, *against;
@@ -452,7 +451,7 @@ static int ask_portion(struct eval *e, struct eval_side *s, size_t from, size_t 
     o.params.max_tokens = e->o.max_tokens;
     o.params.has_seed = 1;
     o.params.seed = e->o.seed + (int64_t)from;
-    o.timeout_ms = PATIENCE_MS;
+    o.timeout_ms = trainer_wait_ms();
     tinker_rollouts *x = status == EXIT_OK
                              ? tinker_sampler_rollouts(s->sampler, e->t.renderer, e->t.tokenizer,
                                                        prompts, count, &o, &err)
@@ -554,7 +553,7 @@ static int score_rows(struct eval *e, struct eval_side *s)
     size_t n;
     const tinker_datum *data = tinker_rows_batch(e->rows, 0, 0, &n);
     n = n < e->n_items ? n : e->n_items;
-    float **logprobs = tinker_reference_logprobs(s->sampler, data, n, PATIENCE_MS, &err);
+    float **logprobs = tinker_reference_logprobs(s->sampler, data, n, trainer_wait_ms(), &err);
     if (!logprobs)
         return api_fail(&err, NULL);
     tinker_score_logprobs(logprobs, data, n, e->t.tokenizer, &s->nll, &s->bpb);

@@ -15,7 +15,6 @@
 
 /* A teacher is often a far larger model than the student: half an hour per request only catches
  * a service that died. */
-enum { PATIENCE_MS = 1800000 };
 
 struct distill {
     struct trainer t;
@@ -85,7 +84,7 @@ static int train_batch(struct distill *x, size_t i)
     size_t n, m;
     const tinker_datum *data = tinker_rows_batch(x->rows, i / t->per_epoch, i % t->per_epoch, &n);
     tinker_topk_data *top =
-        tinker_topk_targets(x->teacher, data, n, (size_t)t->o.topk, PATIENCE_MS, &err);
+        tinker_topk_targets(x->teacher, data, n, (size_t)t->o.topk, trainer_wait_ms(), &err);
     if (!top)
         return trainer_fail(t, &err);
     /* The rows' weights say where the student is taught: position p counts when weights[p] is

@@ -15,7 +15,6 @@
 
 /* Ten minutes per wait: one batch of pairs is four forward passes (two answers, model and
  * reference), which a laptop may need minutes for. */
-enum { PATIENCE_MS = 600000 };
 
 struct dpo {
     struct trainer t;
@@ -123,11 +122,12 @@ static int evaluate_pairs(struct dpo *x, size_t step)
     if (status != EXIT_OK || !x->eval.n)
         return status;
     if (x->reference && !x->test_reference)
-        x->test_reference =
-            tinker_reference_logprobs(x->reference, x->eval.data, x->eval.n, PATIENCE_MS, &err);
-    tinker_sampler *s = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+        x->test_reference = tinker_reference_logprobs(x->reference, x->eval.data, x->eval.n,
+                                                      trainer_wait_ms(), &err);
+    tinker_sampler *s =
+        tinker_training_create_sampler(t->recipe->training, trainer_wait_ms(), &err);
     float **now =
-        s ? tinker_reference_logprobs(s, x->eval.data, x->eval.n, PATIENCE_MS, &err) : NULL;
+        s ? tinker_reference_logprobs(s, x->eval.data, x->eval.n, trainer_wait_ms(), &err) : NULL;
     tinker_sampler_free(s);
     tinker_tensor *logprobs = now ? calloc(x->eval.n + 1, sizeof(*logprobs)) : NULL;
     tinker_loss_report *report = NULL;
@@ -177,7 +177,7 @@ static int train_pairs(struct dpo *x, size_t i)
     const tinker_datum *data = tinker_rows_batch(x->rows, i / t->per_epoch, i % t->per_epoch, &n);
     float **reference = NULL;
     if (x->reference) {
-        reference = tinker_reference_logprobs(x->reference, data, n, PATIENCE_MS, &err);
+        reference = tinker_reference_logprobs(x->reference, data, n, trainer_wait_ms(), &err);
         if (!reference)
             return trainer_fail(t, &err);
     }

@@ -10,7 +10,7 @@
 #include "json/json.h"
 
 /* Longest wait for the log-probabilities of all test rows, in milliseconds. */
-enum { PATIENCE_MS = 600000, MAX_SAMPLES = 16, SHOWN_TEXT = 200 };
+enum { MAX_SAMPLES = 16, SHOWN_TEXT = 200 };
 
 /* Answers are shown to the first rows of a file; one that is read from stdin is gone by now. */
 static int load_prompts(struct train_eval *e, struct trainer *t)
@@ -237,7 +237,7 @@ static int run_test_rows(struct train_eval *e, struct trainer *t, tinker_sampler
 {
     tinker_error err;
     double nll, bpb;
-    float **logprobs = tinker_reference_logprobs(s, e->data, e->n, PATIENCE_MS, &err);
+    float **logprobs = tinker_reference_logprobs(s, e->data, e->n, trainer_wait_ms(), &err);
     if (!logprobs)
         return trainer_fail(t, &err);
     tinker_score_logprobs(logprobs, e->data, e->n, t->tokenizer, &nll, &bpb);
@@ -350,7 +350,8 @@ static int run_parts(struct train_eval *e, struct trainer *t, size_t step, bool 
 {
     tinker_error err;
     char nll[80] = "", accuracy[80] = "";
-    tinker_sampler *s = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+    tinker_sampler *s =
+        tinker_training_create_sampler(t->recipe->training, trainer_wait_ms(), &err);
     if (!s)
         return trainer_fail(t, &err);
     int status = test && e->n ? run_test_rows(e, t, s, nll, sizeof(nll)) : EXIT_OK;

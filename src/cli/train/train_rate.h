@@ -4,7 +4,9 @@
 
 #include "cli/train/train_options.h"
 
-/* The rate for a model and a kind of training, and which rule gave it; NaN: there is none. */
-double train_rate_auto(const char *model, enum train_kind kind, bool on_policy, const char **rule);
+/* The rate for a model and a kind of training, and which rule gave it.  dir: the model's files on this
+ * machine; NULL: it is not here, and its name alone decides. */
+double train_rate_auto(const char *model, const char *dir, enum train_kind kind, bool on_policy,
+                       const char **rule);
 
 #endif

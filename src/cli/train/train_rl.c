@@ -25,7 +25,7 @@
 #include "json/json.h"
 
 /* SHOW_EVERY: iterations between two looks at answers.  ANSWER_WIDTH: bytes of an answer shown. */
-enum { PATIENCE_MS = 1800000, SHOW_EVERY = 10, MAX_CONFIG = 16, ANSWER_WIDTH = 200 };
+enum { SHOW_EVERY = 10, MAX_CONFIG = 16, ANSWER_WIDTH = 200 };
 
 /* An iteration whose answers are under way.  The last one that a sampler was asked for owns it. */
 struct rl_ahead {
@@ -249,7 +249,7 @@ static tinker_rollout_options how_to_sample(const struct rl *r, size_t i)
     tinker_rollout_options how = TINKER_ROLLOUT_OPTIONS_INIT;
     how.group_size = (size_t)o->group_size;
     how.one_request_each = strcmp(o->sample_mode, "each") == 0;
-    how.timeout_ms = PATIENCE_MS;
+    how.timeout_ms = trainer_wait_ms();
     how.params.max_tokens = o->max_tokens;
     how.params.temperature = o->temperature;
     how.params.has_seed = !o->no_sample_seed;
@@ -304,7 +304,7 @@ static int sample_answers(struct rl *r, size_t i)
     size_t end = i + (size_t)t->o.ahead + 1;
     end = end < t->total ? end : t->total;
     if (r->asked < end && !r->sampler) {
-        r->sampler = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+        r->sampler = tinker_training_create_sampler(t->recipe->training, trainer_wait_ms(), &err);
         if (!r->sampler)
             return trainer_fail(t, &err);
     }
@@ -314,8 +314,8 @@ static int sample_answers(struct rl *r, size_t i)
     if (status != EXIT_OK)
         return status;
     r->x = slot_of(r, i)->x;
-    return tinker_rollouts_wait(r->x, PATIENCE_MS, &err) == TINKER_OK ? EXIT_OK
-                                                                      : trainer_fail(t, &err);
+    return tinker_rollouts_wait(r->x, trainer_wait_ms(), &err) == TINKER_OK ? EXIT_OK
+                                                                            : trainer_fail(t, &err);
 }
 
 /* A slot that was never asked is all zero, which every free accepts. */
@@ -627,7 +627,7 @@ static int add_reference(struct rl *r, const tinker_datum *data, size_t n)
     tinker_error err;
     if (!r->reference || n == 0)
         return EXIT_OK;
-    float **reference = tinker_reference_logprobs(r->reference, data, n, PATIENCE_MS, &err);
+    float **reference = tinker_reference_logprobs(r->reference, data, n, trainer_wait_ms(), &err);
     if (!reference)
         return trainer_fail(t, &err);
     double kl = tinker_add_kl(data, n, reference, t->o.kl, t->o.kl_discount, !r->distill);
@@ -643,9 +643,9 @@ static int measure_change(struct rl *r, const tinker_datum *data, size_t n)
     struct trainer *t = r->t;
     tinker_error err;
     double v1 = 0, v2 = 0, tokens = 0;
-    r->sampler = tinker_training_create_sampler(t->recipe->training, PATIENCE_MS, &err);
+    r->sampler = tinker_training_create_sampler(t->recipe->training, trainer_wait_ms(), &err);
     float **now =
-        r->sampler ? tinker_reference_logprobs(r->sampler, data, n, PATIENCE_MS, &err) : NULL;
+        r->sampler ? tinker_reference_logprobs(r->sampler, data, n, trainer_wait_ms(), &err) : NULL;
     if (!now)
         return trainer_fail(t, &err);
     for (size_t i = 0; i < n; i++) {

@@ -62,6 +62,11 @@ void trainer_allow_saving(void)
     can_save = 1;
 }
 
+int64_t trainer_wait_ms(void)
+{
+    return opt_wait_ms(24 * 3600 * INT64_C(1000));
+}
+
 /* ---- opening ---- */
 
 /* The error goes to the run's log as well, so that a run that died overnight says why in its
@@ -285,9 +290,11 @@ int trainer_make_graders(struct trainer *t)
 
 static int settle_rate(struct trainer *t, const char **rule)
 {
+    char dir[MODEL_DIR_MAX];
     *rule = NULL;
     if (strcmp(t->o.lr, "auto") == 0)
-        t->lr = train_rate_auto(t->api.model, t->kind, strcmp(t->o.mode, "on-policy") == 0, rule);
+        t->lr = train_rate_auto(t->api.model, text_model_dir(&t->api, dir) ? dir : NULL, t->kind,
+                                strcmp(t->o.mode, "on-policy") == 0, rule);
     else if (!number_read(t->o.lr, &t->lr) || !(t->lr >= 0))
         return out_fail(EXIT_USAGE, NULL, "Invalid value for '--lr': '%s'", t->o.lr);
     tinker_error err;

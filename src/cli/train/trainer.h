@@ -76,6 +76,9 @@ int trainer_begin(struct trainer *t, const char *config_tail);
 bool trainer_stopping(void);
 /* Which one; 0: none. */
 int trainer_signal(void);
+/* How long to wait for one answer of the service: --timeout, else a day.  A step or an iteration
+ * may take hours on a small machine; a service that is gone is noticed long before. */
+int64_t trainer_wait_ms(void);
 /* There is something to save from now on. */
 void trainer_allow_saving(void);
 

@@ -116,6 +116,7 @@ static int create_model(struct trainer *t, const char *from_state, bool optimize
     o.from_state = from_state;
     o.with_optimizer = optimizer;
     o.lora = &lora;
+    o.timeout_ms = trainer_wait_ms();
     t->recipe = tinker_recipe_open(&o, &err);
     return t->recipe ? EXIT_OK : trainer_fail(t, &err);
 }
@@ -329,14 +330,16 @@ static void replace_rolling(struct trainer *t, const char *path)
     t->rolling_path = path ? strdup(path) : NULL;
 }
 
-/* Waits without a limit: giving up on a checkpoint that the service still writes would lose it. */
+/* Without --timeout there is no limit: giving up on a checkpoint that is still being written would
+ * lose it. */
 static int finish_save(struct trainer *t, const char *name)
 {
+    int64_t limit_ms = opt_wait_ms(-1);
     tinker_error err;
     if (!t->saving_state)
         return EXIT_OK;
-    if (tinker_future_wait(t->saving_state, -1, &err) != TINKER_OK ||
-        (t->saving_sampler && tinker_future_wait(t->saving_sampler, -1, &err) != TINKER_OK))
+    if (tinker_future_wait(t->saving_state, limit_ms, &err) != TINKER_OK ||
+        (t->saving_sampler && tinker_future_wait(t->saving_sampler, limit_ms, &err) != TINKER_OK))
         return trainer_fail(t, &err);
     const char *state = tinker_future_saved_path(t->saving_state);
     const char *sampler = t->saving_sampler ? tinker_future_saved_path(t->saving_sampler) : NULL;
@@ -460,11 +463,10 @@ int trainer_finish(struct trainer *t)
 /* A name is a base model, a tinker:// path saved weights: exactly one of the two is given. */
 tinker_sampler *trainer_sampler_on(struct trainer *t, const char *name, int *status)
 {
-    enum { PATIENCE_MS = 600000 };
     tinker_error err;
     bool path = strncmp(name, "tinker://", 9) == 0;
     tinker_sampler *s = tinker_service_create_sampler(t->api.service, path ? NULL : name,
-                                                      path ? name : NULL, PATIENCE_MS, &err);
+                                                      path ? name : NULL, trainer_wait_ms(), &err);
     if (!s)
         *status = trainer_fail(t, &err);
     return s;
