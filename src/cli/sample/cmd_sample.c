@@ -327,180 +327,180 @@ static bool check_sample_request(const struct opt_spec *spec, const struct reque
     return false;
 }
 
-/* Exit codes: 2 for options that exclude each other, 4 when lines of a batch failed, 5 for an
- * unknown model, 8 for a prompt that cannot be encoded, else as for any request. */
-int cmd_sample(int argc, char **argv)
+/* A table from top to bottom: the options in the order of --help, then what they must agree on.
+ * false: return *status. */
+static bool parse_sample_request(struct request *q, int argc, char **argv, int *status)
 {
-    struct request q = { .concurrency = 64,
-                         .params = { .n = 1,
-                                     .how = { .size = sizeof(tinker_sampling_params),
-                                              .max_tokens = 512,
-                                              .top_k = -1,
-                                              .seed = SAMPLE_NO_SEED,
-                                              .temperature = 1,
-                                              .top_p = 1 } } };
+    *q = (struct request){ .concurrency = 64,
+                           .params = { .n = 1,
+                                       .how = { .size = sizeof(tinker_sampling_params),
+                                                .max_tokens = 512,
+                                                .top_k = -1,
+                                                .seed = SAMPLE_NO_SEED,
+                                                .temperature = 1,
+                                                .top_p = 1 } } };
     const struct opt opts[] = {
         { .name = "model",
           .letter = 'm',
           .kind = OPT_STRING,
           .value = "MODEL",
           .help = "a base model, or the directory of one",
-          .out = &q.model },
+          .out = &q->model },
         { .name = "path",
           .letter = 'p',
           .kind = OPT_STRING,
           .value = "PATH",
           .help = "saved weights: tinker://RUN/sampler_weights/NAME, a run, or last",
-          .out = &q.path },
+          .out = &q->path },
         { .name = "tokenizer",
           .kind = OPT_STRING,
           .value = "DIR",
           .help = "where the tokenizer is, if not found by the model",
-          .out = &q.tokenizer },
+          .out = &q->tokenizer },
         /* Where the prompt is from. */
         { .name = "prompt-file",
           .kind = OPT_STRING,
           .value = "F",
           .help = "read the prompt from this file",
-          .out = &q.prompt_file },
+          .out = &q->prompt_file },
         { .name = "tokens",
           .kind = OPT_STRING,
           .value = "F",
           .help = "read the prompt as token ids from this file",
-          .out = &q.tokens_file },
+          .out = &q->tokens_file },
         { .name = "messages",
           .kind = OPT_STRING,
           .value = "F",
           .help = "read a conversation, as JSON, from this file",
-          .out = &q.messages_file },
+          .out = &q->messages_file },
         { .name = "in",
           .kind = OPT_STRING,
           .value = "F",
           .help = "many prompts: JSON lines with prompt, messages or tokens, and id",
-          .out = &q.in },
+          .out = &q->in },
         /* How the prompt becomes tokens. */
-        { .name = "raw", .kind = OPT_FLAG, .help = "send the text as it is", .out = &q.raw },
+        { .name = "raw", .kind = OPT_FLAG, .help = "send the text as it is", .out = &q->raw },
         { .name = "renderer",
           .kind = OPT_STRING,
           .value = "NAME",
           .help = "chat format (default: that of the run, else the model's own)",
-          .out = &q.renderer },
+          .out = &q->renderer },
         { .name = "system",
           .kind = OPT_STRING,
           .value = "TEXT",
           .help = "a system message before the prompt",
-          .out = &q.system },
+          .out = &q->system },
         /* How tokens are chosen. */
         { .name = "num",
           .letter = 'n',
           .kind = OPT_INT,
           .value = "N",
           .help = "how many samples (default 1)",
-          .out = &q.params.n },
+          .out = &q->params.n },
         { .name = "max-tokens",
           .kind = OPT_INT,
           .value = "N",
           .help = "longest sample (default 512)",
-          .out = &q.params.how.max_tokens },
+          .out = &q->params.how.max_tokens },
         { .name = "temperature",
           .kind = OPT_DOUBLE,
           .value = "T",
           .help = "0 takes the likeliest token (default 1)",
-          .out = &q.params.how.temperature },
+          .out = &q->params.how.temperature },
         { .name = "top-p",
           .kind = OPT_DOUBLE,
           .value = "P",
           .help = "only the likeliest tokens up to this mass",
-          .out = &q.params.how.top_p },
+          .out = &q->params.how.top_p },
         { .name = "top-k",
           .kind = OPT_INT,
           .value = "K",
           .help = "only the K likeliest tokens",
-          .out = &q.params.how.top_k },
+          .out = &q->params.how.top_k },
         { .name = "min-p",
           .kind = OPT_DOUBLE,
           .value = "P",
           .help = "only tokens at least P times as likely as the likeliest",
-          .out = &q.params.how.min_p },
+          .out = &q->params.how.min_p },
         { .name = "repetition-penalty",
           .kind = OPT_DOUBLE,
           .value = "R",
           .help = "make tokens of prompt and sample less likely (1: off)",
-          .out = &q.params.how.repetition_penalty },
+          .out = &q->params.how.repetition_penalty },
         { .name = "presence-penalty",
           .kind = OPT_DOUBLE,
           .value = "R",
           .help = "make tokens of the sample less likely",
-          .out = &q.params.how.presence_penalty },
+          .out = &q->params.how.presence_penalty },
         { .name = "frequency-penalty",
           .kind = OPT_DOUBLE,
           .value = "R",
           .help = "the same for each time they are there",
-          .out = &q.params.how.frequency_penalty },
+          .out = &q->params.how.frequency_penalty },
         { .name = "seed",
           .kind = OPT_INT,
           .value = "S",
           .help = "random seed, for repeatable samples",
-          .out = &q.params.how.seed },
+          .out = &q->params.how.seed },
         /* Where a sample ends. */
         { .name = "stop",
           .kind = OPT_LIST,
           .value = "TEXT",
           .help = "end at this text; repeatable",
-          .out = &q.params.stop },
+          .out = &q->params.stop },
         { .name = "stop-token",
           .kind = OPT_LIST,
           .value = "ID",
           .help = "end at this token; repeatable",
-          .out = &q.params.stop_tokens },
+          .out = &q->params.stop_tokens },
         { .name = "no-default-stop",
           .kind = OPT_FLAG,
           .help = "do not stop at the model's own stop sequences",
-          .out = &q.params.no_default_stop },
+          .out = &q->params.no_default_stop },
         /* What is printed. */
         { .name = "logprobs",
           .kind = OPT_FLAG,
           .help = "print the logprob of each token below the text",
-          .out = &q.logprobs },
+          .out = &q->logprobs },
         { .name = "prompt-logprobs",
           .kind = OPT_FLAG,
           .help = "logprobs of the prompt too (with --json)",
-          .out = &q.params.prompt_logprobs },
+          .out = &q->params.prompt_logprobs },
         { .name = "topk-prompt-logprobs",
           .kind = OPT_INT,
           .value = "K",
           .help = "also the K most likely tokens at each prompt position",
-          .out = &q.params.topk_prompt },
+          .out = &q->params.topk_prompt },
         { .name = "stream",
           .kind = OPT_FLAG,
           .help = "print the text while it is made",
-          .out = &q.stream },
+          .out = &q->stream },
         { .name = "show-tokens",
           .kind = OPT_FLAG,
           .help = "print the token ids below each text",
-          .out = &q.show_tokens },
+          .out = &q->show_tokens },
         { .name = "out",
           .letter = 'o',
           .kind = OPT_STRING,
           .value = "F",
           .help = "write the result to this file",
-          .out = &q.out },
+          .out = &q->out },
         /* Many prompts. */
         { .name = "concurrency",
           .kind = OPT_INT,
           .value = "N",
           .help = "requests at the same time, with --in (default 64)",
-          .out = &q.concurrency },
+          .out = &q->concurrency },
         { .name = "unordered",
           .kind = OPT_FLAG,
           .help = "write results as they come, not in the order of the input",
-          .out = &q.unordered },
+          .out = &q->unordered },
         { .name = "resume",
           .kind = OPT_FLAG,
           .help = "skip what --out has already",
-          .out = &q.resume },
+          .out = &q->resume },
     };
-    const struct opt_arg args[] = { { .name = "PROMPT", .out = &q.prompt, .optional = true } };
+    const struct opt_arg args[] = { { .name = "PROMPT", .out = &q->prompt, .optional = true } };
     const struct opt_spec spec = {
         .command = "sample",
         .about = "Continue a prompt, or many.  PROMPT \"-\", or none, reads standard input.",
@@ -510,13 +510,21 @@ int cmd_sample(int argc, char **argv)
         .n_args = 1,
         .example = "tinker sample 'Hello' --max-tokens 20"
     };
+    if (!opt_parse(&spec, argc, argv, status))
+        return false;
+    *status = EXIT_USAGE;
+    return check_sample_request(&spec, q);
+}
+
+/* Exit codes: 2 for options that exclude each other, 4 when lines of a batch failed, 5 for an
+ * unknown model, 8 for a prompt that cannot be encoded, else as for any request. */
+int cmd_sample(int argc, char **argv)
+{
+    struct request q;
     struct api a;
     int status;
-    if (!opt_parse(&spec, argc, argv, &status))
-        return status;
-    if (!check_sample_request(&spec, &q))
-        return EXIT_USAGE;
-    if (!api_open_model(&a, q.model, q.path, &status))
+    if (!parse_sample_request(&q, argc, argv, &status) ||
+        !api_open_model(&a, q.model, q.path, &status))
         return status;
     status = run_sample(&q, &a);
     api_close(&a);
