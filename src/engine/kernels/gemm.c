@@ -4,143 +4,21 @@
  * summed index, then panels of NR columns, then tiles of rows.  The left operand's
  * block is copied once, tile by tile in the order in which a tile reads it (it stays
  * in L2), a panel of the right one stays in L1 while all tiles use it.  See ops.h for
- * why the bits do not depend on any of this. */
+ * why the bits do not depend on any of this.  gemm_block.c has what one block needs,
+ * gemm_dense.c the products whose right operand is not packed yet. */
+#include "engine/kernels/gemm_block.h"
 #include "engine/kernels/kernels.h"
-#include "engine/kernels/ops.h"
-#include "engine/kernels/packed.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Floats of a packed left block; pack_rows() may spill 8 behind its end (see ops.h). */
-enum { LEFT = MB * KC + 8 };
-
-/* The rows of one block, cut into tiles of nearly equal height, the taller ones first: 8 rows
- * with tiles of at most 6 are 4 + 4, because 6 + 2 would leave the second tile waiting for the
- * latency of its multiply-adds. */
-struct rows {
-    size_t n, tiles, height, taller; /* `taller` tiles have height + 1 rows */
-};
-
-static struct rows cut_rows(size_t n, size_t mr)
-{
-    size_t tiles = (n + mr - 1) / mr;
-    return (struct rows){ n, tiles, n / tiles, n % tiles };
-}
-
-static size_t tile_rows(const struct rows *r, size_t tile)
-{
-    return r->height + (tile < r->taller);
-}
-
-/* Rows of a block: at most MB, whole tiles, and no small rest in the last block. */
-static size_t block_rows(size_t n, size_t mr)
-{
-    size_t blocks = (n + MB - 1) / MB, even = blocks ? (n + blocks - 1) / blocks : 1;
-    return (even + mr - 1) / mr * mr;
-}
-
-/* dst: for every tile, at (its first row) * KC, its rows of a, columns [0, K), as [K][mr]: a tile
- * then reads one contiguous stream, mr values per k. */
-static void pack_left(const struct kernel_ops *ops, float *dst, struct operand a,
-                      const struct rows *r, size_t K)
-{
-    assert(a.col == 1 || a.row == 1);
-    if (r->n == 1 && a.col == 1) { /* lies as its tile reads it */
-        memcpy(dst, a.p, K * sizeof *dst);
-        return;
-    }
-    for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = tile_rows(r, t);
-        if (a.col == 1)
-            ops->pack_rows(dst + m * KC, mr, a.p + m * a.row, a.row, K);
-        else
-            ops->pack_columns(dst + m * KC, mr, a.p + m, a.col, K);
-    }
-}
-
-/* dst [K][16] from columns [0, n) of b, the rest zero.  b.row == 1: the columns lie beside each
- * other and are copied; otherwise each column is contiguous and is transposed, 8 x 8 values at a
- * time, the edges one by one. */
-static void pack_right(const struct kernel_ops *ops, float *dst, struct operand b, size_t n,
-                       size_t K)
-{
-    if (n < NR)
-        memset(dst, 0, K * NR * sizeof *dst);
-    if (b.row == 1 && n == NR) {
-        for (size_t k = 0; k < K; k++)
-            memcpy(dst + k * NR, b.p + k * b.col, NR * sizeof *dst);
-        return;
-    }
-    if (b.row == 1) {
-        for (size_t k = 0; k < K; k++)
-            memcpy(dst + k * NR, b.p + k * b.col, n * sizeof *dst);
-        return;
-    }
-    size_t whole = b.col == 1 ? n / 8 * 8 : 0, long_ = K / 8 * 8;
-    ops->transpose(dst, NR, b.p, b.row, whole, long_);
-    for (size_t j = 0; j < n; j++)
-        for (size_t k = j < whole ? long_ : 0; k < K; k++)
-            dst[k * NR + j] = b.p[j * b.row + k * b.col];
-}
-
-/* dst [n][KC] = rows of a rounded to bfloat16; the odd last value meets a zero. */
-static void round_left(const struct weight_ops *ops, uint16_t *dst, struct operand a, size_t n,
-                       size_t K)
-{
-    size_t whole = (K + 15) / 16 * 16;
-    float row[KC];
-    for (size_t m = 0; m < n; m++) {
-        memcpy(row, a.p + m * a.row, K * sizeof *row);
-        memset(row + K, 0, (whole - K) * sizeof *row);
-        ops->narrow(dst + m * KC, row, whole);
-    }
-}
-
-/* The same in 8 bits. */
+/* dst [n] = rows of a rounded to 8 bits, see struct int8_row. */
 static void quantize_left(const struct weight_ops *ops, enum packed_dtype type,
                           struct int8_row *dst, struct operand a, size_t n, size_t K)
 {
     for (size_t m = 0; m < n; m++)
         ops->quantize(&dst[m], type, a.p + m * a.row, K);
 }
-
-/* dst [ceil(K/2)][16][2] = columns [0, n) of b, which lie beside each other, rounded to bfloat16;
- * missing columns and the odd k are zero. */
-static void pair_columns(const struct weight_ops *ops, uint16_t *dst, struct operand b, size_t n,
-                         size_t K)
-{
-    float edge[KC * NR];
-    assert(b.row == 1 && K <= KC);
-    if (n == NR && K % 2 == 0) {
-        ops->pair_rows(dst, b.p, b.col, K);
-        return;
-    }
-    memset(edge, 0, sizeof edge);
-    for (size_t k = 0; k < K; k++)
-        memcpy(edge + k * NR, b.p + k * b.col, n * sizeof *edge);
-    ops->pair_rows(dst, edge, NR, K + (K & 1));
-}
-
-/* One block of a product: a packed left operand, and panels of weights with the kernels of their
- * format.  Panels that were expanded are float32, whatever the weights are. */
-struct block {
-    const void *a;
-    size_t a_row; /* bytes of a row of a, KC elements */
-    const void *b;
-    const struct weight_ops *ops;
-    enum packed_dtype type;
-    size_t K, np, columns; /* panels side by side, valid columns in them */
-};
-
-/* What the tiles of a block prefetch, because the next block will read it.  A contiguous piece is
- * prefetched while tiles run, `lines` (see ops.h) by each of the first `tiles`; scattered pieces
- * are prefetched before each tile. */
-struct fetch {
-    const char *at;
-    size_t lines, tiles, part;    /* part: bytes that one tile prefetches */
-    size_t pieces, bytes, stride; /* scattered ones, else 0 */
-};
 
 /* Spread the prefetch of `bytes` evenly over the tiles, as slowly as possible: prefetches that
  * come too fast delay the rows that come from L2.  `slow`: these tiles can do LINES_SLOW. */
@@ -157,61 +35,6 @@ static struct fetch plan_fetch(size_t bytes, size_t K, size_t tiles, int slow)
     f.tiles = all / f.lines;
     f.part = f.lines * LINE * steps;
     return f;
-}
-
-/* Tile number `tile` of `tiles` prefetches its share of the lines of all pieces. */
-static void fetch_pieces(const struct fetch *f, size_t tile, size_t tiles)
-{
-    size_t per_piece = f->bytes / LINE, lines = f->pieces * per_piece;
-    for (size_t i = lines * tile / tiles; i < lines * (tile + 1) / tiles; i++)
-        __builtin_prefetch(f->at + i / per_piece * f->stride + i % per_piece * LINE, 0, 2);
-}
-
-/* mr rows from m of the packed left block times the right panels. */
-static inline void run_tile(size_t m, size_t mr, const struct block *b, const struct tile_out *out)
-{
-    b->ops->tile(b->type, mr, b->np, b->K, (const char *)b->a + m * b->a_row, b->b, out);
-}
-
-/* A tile with fewer valid columns than its panels is computed at full width into a copy, so that
- * nothing is written beyond the output's edge.  Same sums, same bits. */
-static void run_edge_tile(size_t m0, size_t mr, const struct block *b, const struct tile_out *out)
-{
-    float edge[MR_MAX * 2 * NR];
-    struct tile_out through = { edge, 2 * NR, out->alpha, 0, out->fetch, out->lines };
-    run_tile(m0, mr, b, &through);
-    for (size_t m = 0; m < mr; m++)
-        for (size_t n = 0; n < b->columns; n++) {
-            float *y = &out->y[m * out->ldy + n];
-            *y = out->add ? *y + edge[m * 2 * NR + n] : edge[m * 2 * NR + n];
-        }
-}
-
-/* All row tiles against one block.  Keep this loop short: eight rows are only two tiles, and its
- * overhead is measurable beside them. */
-static void run_tiles(const struct rows *r, const struct block *b, struct fetch f,
-                      struct tile_out out)
-{
-    int whole = b->columns == b->np * NR;
-    out.fetch = f.at;
-    for (size_t t = 0, m = 0, mr; t < r->tiles; t++, m += mr) {
-        mr = tile_rows(r, t);
-        out.lines = t < f.tiles ? f.lines : 0;
-        if (f.pieces > 0)
-            fetch_pieces(&f, t, r->tiles);
-        if (whole)
-            run_tile(m, mr, b, &out);
-        else
-            run_edge_tile(m, mr, b, &out);
-        out.y += mr * out.ldy;
-        if (out.lines > 0)
-            out.fetch += f.part;
-    }
-}
-
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* Floats of two panels of KC inputs, and the surplus rows that expanding or turning may write. */
@@ -259,7 +82,7 @@ static void forward_block(const struct kernel_ops *ops, const struct rows *r, st
         f.at = o + width < end ? at + step : after;
         if (f.at == NULL)
             f.tiles = 0;
-        run_tiles(r, &b, f, out);
+        gemm_run_tiles(r, &b, f, out);
     }
 }
 
@@ -273,9 +96,9 @@ static void pack_block(const struct kernel_ops *ops, float *dst, const float *x,
         quantize_left(format, (enum packed_dtype)(format - ops->weights),
                       (struct int8_row *)(void *)dst, left, r->n, K);
     else if (format)
-        round_left(format, (uint16_t *)(void *)dst, left, r->n, K);
+        gemm_round_left(format, (uint16_t *)(void *)dst, left, r->n, K);
     else
-        pack_left(ops, dst, left, r, K);
+        gemm_pack_left(ops, dst, left, r, K);
 }
 
 /* A block with its left operand only; forward_block() fills in the panels. */
@@ -291,30 +114,6 @@ static struct block make_block(const struct kernel_ops *ops, const float *a, con
         .type = w->type,
         .K = K,
     };
-}
-
-/* A block of two operands that both are float32, or turned into it. */
-static struct block make_f32_block(const struct kernel_ops *ops, const float *a, const float *b,
-                                   size_t K, size_t columns)
-{
-    return (struct block){
-        .a = a,
-        .a_row = KC * sizeof(float),
-        .b = b,
-        .ops = &ops->weights[PACKED_F32],
-        .type = PACKED_F32,
-        .K = K,
-        .np = columns > NR ? 2 : 1,
-        .columns = columns,
-    };
-}
-
-/* The same block with operands that are rounded, see struct weight_ops.narrow. */
-static void take_pairs(struct block *b, const struct weight_ops *pairs, enum packed_dtype type)
-{
-    b->ops = pairs;
-    b->type = type;
-    b->a_row = KC * sizeof(uint16_t);
 }
 
 /* What rounds the left operand of products with w in both directions, else NULL. */
@@ -364,7 +163,7 @@ bool gemm_rounds(const struct packed *w)
     return matrix_for(ops, w) ? matrix_for(ops, w)->rounds : find_rounding_ops(ops, w) != NULL;
 }
 
-/* ---- packed weights, left operand as it is -------------------------------------------------- */
+/* ---- left operand as it is ------------------------------------------------------------------- */
 
 /* Every slice of columns packs the left operand for itself: right for few rows or one thread. */
 void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, int accumulate,
@@ -376,10 +175,10 @@ void gemm_forward(float *y, const float *x, const struct packed *w, size_t N, in
         return;
     }
     _Alignas(LINE) float a[LEFT];
-    size_t step = block_rows(N, ops->mr);
+    size_t step = gemm_block_rows(N, ops->mr);
     assert(begin % NR == 0 && end <= w->O);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = cut_rows(min_size(N - m, step), find_tallest(ops, w));
+        struct rows r = gemm_cut_rows(min_size(N - m, step), find_tallest(ops, w));
         for (size_t c = 0; c < w->C; c += KC) {
             struct block b = make_block(ops, a, w, packed_block(w, c));
             pack_block(ops, a, x + m * w->C + c, w->C, &r, b.K, find_forward_rounding(ops, w));
@@ -438,12 +237,6 @@ static void unpack_pairs(const struct weight_ops *ops, uint16_t *dst, const stru
     }
 }
 
-/* Columns that backward and dense products take at once: two panels if every tile has registers for them. */
-static size_t panel_width(const struct kernel_ops *ops)
-{
-    return ops->wide >= ops->mr ? 2 * NR : NR;
-}
-
 /* right [columns/16][K][16] = rows [o, o+K) of columns [c, c + columns) of w, or pairs of them
  * where the kernels of the format take pairs. */
 static void unpack_columns(const struct kernel_ops *ops, float *right, const struct packed *w,
@@ -484,14 +277,14 @@ static void backward_block(const struct kernel_ops *ops, const struct rows *r, c
                            const float *right, const struct packed *w, size_t o, size_t c,
                            size_t end, int last, struct tile_out out)
 {
-    size_t width = panel_width(ops), columns = min_size(end - c, width);
-    struct block b = make_f32_block(ops, a, right, min_size(w->O - o, KC), columns);
+    size_t width = gemm_panel_width(ops), columns = min_size(end - c, width);
+    struct block b = gemm_f32_block(ops, a, right, min_size(w->O - o, KC), columns);
     struct fetch f = { 0 };
     if (find_rounding_ops(ops, w))
-        take_pairs(&b, find_rounding_ops(ops, w), w->type);
+        gemm_take_pairs(&b, find_rounding_ops(ops, w), w->type);
     if (last && c + 2 * width <= end && r->tiles >= MANY_TILES)
         f = fetch_squares(w, o, c + width, width, b.K);
-    run_tiles(r, &b, f, out);
+    gemm_run_tiles(r, &b, f, out);
 }
 
 /* Summed index: the outputs O.  As in forward, blocks of KC are added in ascending order. */
@@ -504,10 +297,10 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
         return;
     }
     _Alignas(LINE) float a[LEFT], right[RIGHT];
-    size_t step = block_rows(N, ops->mr), width = panel_width(ops);
+    size_t step = gemm_block_rows(N, ops->mr), width = gemm_panel_width(ops);
     assert(begin % NR == 0 && end <= w->C);
     for (size_t m = 0; m < N; m += step) {
-        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+        struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
         for (size_t o = 0; o < w->O; o += KC) {
             size_t K = min_size(w->O - o, KC);
             pack_block(ops, a, dy + m * w->O + o, w->O, &r, K, find_rounding_ops(ops, w));
@@ -538,7 +331,7 @@ size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return matrix_for(ops, w)->left_floats(N, K);
-    size_t step = block_rows(N, ops->mr);
+    size_t step = gemm_block_rows(N, ops->mr);
     return count_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
 }
 
@@ -547,7 +340,7 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
     const struct kernel_ops *ops = kernels_ops();
     if (matrix_for(ops, w))
         return matrix_for(ops, w)->left_units(N, K);
-    size_t step = block_rows(N, ops->mr);
+    size_t step = gemm_block_rows(N, ops->mr);
     return count_k_blocks(K) * ((N + step - 1) / step);
 }
 
@@ -566,10 +359,10 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, s
         matrix_for(ops, w)->left(left, x, ld, N, K, begin, end);
         return;
     }
-    size_t step = block_rows(N, ops->mr), blocks = count_k_blocks(K);
+    size_t step = gemm_block_rows(N, ops->mr), blocks = count_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
-        struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+        struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
         pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
                    min_size(K - k, KC), find_forward_rounding(ops, w));
     }
@@ -583,14 +376,14 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
         matrix_for(ops, w)->forward_left(y, left, w, N, accumulate, from, to, begin, end);
         return;
     }
-    size_t step = block_rows(N, ops->mr);
+    size_t step = gemm_block_rows(N, ops->mr);
     assert(from % KC == 0 && to <= w->C && begin % NR == 0 && end <= w->O);
     /* A strip's outputs and weights stay in L2 from one block of the sum, and of rows, to the
      * next. */
     for (size_t at = begin; at < end; at += STRIP) {
         size_t stop = min_size(at + STRIP, end);
         for (size_t m = 0; m < N; m += step) {
-            struct rows r = cut_rows(min_size(N - m, step), find_tallest(ops, w));
+            struct rows r = gemm_cut_rows(min_size(N - m, step), find_tallest(ops, w));
             for (size_t c = from; c < to; c += KC) {
                 const float *a = left + left_offset(N, to - from, step, m, c - from);
                 struct tile_out out = {
@@ -612,7 +405,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
         return;
     }
     _Alignas(LINE) float right[RIGHT];
-    size_t step = block_rows(N, ops->mr), width = panel_width(ops);
+    size_t step = gemm_block_rows(N, ops->mr), width = gemm_panel_width(ops);
     assert(gemm_left_turns(w));
     assert(from % KC == 0 && to <= w->O && begin % NR == 0 && end <= w->C);
     /* Rows are the innermost loop here: a panel of weights is transposed once for all of them.
@@ -622,7 +415,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
             size_t K = min_size(w->O - o, KC);
             unpack_columns(ops, right, w, o, c, min_size(end - c, width), K, 0);
             for (size_t m = 0; m < N; m += step) {
-                struct rows r = cut_rows(min_size(N - m, step), ops->mr);
+                struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
                 const float *a = left + left_offset(N, to - from, step, m, o - from);
                 struct tile_out out = {
                     dx + m * w->C + c, w->C, 1, accumulate || o > from, NULL, 0
@@ -641,189 +434,4 @@ size_t gemm_grain(void)
 size_t gemm_left_step(void)
 {
     return KC;
-}
-
-size_t dense_panel(void)
-{
-    return NR;
-}
-
-/* ---- dense products: both operands unpacked --------------------------------------------- */
-
-/* dst [n][KC] = columns of a rounded to bfloat16: words of two neighboring k, then transposed.  Up
- * to 15 surplus rows are written. */
-static void round_left_columns(const struct kernel_ops *ops, const struct weight_ops *pairs,
-                               uint16_t *dst, struct operand a, size_t n, size_t K)
-{
-    float words[KC / 2 * NR];
-    size_t long_ = (K / 2 + 8) / 8 * 8; /* of words, what transpose() takes */
-    memset(words, 0, sizeof words);
-    for (size_t m = 0; m < n; m += NR) {
-        pair_columns(pairs, (uint16_t *)(void *)words, (struct operand){ a.p + m, 1, a.col },
-                     min_size(n - m, NR), K);
-        ops->transpose((float *)(void *)(dst + m * KC), KC / 2, words, NR, min_size(long_, KC / 2),
-                       NR);
-    }
-}
-
-/* The left operand of one block: rows of d->a from m, columns from k. */
-static void pack_dense_left(const struct kernel_ops *ops, float *left, const struct dense *d,
-                            size_t m, size_t k, const struct rows *r, size_t K)
-{
-    struct operand a = { d->a.p + m * d->a.row + k * d->a.col, d->a.row, d->a.col };
-    uint16_t *rounded = (uint16_t *)(void *)left;
-    if (d->pairs == NULL)
-        pack_left(ops, left, a, r, K);
-    else if (a.col == 1)
-        round_left(d->pairs, rounded, a, r->n, K);
-    else
-        round_left_columns(ops, d->pairs, rounded, a, r->n, K);
-}
-
-/* The panels of `columns` columns of b, rows of the block, side by side. */
-static void pack_dense_right(const struct kernel_ops *ops, float *right, const struct dense *d,
-                             struct operand b, size_t columns, size_t K)
-{
-    size_t even = K + (K & 1);
-    for (size_t n = 0; n < columns; n += NR) {
-        struct operand panel = { b.p + n * b.row, b.row, b.col };
-        if (d->pairs)
-            pair_columns(d->pairs, (uint16_t *)(void *)right + n * even, panel,
-                         min_size(columns - n, NR), K);
-        else
-            pack_right(ops, right + n * K, panel, min_size(columns - n, NR), K);
-    }
-}
-
-/* One part of d->y. */
-static void dense_product(const struct dense *d, struct part part)
-{
-    const struct kernel_ops *ops = kernels_ops();
-    _Alignas(LINE) float left[LEFT], right[2 * KC * NR];
-    size_t step = block_rows(part.row_end - part.row, ops->mr), width = panel_width(ops);
-    float *y = d->y;
-    size_t J = d->J;
-    /* an empty sum is zero, but the loops below would not store it */
-    for (size_t m = part.row; d->K == 0 && !d->accumulate && m < part.row_end; m++)
-        memset(y + m * J + part.column, 0, (part.column_end - part.column) * sizeof *y);
-    for (size_t m = part.row; m < part.row_end; m += step) {
-        struct rows r = cut_rows(min_size(part.row_end - m, step), ops->mr);
-        for (size_t k = 0; k < d->K; k += KC) {
-            size_t block = min_size(d->K - k, KC);
-            int add = d->accumulate || k > 0;
-            pack_dense_left(ops, left, d, m, k, &r, block);
-            for (size_t j = part.column; j < part.column_end; j += width) {
-                struct operand b = { d->b.p + j * d->b.row + k * d->b.col, d->b.row, d->b.col };
-                struct block p =
-                    make_f32_block(ops, left, right, block, min_size(part.column_end - j, width));
-                /* A single row reads 16 rows of w where they are: packing them would move more
-                 * bytes than the product does. */
-                if (ops->row != NULL && r.n == 1 && b.col == 1 && p.columns % NR == 0 &&
-                    block % 8 == 0) {
-                    for (size_t n = 0; n < p.columns; n += NR)
-                        ops->row(y + m * J + j + n, left, b.p + n * b.row, b.row, block, d->alpha,
-                                 add);
-                    continue;
-                }
-                pack_dense_right(ops, right, d, b, p.columns, block);
-                if (d->pairs)
-                    take_pairs(&p, d->pairs, PACKED_BF16_PAIRS);
-                struct tile_out out = { y + m * J + j, J, d->alpha, add, NULL, 0 };
-                run_tiles(&r, &p, (struct fetch){ 0 }, out);
-            }
-        }
-    }
-}
-
-/* The forms differ only in how the operands are stored (row and col above) and in which dimension
- * of the output is cut. */
-void dense_nt(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
-              int accumulate, size_t begin, size_t end)
-{
-    struct dense d = { y, O, C, { x, C, 1 }, { w, C, 1 }, alpha, accumulate, NULL };
-    assert(end <= N);
-    (void)N;
-    dense_product(&d, (struct part){ begin, end, 0, O });
-}
-
-void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                      float alpha, int accumulate, size_t begin, size_t end)
-{
-    struct dense d = { y, O, C, { x, C, 1 }, { w, C, 1 }, alpha, accumulate, NULL };
-    assert(end <= O);
-    dense_product(&d, (struct part){ 0, N, begin, end });
-}
-
-static struct dense make_nn(float *y, const float *x, const float *w, size_t O, size_t C,
-                            float alpha, int accumulate)
-{
-    return (struct dense){ y, O, C, { x, C, 1 }, { w, 1, O }, alpha, accumulate, NULL };
-}
-
-static struct dense make_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
-                            float alpha, int accumulate)
-{
-    return (struct dense){ y, C, N, { a, 1, O }, { x, 1, C }, alpha, accumulate, NULL };
-}
-
-/* One part of d->y, both factors rounded where the set has kernels for that. */
-static void rounded_product(struct dense *d, struct part part)
-{
-    const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
-    if (ops->matrix && ops->matrix->dense && d->K > 0) {
-        ops->matrix->dense(d, part);
-        return;
-    }
-    d->pairs = ops->narrow ? ops : NULL;
-    dense_product(d, part);
-}
-
-void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
-              int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_nn(y, x, w, O, C, alpha, accumulate);
-    assert(end <= N);
-    (void)N;
-    dense_product(&d, (struct part){ begin, end, 0, O });
-}
-
-void dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,
-                      float alpha, int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_nn(y, x, w, O, C, alpha, accumulate);
-    assert(end <= N);
-    (void)N;
-    rounded_product(&d, (struct part){ begin, end, 0, O });
-}
-
-void dense_tn(float *y, const float *a, const float *x, size_t N, size_t O, size_t C, float alpha,
-              int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
-    assert(end <= O);
-    dense_product(&d, (struct part){ begin, end, 0, C });
-}
-
-void dense_tn_rounded(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
-                      float alpha, int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
-    assert(end <= O);
-    rounded_product(&d, (struct part){ begin, end, 0, C });
-}
-
-void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
-                      float alpha, int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
-    assert(end <= C);
-    dense_product(&d, (struct part){ 0, O, begin, end });
-}
-
-void dense_tn_columns_rounded(float *y, const float *a, const float *x, size_t N, size_t O,
-                              size_t C, float alpha, int accumulate, size_t begin, size_t end)
-{
-    struct dense d = make_tn(y, a, x, N, O, C, alpha, accumulate);
-    assert(end <= C);
-    rounded_product(&d, (struct part){ 0, O, begin, end });
 }
