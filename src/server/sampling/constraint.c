@@ -27,6 +27,7 @@ static const char *text_token_bytes(const void *state, int32_t token, size_t *n)
 struct constraint *constraint_new(struct base *base, struct grammar *grammar, const int32_t *ends,
                                   size_t n_ends, size_t n_sequences, tinker_error *err)
 {
+    /* A grammar is about text, and only the tokenizer knows the text of a token. */
     if (!base->tokenizer) {
         err_set(err, TINKER_EINVAL, "json_schema: this model has no tokenizer");
         return NULL;
@@ -40,6 +41,7 @@ struct constraint *constraint_new(struct base *base, struct grammar *grammar, co
     struct constraint *c = calloc(1, sizeof(*c));
     int32_t start = grammar_start(grammar);
     if (c) {
+        /* One bit per token, in words of 64. */
         c->words = vocabulary_words(base->vocabulary);
         c->ends = malloc((n_ends + 1) * sizeof(*c->ends));
         c->states = malloc(n_sequences * sizeof(*c->states));

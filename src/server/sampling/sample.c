@@ -40,6 +40,7 @@ static void task_free(struct weights_cache *weights, struct sample_task *t)
 static void unlink_task(struct server *s, struct sampling *g, struct sample_task *t)
 {
     struct sample_task **p = &g->first;
+    /* It must be in the list, so the walk needs no end. */
     while (*p != t)
         p = &(*p)->next;
     *p = t->next;
@@ -207,6 +208,7 @@ static size_t max_tokens_of(const struct future *f)
     const struct wire_sample_request *r = &f->job->sample;
     int64_t prompt = job_tokens(f->job);
     int64_t left = tinker_engine_describe(f->base->engine)->context - prompt;
+    /* 0 means "to the end of the context", as for the engine. */
     int64_t most = r->sampling_params.max_tokens;
     if (most <= 0 || most > left)
         most = left > 0 ? left : 0;

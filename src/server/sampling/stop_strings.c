@@ -87,6 +87,7 @@ void stop_strings_free(struct stop_strings *s)
 int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token)
 {
     struct sequence *q = &s->sequences[sequence];
+    /* The buffer of the last token is used again. */
     s->text.n = 0;
     /* A token that does not decode cannot be part of a match. */
     if (tinker_decoder_put(q->decoder, &token, 1, &s->text, NULL) != TINKER_OK)

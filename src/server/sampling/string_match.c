@@ -75,6 +75,7 @@ struct string_match *string_match_new(const char *const *strings, size_t n)
     size_t most = 1; /* nodes: the root and one per byte */
     for (size_t i = 0; i < n; i++)
         most += strlen(strings[i]);
+    /* Zeroed: no children, no fails, no ends. */
     struct string_match *m =
         most < UINT32_MAX ? calloc(1, sizeof(*m) + most * sizeof(*m->nodes)) : NULL;
     uint32_t *queue = m ? calloc(most, sizeof(*queue)) : NULL;

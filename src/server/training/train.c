@@ -31,6 +31,8 @@
 #include "wire/proto.h"
 #include "wire/wire.h"
 
+/* A gigabyte of log-probabilities is 268 million tokens: no batch that fits the limits of a
+ * body. */
 enum { RESULT_MAX = 1 << 30 };
 
 void train_fail(struct server *s, struct future *f, const tinker_error *err)
@@ -146,6 +148,8 @@ static bool new_pass(struct server *s, struct train_task *t, tinker_error *err)
         t->custom = custom_loss_new(s, f->model->session->id, r, err);
     if (custom && !t->custom)
         return false;
+    /* The engine copies nothing of the data: it borrows the job, which lives until the request
+     * ends. */
     t->pass = custom ? tinker_pass_new_custom(e, f->model->adapter, r->data, r->n_data,
                                               custom_loss_datum, t->custom, r->forward_only, err)
                      : tinker_pass_new(e, f->model->adapter, r->data, r->n_data, &r->loss,
@@ -189,6 +193,7 @@ static void finish_pass(struct server *s, struct train_task *t)
                 if (strcmp(from->tensors[k].name, "elementwise_loss") != 0)
                     kept[outputs[i].n_tensors++] = from->tensors[k];
         }
+        /* Shallow: all but the list of outputs stays the engine's. */
         reduced = *r;
         reduced.outputs = outputs;
         if (ok)
@@ -212,6 +217,7 @@ static void finish_pass(struct server *s, struct train_task *t)
     bool done = false;
     if (!replay) /* it was counted before the restart */
         usage_add(s, USAGE_TRAINING, m->owner, m->session->id, m->base->name, outcome.tokens);
+    /* Stored as protobuf; route_future.c turns it into JSON for clients that ask for that. */
     tinker_status status = wire_encode_forward_backward_output(r, &b, &err);
     if (status == TINKER_OK)
         done = train_finish(s, f, &b, true, &outcome);
@@ -327,6 +333,7 @@ static void run_optim_step(struct server *s, struct future *f)
     const char *run = f->model->id;
     bool replay = f->replay;
     pthread_mutex_lock(&s->lock);
+    /* Moments of the optimizer appear with the first step, so the size grows here. */
     f->model->adapter_bytes = tinker_adapter_bytes(f->model->adapter);
     pthread_mutex_unlock(&s->lock);
     double seconds = (double)(clock_now_ns(s->clock) - f->started_ns) / 1e9;
@@ -355,6 +362,7 @@ static tinker_status find_load_dir(struct server *s, struct future *f, char *out
         return err_set(err, TINKER_EINVAL,
                        "%s has no optimizer state: load its weights alone, without the optimizer",
                        r->path);
+    /* The path is not NUL-terminated behind the run. */
     const char *run = arena_strndup(&f->job->arena, path.run, path.n_run);
     if (!run)
         return err_nomem(err, "path");
@@ -387,6 +395,7 @@ static bool run_load(struct server *s, struct weights_cache *weights, struct fut
         loaded = tinker_adapter_load(f->model->base->engine, path,
                                      r->optimizer ? TINKER_ADAPTER_OPTIMIZER : 0, &err);
     const tinker_lora *from = loaded ? tinker_adapter_describe(loaded) : NULL;
+    /* The shape must be the model's own: its id says what it is, and clients have been told. */
     bool fits = from && from->rank == to->rank && from->train_attn == to->train_attn &&
                 from->train_mlp == to->train_mlp && from->train_unembed == to->train_unembed;
     if (from && !fits)
@@ -476,6 +485,7 @@ bool train_start(struct server *s, struct weights_cache *weights, struct future 
 {
     struct model *m = f->model;
     tinker_error err = { 0 };
+    /* Request 0: the only kinds that find no adapter and make one. */
     bool creates = f->kind == JOB_CREATE || f->kind == JOB_CREATE_BY_LOAD;
     pthread_mutex_lock(&s->lock);
     const char *reason = m->state == MODEL_UNLOADED ? m->end_reason : NULL;

@@ -22,6 +22,7 @@ static bool sum_weights(const tinker_tensor *t, double *sum, double *used)
     for (size_t i = 0; i < t->n; i++) {
         if (v[i] < 0)
             return false;
+        /* The SDKs send masks as weights, so a sum of 0 and 1 counts trained tokens. */
         *sum += (double)v[i];
         *used += v[i] != 0;
     }
@@ -91,6 +92,7 @@ void train_history_pass(struct server *s, const char *run, int64_t step, bool fo
     char names[PASS_METRICS][HISTORY_MAX_NAME];
     struct history_value v[PASS_METRICS];
     size_t count = 0;
+    /* NaN when a loss of the user's reports none; a plot leaves such points out. */
     double loss = tinker_metric(metrics, n, "loss:sum");
     const struct history_value own[] = {
         { "loss", weight > 0 ? loss / weight : 0, HISTORY_MEAN, weight },

@@ -93,6 +93,7 @@ static bool finish_named(struct server *s, struct future *f, const struct wire_t
     struct store_outcome outcome = { .checkpoint = c };
     bool replay = f->replay;
     char path[1024];
+    /* For the audit log, which is written after the request and its texts may be gone. */
     snprintf(path, sizeof(path), "tinker://%s/%s/%s", m->id, store_kind_name(c->kind), c->name);
     if (!train_finish_json(s, f, type, res, &outcome))
         return false;
@@ -214,6 +215,8 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
         train_fail(s, f, &err);
         return;
     }
+    /* Without --sampler-bf16: these are sampled from at once, and must give the bits of
+     * training. */
     if (!name || !id || write_checkpoint(s, f, &c, 0, no_ttl, dir, &err) != TINKER_OK) {
         train_fail(s, f, &err);
         return;

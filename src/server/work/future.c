@@ -77,6 +77,7 @@ void future_fail(struct server *s, struct future *f, int category, const char *f
     log_redact(text, sizeof(text));
     /* Record first, as with a success.  A replayed request keeps its recorded outcome. */
     if (f->model && !f->replay) {
+        /* Samples are not recorded at all: a restart loses them, and clients send them again. */
         struct store_outcome outcome = { .model_id = f->model->id,
                                          .seq = f->seq,
                                          .status = STORE_FAILED,

@@ -218,6 +218,7 @@ uint64_t job_hash(const struct job *w)
     return h != JOB_HASH_UNKNOWN ? h : 1;
 }
 
+/* Chunks of text only have tokens; n_tokens of the others is 0. */
 static int64_t input_tokens(const tinker_model_input *in)
 {
     int64_t n = 0;

@@ -113,6 +113,7 @@ struct session *live_add_session_locked(struct server *s, const char *id, const 
         return NULL;
     v->id = copy_string(id);
     v->owner = copy_string(owner);
+    /* Sessions count against their user; the entry is made with the first of them. */
     v->tenant = find_tenant_locked(s, owner);
     v->seen_ns = clock_now_ns(s->clock); /* as if a heartbeat had come */
     if (v->id && v->owner && v->tenant && map_put(&s->sessions, id, strlen(id), v, NULL))
@@ -185,6 +186,7 @@ struct sampler *live_add_sampler_locked(struct server *s, const struct store_sam
     v->base = base;
     v->model_path = copy_string(r->model_path);
     v->dir = copy_string(dir);
+    /* Each copy that should be there is: one check for five allocations. */
     bool ok =
         v->id && v->owner && v->session_id && (v->model_path || !r->model_path) && (v->dir || !dir);
     /* A retry of the request that creates a sampling session replaces the first one. */

@@ -196,6 +196,7 @@ static bool is_pass(const struct future *f)
 
 struct future *queue_next_train_locked(struct server *s, bool loaded)
 {
+    /* The ready list is short: one entry per model whose next request is there. */
     struct model *best = NULL;
     for (struct model *m = s->first_ready; m; m = m->next_ready) {
         if (is_pass(m->pending) && m->session->passes >= SESSION_PASSES)
@@ -350,10 +351,12 @@ void queue_return_sample_locked(struct server *s, struct future *f)
     f->prev = NULL;
     f->next = v->first_sample;
     *(f->next ? &f->next->prev : &v->last_sample) = f;
+    /* At the head: it had its turn already, and must not lose it to later ones. */
     v->first_sample = f;
     count_in_locked(s, f);
 }
 
+/* Doubly linked, so that a session can leave from anywhere without a search. */
 static void remove_waiting_locked(struct server *s, struct session *session)
 {
     *(session->prev_waiting ? &session->prev_waiting->next_waiting : &s->waiting) =

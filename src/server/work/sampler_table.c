@@ -84,6 +84,7 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
         route_store_error(s, res, &err);
         return false;
     }
+    /* A base that is not served since the last start gives 404, as an unknown sampler does. */
     struct base *base = v ? live_find_base(s, v->base_model) : NULL;
     if (!v || !base || strcmp(v->owner, req->user) != 0) {
         response_error(res, 404, "Sampling session not found");
@@ -114,6 +115,7 @@ static bool find_sampler(struct server *s, struct request *req, const char *id,
         v = NULL;
     if (v) {
         out->base = v->base;
+        /* Copied under the lock: the sampler may be evicted as soon as it is released. */
         out->session_id = arena_strdup(&req->arena, v->session_id);
         out->dir = v->dir ? arena_strdup(&req->arena, v->dir) : NULL;
     }

@@ -111,6 +111,7 @@ ssize_t stream_read(struct stream *s, char *out, size_t max)
         memcpy(out, s->pending.data + s->taken, n);
         s->taken += n;
         if (s->taken == s->pending.len) {
+            /* The buffer keeps its memory for the next token. */
             s->pending.len = 0;
             s->taken = 0;
         }

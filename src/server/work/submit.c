@@ -63,6 +63,7 @@ static void look_in_memory(struct server *s, const char *user, const char *model
         int64_t last = m->max_seq > m->next_seq - 1 ? m->max_seq : m->next_seq - 1;
         a->seq = seq.has ? seq.value : last + 1;
         a->known = a->seq <= last; /* or it fills a gap: the store decides */
+        /* The id that clients poll: model and number say which request it is, without a table. */
         *id = arena_printf(arena, "%s:%lld", m->id, (long long)a->seq);
         struct future *f = *id ? live_find_future_locked(s, *id) : NULL;
         a->in_memory = f != NULL;
@@ -198,6 +199,7 @@ static enum submit_status accept_train(struct server *s, const char *user, const
     else if (a.busy)
         result = SUBMIT_BUSY;
     else if (record_request(s, NULL, &r, arena, err)) {
+        /* From here on the queue owns the job. */
         if (enqueue_train(s, *id, a.model, a.seq, job, hash))
             return SUBMIT_OK;
         err_nomem(err, "request");

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "server/work/live_state.h"
 
+/* A full table is written at once, so ROWS bounds the memory, not what can be counted. */
 enum { ROWS = 256, HOUR_S = 3600 };
 
 /* Amounts by hour, user, kind, session and model, kept in memory until the next flush: a row in the
@@ -63,6 +64,7 @@ static void flush_locked(struct server *s)
         clear_rows_locked(u);
 }
 
+/* All of the key but the amount; the hour first, which differs most often. */
 static bool same_row(const struct store_usage_row *a, const struct store_usage_row *b)
 {
     return a->hour == b->hour && a->kind == b->kind && strcmp(a->owner, b->owner) == 0 &&
@@ -144,6 +146,8 @@ void usage_add_storage(struct server *s)
         return;
     arena_init(&arena, SIZE_MAX);
     pthread_mutex_lock(&s->lock);
+    /* Names are copied out, since the store must not be asked under server.lock; the texts stay,
+     * for tenants are never freed. */
     const char **names = arena_array(&arena, s->tenants.len + 1, sizeof(*names));
     while (names && map_next(&s->tenants, &it, &key, &n_key, &value))
         names[n++] = ((struct tenant *)value)->name;

@@ -26,6 +26,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     size_t idle = 0;
     /* A pointer to the link, so that the first entry needs no case of its own. */
     for (struct weights **p = &c->first; *p; p = &(*p)->next) {
+        /* Weights in use stay whatever the limit says: a sample holds them. */
         if ((*p)->refs)
             continue;
         idle++;
@@ -72,6 +73,7 @@ static struct weights *insert_weights(struct weights_cache *c, struct base *base
 {
     struct weights *w = calloc(1, sizeof(*w));
     char *name = strdup(dir);
+    /* free(NULL) is allowed, so one exit serves both. */
     if (!w || !name) {
         free(w);
         free(name);
