@@ -326,6 +326,7 @@ def test_full(tmp, name):
         total_loss(model, data, "cross_entropy", {})[0].backward()
     out = engine(tmp, path, {"lora": {"rank": 0}, "loss": "cross_entropy", "data": data})
     worst, where, seen = 0.0, "", 0
+    largest = max(p.grad.abs().max().item() for p in model.parameters())
     for n, p in model.named_parameters():
         seen += 1
         got = out.get("grad." + n)
@@ -334,6 +335,10 @@ def test_full(tmp, name):
         if got is None:
             got = expert_gradient(out, n, p.shape, model)
         r = relative(got.view(p.shape), p.grad)
+        if p.grad.abs().max().item() < 1e-7 * largest:
+            # Zero but for rounding, which the softmax of transformers has in float32: a bias of keys
+            # without rope adds the same to all scores of a query.
+            r = 1e3 * got.abs().max().item() / largest
         if not r <= worst:
             worst, where = r, n
     check(f"{name}: gradients of every weight", worst < 1e-4, f"{seen} tensors, worst {worst:.1e} {where}")

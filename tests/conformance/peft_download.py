@@ -40,7 +40,8 @@ def model_of(tmp, name):
 def transformers_model(path, name):
     if name in arch.WRAPPERS:
         cls = getattr(transformers, arch.WRAPPERS[name][0])
-        return cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        return cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager",
+                                   experts_implementation="eager").eval()
     return base.load(path)
 
 
