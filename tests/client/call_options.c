@@ -432,7 +432,7 @@ static void test_metadata_of_events(void)
     world_open(&w, NULL, NULL);
     tinker_training *training = world_training(&w);
     tinker_service_attach(w.service, "tally", "http.request.stop", count_tags, &t, NULL);
-    tinker_named_string tags[] = { { "experiment", "seven" }, { "operation", "not mine to say" } };
+    tinker_named_string tags[] = { { "operation", "not mine to say" }, { "experiment", "seven" } };
     tinker_call_options o = TINKER_CALL_OPTIONS_INIT;
     o.metadata = tags;
     o.n_metadata = 2;

@@ -304,7 +304,7 @@ static void test_a_dead_helper_fails_what_it_had(void) /* R-138 R-140 */
 }
 
 /* The error of a sample made with this program as helper. */
-static void fails_with(const char *program, const char *part)
+static void fails_as(const char *program, tinker_status status, const char *part)
 {
     struct world w;
     world_open_real(&w, NULL);
@@ -313,7 +313,7 @@ static void fails_with(const char *program, const char *part)
     tinker_service *service = tinker_service_new(&o, NULL);
     tinker_sampler *s = open_sampler(service);
     tinker_future *f = sample(s);
-    CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), TINKER_ESTATE);
+    CHECK_INT(tinker_future_wait(f, WAIT_MS, &w.err), status);
     if (!strstr(w.err.message, part))
         printf("# %s\n", w.err.message);
     CHECK(strstr(w.err.message, part) != NULL);
@@ -323,11 +323,28 @@ static void fails_with(const char *program, const char *part)
     world_close(&w);
 }
 
+static void fails_with(const char *program, const char *part)
+{
+    fails_as(program, TINKER_ESTATE, part);
+}
+
 static void test_programs_that_do_not_help(void) /* */
 {
     fails_with("/nowhere/at-all", "/nowhere/at-all: No such file");
     make_program("exit 3");
     fails_with(made.program, "is no sampling helper, it ended at once (exit code 3)");
+    remove_program();
+    /* It greets, then says of the first sample that it failed, and not why: frames of 24 bytes. */
+    char what[600];
+    snprintf(what, sizeof(what),
+             "zeros() { head -c $1 /dev/zero; }\n"
+             "exec 3>&0\n"
+             "{ printf '\\%03o'; zeros 23; printf %%s '%s'; } >&3\n"
+             "while { printf '\\003'; zeros 7; zeros 8; zeros 4; printf '\\%03o'; zeros 3; "
+             "printf abc; } | head -c 27 >&3; do sleep 0.05; done",
+             (unsigned)strlen(tinker_version()), tinker_version(), (unsigned)HELPER_FAILURE);
+    make_program(what);
+    fails_as(made.program, TINKER_EPROTOCOL, "the sampling helper told no reason");
     remove_program();
     make_program("echo 'this is a long text, and it is no frame at all' >&0; sleep 60");
     fails_with(made.program, "sampling helper sent");

@@ -151,6 +151,7 @@ static void test_states(void)
         "fo o=1",      "foo=\x7f",
         "foo=\x01",    "foo=a\xc3\xa4",
         "foo@0bar=1",  "tenant@system-is-longer=1",
+        "fOo=1",       "foO=1",
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         tinker_error err = { 0 };

@@ -14,6 +14,34 @@ static tinker_training *open_training(struct world *w, const char *config)
     return world_training(w);
 }
 
+/* What is known about a run goes out, what is not stays as it is. */
+static void test_describing_a_run(void)
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    char path[200];
+    snprintf(path, sizeof(path), API "training_runs/%s/note", tinker_training_model_id(t));
+    say(&w, path, 200, "{}", -1);
+    tinker_run_description d = TINKER_RUN_DESCRIPTION_INIT;
+    d.planned_steps = -1;
+    CHECK(!tinker_training_describe(t, &d, &w.err));
+    CHECK_INT(w.err.status, TINKER_EINVAL);
+    CHECK_STR(w.err.message, "planned_steps is -1, expected at least 0");
+    static const char *const bodies[] = { "{}", "{\"name\":\"first\",\"planned_steps\":7}" };
+    for (size_t i = 0; i < 2; i++) {
+        d.planned_steps = i ? 7 : 0;
+        d.name = i ? "first" : NULL;
+        tinker_future *f = tinker_training_describe(t, &d, &w.err);
+        REQUIRE(f);
+        CHECK_INT(world_finish(&w, f, 400000), TINKER_OK);
+        REQUIRE(fake_count(w.server, path) == i + 1);
+        CHECK_STR(fake_get(w.server, path, i)->body, bodies[i]);
+        tinker_future_free(f);
+    }
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void finish_free(struct world *w, tinker_future *f, tinker_status want)
 {
     CHECK_INT(world_finish(w, f, 400000), want);
@@ -742,6 +770,7 @@ int main(void)
     RUN(test_from_state_of_another_account);
     RUN(test_info);
     RUN(test_unload);
+    RUN(test_describing_a_run);
     RUN(test_metrics_of_one_chunk_are_reduced_too);
     RUN(test_json_results_are_read_too);
     RUN(test_queued_bytes_are_bounded);

@@ -25,7 +25,7 @@ ask completions "$body}"
 tap "the same seed gives the same texts" $? "$work/out"
 ask completions "$body,\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
 [ "$status" = 200 ] && has 'data: [DONE]' && has '"finish_reason":"length"' && has '"completion_tokens":16' &&
-    has '"token_logprobs":['
+    has '"token_logprobs":[' && has ',"choices":[],"usage":{"prompt_tokens":'
 tap "a stream ends with its usage and [DONE]" $? "$work/out"
 for i in 0 1; do
     streamed=$(grep -o "\"index\":$i,\"text\":\"[^\"]*\"" "$work/out" | sed 's/.*"text":"//; s/"$//' | tr -d '\n')
@@ -57,6 +57,12 @@ tap "chat" $? "$work/out"
 ask chat/completions "$chat,\"logprobs\":true,\"top_logprobs\":3,\"temperature\":0}"
 [ "$status" = 200 ] && [ "$(grep -o '"token":' "$work/out" | wc -l)" = 20 ]
 tap "five tokens with three of the likeliest each" $? "$work/out"
+status=$(curl -s -o "$work/out" -w '%{http_code}' -H 'x-api-key: tml-local' -H 'Content-Type: application/json' \
+    -d '{"model":"tinker/tiny","messages":[{"role":"user","content":"Hello"}],"max_tokens":5,"stream":true}' "$url/anthropic/api/v1/messages")
+[ "$status" = 200 ] && has 'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}' &&
+    has 'data: {"type":"content_block_stop","index":0}' && has 'event: message_stop'
+tap "a message of Anthropic's form as a stream" $? "$work/out"
+ask chat/completions "$chat,\"logprobs\":true,\"top_logprobs\":3,\"temperature\":0}"
 # without temperature the chosen token is the first of them
 first=$(sed 's/.*"content":\[//' "$work/out" | grep -o '"token":"[^"]*","logprob":[-0-9.e]*' | head -n 2 | uniq | wc -l)
 [ "$first" = 1 ]

@@ -433,6 +433,35 @@ static void test_export_leaves_unused_stacks(void)
     tinker_engine_close(e);
 }
 
+/* Whether positions are rotated is written only where readers look for it. */
+static void test_position_of_written_configs(void)
+{
+    static const struct {
+        const char *arch, *says;
+        unsigned flags;
+    } cases[] = { { "granitemoehybrid", "\"position_embedding_type\":\"rope\"", 0 },
+                  { "granitemoehybrid", "\"position_embedding_type\":\"nope\"", LAYER_NO_ROPE },
+                  { "granite", NULL, 0 },
+                  { "qwen3", NULL, 0 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct init_model o;
+        tinker_error err = { 0 };
+        char dir[160], *text = NULL;
+        size_t n = 0;
+        snprintf(dir, sizeof(dir), "%s", tiny_path("position"));
+        tiny_options(&o, cases[i].arch);
+        for (size_t k = 0; k < o.config.layers; k++)
+            o.config.flags[k] |= (unsigned char)cases[i].flags;
+        CHECK_INT(init_model_write(&o, dir, &err), TINKER_OK);
+        REQUIRE(os_read_file(tiny_path("position/config.json"), 1 << 20, &text, &n, &err) ==
+                TINKER_OK);
+        if (cases[i].says ? !strstr(text, cases[i].says)
+                          : !!strstr(text, "position_embedding_type"))
+            TAP_FAIL("%s: %s", cases[i].arch, text);
+        free(text);
+    }
+}
+
 /* ---- files that lie -------------------------------------------------------------------------- */
 
 static void write_bytes(const char *path, const void *data, size_t n)
@@ -939,6 +968,7 @@ int main(void)
     RUN(test_export_merges);
     RUN(test_experts_in_files);
     RUN(test_stacks_that_lie);
+    RUN(test_position_of_written_configs);
     RUN(test_export_leaves_unused_stacks);
     RUN(test_models_that_lie);
     RUN(test_weights_that_nobody_reads);

@@ -229,6 +229,32 @@ static void test_refusals(void)
     }
 }
 
+/* A matrix of another shape than the metadata says, or none. */
+static void test_shapes(void)
+{
+    static const char up[] = "model.layers.0.mlp.up_proj.weight";
+    struct init_model o;
+    struct gguf_model m;
+    struct weight out;
+    tinker_error err = { 0 };
+    tiny_with_tokenizer(&o, "qwen3", true);
+    tinker_engine *e = tiny_open(&o, NULL);
+    const char *path = tiny_path("shapes.gguf");
+    size_t rows = o.config.intermediate, cols = o.config.hidden;
+    CHECK_INT(tinker_engine_export_gguf(e, NULL, path, TINKER_GGUF_F32, &err), TINKER_OK);
+    REQUIRE(gguf_model_open(&m, path, &err) == TINKER_OK);
+    CHECK(gguf_model_weight(&m, up, rows, cols, &out, &err));
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(!gguf_model_weight(&m, up, rows + i, cols + 1 - i, &out, &err));
+        CHECK(strstr(err.message, "tensor blk.0.ffn_up.weight is not "));
+    }
+    CHECK(!gguf_model_weight(&m, "model.layers.9.mlp.up_proj.weight", rows, cols, &out, &err));
+    CHECK(strstr(err.message, "tensor blk.9.ffn_up.weight (model.layers.9.mlp.up_proj.weight) is "
+                              "missing"));
+    gguf_model_close(&m);
+    tinker_engine_close(e);
+}
+
 /* What a file of the architecture cannot say. */
 static void test_settings_without_key(void)
 {
@@ -286,6 +312,7 @@ int main(void)
     RUN(test_quantized_files);
     RUN(test_adapter_files);
     RUN(test_refusals);
+    RUN(test_shapes);
     RUN(test_settings_without_key);
     RUN(test_names);
     tiny_done();

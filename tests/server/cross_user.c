@@ -394,6 +394,7 @@ static void test_load_is_shown_to_those_who_make_it(void)
     struct reply r = send_ask(s, &a);
     CHECK(strstr(r.body, "\"sample_tokens\":0") && strstr(r.body, "\"sessions\":0") &&
           strstr(r.body, "\"runs_in_memory\":0") && strstr(r.body, "\"resident_bytes\":0"));
+    CHECK_STR(find_member(&r, "version"), TINKER_VERSION);
     reply_clear(&r);
     a.path = "/status";
     r = send_ask(s, &a);

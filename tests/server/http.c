@@ -275,6 +275,33 @@ static void test_closing_ends_holds(void)
     close(fd);
 }
 
+/* Of two that wait, the one who leaves ends alone, whoever came first. */
+static void test_who_leaves_ends_alone(void)
+{
+    for (int first = 0; first < 2; first++) {
+        start_listener(600000);
+        int fd[2];
+        for (int i = 0; i < 2; i++) {
+            fd[i] = connect_local(listener_port(listener));
+            send_text(fd[i], "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+            CHECK_INT(await_held((uint64_t)i + 1), i + 1);
+        }
+        close(fd[first]);
+        struct listener_stats stats = { .held = 2 };
+        for (int64_t end = now_ms() + 60000; stats.held > 1 && now_ms() < end;) {
+            nap_ms(1);
+            listener_expire(listener);
+            listener_stats(listener, &stats);
+        }
+        CHECK_INT(stats.held, 1);
+        CHECK(listener_waits(listener, &gate));
+        listener_wake(listener, &gate);
+        CHECK(strstr(receive_until(fd[!first], "woken"), "woken"));
+        close(fd[!first]);
+        listener_close(listener, 60000);
+    }
+}
+
 static void test_stream(void)
 {
     start_listener(20000);
@@ -380,6 +407,7 @@ int main(void)
     RUN(test_a_hold_ends_at_once_when_woken);
     RUN(test_a_hold_ends_by_time);
     RUN(test_closing_ends_holds);
+    RUN(test_who_leaves_ends_alone);
     RUN(test_stream);
     RUN(test_a_stream_that_waits_says_so);
     RUN(test_half_a_stream_is_no_whole_one);

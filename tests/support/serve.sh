@@ -14,6 +14,7 @@ tap_bad=0
 server=
 
 serve_cleanup() {
+    case $BUILD_DIR in *cov) [ -z "$server" ] || { kill "$server" 2>/dev/null && wait "$server"; } ;; esac # which lines ran
     [ -z "$server" ] || kill -9 "$server" 2>/dev/null
     rm -rf "$work"
 }
