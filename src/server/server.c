@@ -291,6 +291,7 @@ static void init_server(struct server *s, const struct server_options *opts)
     map_init(&s->models);
     map_init(&s->samplers);
     map_init(&s->futures);
+    map_init(&s->sample_logs);
     map_init(&s->tenants);
     for (size_t i = 0; i < opts->n_api_keys; i++)
         log_secret(opts->api_keys[i]); /* redacted wherever they would be logged */

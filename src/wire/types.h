@@ -319,6 +319,7 @@ struct wire_sampling_target {
 struct wire_futures_retrieve_request {
     struct wire_sampling_target target;
     int64_t prev_cursor;
+    struct wire_opt_double timeout; /* seconds that a poll may be held */
     struct wire_strings retrieved_request_ids;
 };
 struct wire_try_again_response {

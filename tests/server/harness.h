@@ -158,6 +158,7 @@ static struct reply send_ask(struct server *s, const struct ask *a)
                            .transport = (void *)(uintptr_t)a };
     struct reply r = { .fd = -1 };
     arena_init(&req.arena, SIZE_MAX);
+    int64_t held_ms = 0;
     for (int i = 0; i < 4000; i++) {
         struct response res;
         response_init(&res);
@@ -170,7 +171,8 @@ static struct reply send_ask(struct server *s, const struct ask *a)
         if (res.wait) {
             struct timespec t = { 0, 5000000 };
             buf_clear(&res.body);
-            req.timed_out = a->no_wait;
+            held_ms += 5;
+            req.timed_out = a->no_wait || (res.wait_ms && held_ms > res.wait_ms);
             if (!a->no_wait)
                 nanosleep(&t, NULL);
             continue;

@@ -9,12 +9,14 @@ static struct waitlist gate;
 static struct stream *flow;
 static struct listener *listener;
 
-/* /echo gives the body back, /hold waits for the gate, /stream sends what is written. */
+/* /echo gives the body back, /hold waits for the gate, at most for the milliseconds of its body,
+ * /stream sends what is written. */
 static void handle_test(void *state, struct request *req, struct response *res)
 {
     (void)state;
     if (strcmp(req->path, "/hold") == 0 && !gate.fired && !req->timed_out) {
         res->wait = &gate;
+        res->wait_ms = strtol(req->body, NULL, 10);
         return;
     }
     if (strcmp(req->path, "/stream") == 0) {
@@ -260,6 +262,38 @@ static void test_a_hold_ends_by_time(void)
     listener_close(listener, 2000);
 }
 
+/* Beside longer ones that came before and after it. */
+static void test_a_hold_may_be_short(void)
+{
+    static const int wait_ms[] = { 0, 9000, 30, 8000, 60, 0 };
+    enum { N = sizeof(wait_ms) / sizeof(wait_ms[0]) };
+    struct listener_stats stats = { 0 };
+    int fds[N];
+    char text[100];
+    start_listener(20000);
+    for (int i = 0; i < N; i++) {
+        snprintf(text, sizeof(text),
+                 "POST /hold HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n%04d", wait_ms[i]);
+        fds[i] = connect_local(listener_port(listener));
+        send_text(fds[i], text);
+    }
+    for (int i = 0; i < 2000 && (stats.requests < N || stats.held > N - 2); i++) {
+        nap_ms(5);
+        listener_expire(listener);
+        listener_stats(listener, &stats);
+    }
+    CHECK_INT(stats.held, N - 2);
+    CHECK(strstr(receive_until(fds[2], "late"), "late"));
+    CHECK(strstr(receive_until(fds[4], "late"), "late"));
+    listener_wake(listener, &gate);
+    for (int i = 0; i < N; i++) {
+        if (i != 2 && i != 4)
+            CHECK(strstr(receive_until(fds[i], "woken"), "woken"));
+        close(fds[i]);
+    }
+    listener_close(listener, 2000);
+}
+
 static void test_closing_ends_holds(void)
 {
     start_listener(600000);
@@ -406,6 +440,7 @@ int main(void)
     RUN(test_unknown_codings_are_refused);
     RUN(test_a_hold_ends_at_once_when_woken);
     RUN(test_a_hold_ends_by_time);
+    RUN(test_a_hold_may_be_short);
     RUN(test_closing_ends_holds);
     RUN(test_who_leaves_ends_alone);
     RUN(test_stream);

@@ -83,7 +83,7 @@ static struct reply run_loss(int seq, const char *config)
 
 static void test_a_loss_is_made_once_and_used_by_its_id(void)
 {
-    char config[200];
+    char config[200], id[100];
     begin_losses();
     for (int i = 0; i < 2; i++) { /* the second is a retry */
         struct reply r = create_loss(session, 0, NODES("torch.square"));
@@ -101,9 +101,20 @@ static void test_a_loss_is_made_once_and_used_by_its_id(void)
     CHECK(strstr(r.body, "\"loss:sum\":0.75") && strstr(r.body, "\"custom/l:mean\":-0.5"));
     reply_clear(&r);
     server_close(s);
-    /* It is still there after a restart. */
+    /* It is still there after a restart, for a poll, too. */
     s = start_with(NULL);
     REQUIRE(s);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:loss:0\"}", session);
+    CHECK_STATUS(r, 200);
+    snprintf(id, sizeof(id), "%s:loss:0", session);
+    CHECK_STR(find_member(&r, "loss_id"), id);
+    reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"%s:loss:7\"}", session);
+    CHECK_STATUS(r, 410);
+    reply_clear(&r);
+    r = post(s, "/api/v1/retrieve_future", "{\"request_id\":\"nobody:loss:0\"}");
+    CHECK_STATUS(r, 404);
+    reply_clear(&r);
     r = run_loss(2, config);
     CHECK(strstr(r.body, "\"loss:sum\":0.75") != NULL);
     reply_clear(&r);

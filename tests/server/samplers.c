@@ -280,9 +280,44 @@ static void test_one_poll_for_many_samples(void)
     server_close(s);
 }
 
+/* A poll is held as long as it asks for, and ends with a sample of its own, not with those of
+ * another sampler. */
+static void test_a_poll_is_held_as_long_as_it_wants(void)
+{
+    struct server *s = start_server();
+    char session[64], body[300];
+    REQUIRE(s != NULL);
+    make_session_as(s, NULL, session);
+    for (int n = 0; n < 2; n++) {
+        struct reply r = open_sampler(s, NULL, session, n, NULL);
+        CHECK_STATUS(r, 200);
+        reply_clear(&r);
+    }
+    CHECK(first_token(s, NULL, session, 1, 1, NULL) >= 0);
+    static const struct {
+        const char *timeout;
+        int64_t least_ms, most_ms;
+    } cases[] = { { "0", 0, 5000 }, { "-1", 0, 5000 }, { "0.3", 250, 8000 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(body, sizeof(body),
+                 "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":"
+                 "\"%s:sample:0\"},\"prev_cursor\":7,\"timeout\":%s}",
+                 session, cases[i].timeout);
+        int64_t before = clock_now_ns(clock_real());
+        struct reply r = post_as(s, NULL, "/api/v1/retrieve_futures", body);
+        int64_t took_ms = (clock_now_ns(clock_real()) - before) / 1000000;
+        CHECK_STATUS(r, 200);
+        CHECK_STR(r.body, "{\"completions\":[],\"cursor\":7}");
+        CHECK(took_ms >= cases[i].least_ms && took_ms < cases[i].most_ms);
+        reply_clear(&r);
+    }
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init();
+    RUN(test_a_poll_is_held_as_long_as_it_wants);
     RUN(test_a_number_is_one_sampling_session);
     RUN(test_a_sampling_session_keeps_its_weights);
     RUN(test_sampling_sessions_end_with_their_checkpoint);

@@ -75,6 +75,29 @@ static void reply_outcome(struct request *req, struct response *res, const struc
     }
 }
 
+/* "<session>:loss", seq: a custom loss.  It is kept as long as its session, once it was accepted;
+ * one that was refused has no outcome after a restart. */
+static void reply_stored_loss(struct server *s, struct request *req, struct response *res,
+                              const char *session_id, int64_t seq, const char *request_id)
+{
+    struct store_session *session = NULL;
+    struct store_loss *loss = NULL;
+    tinker_error err = { 0 };
+    if (store_get_session(s->store, session_id, &req->arena, &session, &err) != TINKER_OK ||
+        (session &&
+         store_get_loss(s->store, session_id, seq, &req->arena, &loss, &err) != TINKER_OK)) {
+        route_store_error(s, res, &err);
+        return;
+    }
+    struct wire_create_custom_loss_response r = { .loss_id = request_id };
+    if (!session || strcmp(session->owner, req->user) != 0)
+        response_error(res, 404, "Future not found");
+    else if (loss)
+        route_reply(res, &wire_create_custom_loss_response, &r);
+    else
+        response_error(res, 410, "The result of this request is no longer available");
+}
+
 /* Not in memory: the outcome is in the store, or was deleted (410), or is unknown (404). */
 static void reply_stored(struct server *s, struct request *req, struct response *res,
                          const struct wire_future_retrieve_request *in)
@@ -96,6 +119,15 @@ static void reply_stored(struct server *s, struct request *req, struct response 
     seq = strtoll(colon + 1, &end, 10);
     if (!owner_id || *end) {
         response_error(res, 404, "Future not found");
+        return;
+    }
+    size_t n_owner = strlen(owner_id);
+    if (n_owner > 5 && strcmp(owner_id + n_owner - 5, ":loss") == 0) {
+        const char *session_id = arena_strndup(&req->arena, owner_id, n_owner - 5);
+        if (session_id)
+            reply_stored_loss(s, req, res, session_id, seq, in->request_id);
+        else
+            response_no_memory(res);
         return;
     }
     if (store_get_model(s->store, owner_id, &req->arena, &m, &err) != TINKER_OK ||

@@ -1,18 +1,14 @@
 /* route_futures.c - retrieve_futures: one long poll for all samples of a sampler.
  *
- * Every finished sample gets a number, larger than all before it, also than those before a restart.
- * A poll names the last number it has seen and is told of the samples of its target that finished
- * since; it then fetches their results with retrieve_future.  Nothing is consumed: a poll that is
- * repeated, or runs beside another one, is told the same. */
-#include <stdlib.h>
-#include <string.h>
-
+ * Every finished sample gets a number, see sample_log.h.  A poll names the last number it has seen
+ * and is told of the samples of its target that finished since; it then fetches their results with
+ * retrieve_future.  Nothing is consumed: a poll that is repeated, or runs beside another one, is told
+ * the same. */
 #include "json/json.h"
 #include "server/api/routes.h"
+#include "server/work/sample_log.h"
 #include "server/work/sampler_table.h"
 
-/* Copies of a sampler number their samples from multiples of this on. */
-static const int64_t clone_stride = 1000000000;
 enum { COMPLETIONS_MAX = 10000 }; /* in one response; the next poll is told of the rest */
 
 struct completion {
@@ -22,66 +18,34 @@ struct completion {
     bool failed;
 };
 
-static int compare_numbers(const void *a, const void *b)
+/* The samples of a log that finished after the cursor, oldest first, in the arena; -1: no memory. */
+static int64_t copy_new_locked(const struct sample_log *log, int64_t cursor, struct arena *arena,
+                               struct completion **out)
 {
-    int64_t x = ((const struct completion *)a)->number, y = ((const struct completion *)b)->number;
-    return x < y ? -1 : x > y;
-}
-
-/* Is f a sample of the target?  Ids are "<sampling session>:<number>". */
-static bool is_of_target(const struct future *f, const struct request *req,
-                         const struct wire_futures_retrieve_request *in)
-{
-    size_t n = strlen(in->target.sampling_session_id);
-    if (f->kind != JOB_SAMPLE || strcmp(f->owner, req->user) != 0 ||
-        strncmp(f->id, in->target.sampling_session_id, n) != 0 || f->id[n] != ':')
-        return false;
-    char *end;
-    long long seq = strtoll(f->id + n + 1, &end, 10);
-    return !*end && seq / clone_stride == in->target.cloned_sampler_id;
-}
-
-/* The samples that finished after prev_cursor, in the arena; -1: no memory. */
-static int64_t collect_finished(struct server *s, struct request *req,
-                                const struct wire_futures_retrieve_request *in,
-                                struct completion **out)
-{
-    size_t it = 0, n_key;
-    int64_t n = 0, max = 0;
-    const char *key;
-    void *value;
-    pthread_mutex_lock(&s->lock);
-    while (map_next(&s->futures, &it, &key, &n_key, &value)) {
-        struct future *f = value;
-        bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
-        max += over && f->completion > in->prev_cursor && is_of_target(f, req, in);
-    }
-    struct completion *list = arena_array(&req->arena, (size_t)max, sizeof(*list));
-    for (it = 0; list && map_next(&s->futures, &it, &key, &n_key, &value);) {
-        struct future *f = value;
-        bool over = f->state == FUTURE_DONE || f->state == FUTURE_FAILED;
-        if (n == max || !over || f->completion <= in->prev_cursor || !is_of_target(f, req, in))
-            continue;
+    const struct future *f = log->last;
+    size_t n = 0, i = 0;
+    for (; f && f->completion > cursor; f = f->log_prev)
+        n++;
+    n = n > COMPLETIONS_MAX ? COMPLETIONS_MAX : n;
+    struct completion *list = *out = arena_array(arena, n, sizeof(*list));
+    if (!list && n)
+        return -1;
+    for (f = f ? f->log_next : log->first; i < n; i++, f = f->log_next) {
         /* Copied: the timer thread may free the future after the lock. */
-        list[n++] = (struct completion){ .number = f->completion,
-                                         .id = arena_strdup(&req->arena, f->id),
-                                         .size = f->n_result,
-                                         .failed = f->state == FUTURE_FAILED };
-    }
-    pthread_mutex_unlock(&s->lock);
-    *out = list;
-    for (int64_t i = 0; list && i < n; i++)
+        list[i] = (struct completion){ .number = f->completion,
+                                       .id = arena_strdup(arena, f->id),
+                                       .size = f->n_result,
+                                       .failed = f->state == FUTURE_FAILED };
         if (!list[i].id)
             return -1;
-    return list ? n : -1;
+    }
+    return (int64_t)n;
 }
 
-static void reply_completions(struct response *res, struct completion *list, size_t n,
+static void reply_completions(struct response *res, const struct completion *list, size_t n,
                               int64_t cursor)
 {
     struct json_writer w;
-    qsort(list, n, sizeof(*list), compare_numbers);
-    n = n > COMPLETIONS_MAX ? COMPLETIONS_MAX : n;
     json_writer_init(&w, &res->body);
     json_put_begin_object(&w);
     json_put_key(&w, "completions");
@@ -119,14 +83,30 @@ void route_retrieve_futures(struct server *s, struct request *req, struct respon
             return;
         req->context = in;
     }
-    struct completion *list;
+    struct completion *list = NULL;
+    int64_t n = -1;
+    pthread_mutex_lock(&s->lock);
+    struct sample_log *log =
+        sample_log_find_locked(s, in->target.sampling_session_id, in->target.cloned_sampler_id);
+    if (log)
+        log->looked_ns = clock_now_ns(s->clock); /* so that it stays while the poll is held */
+    pthread_mutex_unlock(&s->lock);
     /* First, so that a sample which finishes while we look ends the hold at once. */
-    listener_rearm(s->listener, &s->sample_finished);
-    int64_t n = collect_finished(s, req, in, &list);
-    if (n < 0)
+    if (log)
+        listener_rearm(s->listener, &log->wait);
+    pthread_mutex_lock(&s->lock);
+    if (log)
+        n = copy_new_locked(log, in->prev_cursor, &req->arena, &list);
+    pthread_mutex_unlock(&s->lock);
+    bool patient = !in->timeout.has || in->timeout.value > 0;
+    if (n < 0) {
         response_no_memory(res);
-    else if (n > 0 || req->timed_out)
+    } else if (n > 0 || req->timed_out || !patient) {
         reply_completions(res, list, (size_t)n, in->prev_cursor);
-    else /* also when none runs: the next one may come while the poll is held */
-        res->wait = &s->sample_finished;
+    } else { /* also when none runs: the next one may come while the poll is held */
+        res->wait = &log->wait;
+        /* Too long a wish, or none, is the longest hold. */
+        if (in->timeout.has && in->timeout.value < 1000)
+            res->wait_ms = (int64_t)(in->timeout.value * 1000) + 1;
+    }
 }

@@ -90,6 +90,7 @@ struct response {
     uint64_t fd_at;            /* the body begins at this byte of the file */
     struct body_source source; /* with a state: the body comes from there, freed by the listener */
     struct waitlist *wait;     /* not NULL: no answer yet, call again when it fires */
+    int64_t wait_ms;           /* how long to wait, when shorter than the longest hold; 0: that */
     struct stream *stream;     /* not NULL: the body arrives piece by piece, see stream.h */
 };
 

@@ -304,7 +304,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
         return sizeof(KEEP_ALIVE) - 1;
     }
     if (n == 0)
-        holds_wait(&c->listener->holds, &c->hold, stream_waitlist(s), c->req.transport);
+        holds_wait(&c->listener->holds, &c->hold, stream_waitlist(s), 0, c->req.transport);
     return n;
 }
 
@@ -422,7 +422,7 @@ static enum MHD_Result hold_or_send(struct call *c, struct MHD_Connection *conn,
         response_error(res, 503, "the server is stopping");
     if (res->wait) {
         buf_clear(&res->body);
-        holds_wait(&l->holds, &c->hold, res->wait, conn);
+        holds_wait(&l->holds, &c->hold, res->wait, res->wait_ms, conn);
         return MHD_YES;
     }
     return send_response(c, conn, res);

@@ -36,7 +36,8 @@ static void unlink_deadline_locked(struct holds *v, struct hold *h)
 }
 
 /* HTTP thread, in the library's callback: the only place where a connection may be suspended. */
-void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_Connection *conn)
+void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, int64_t ms,
+                struct MHD_Connection *conn)
 {
     /* The hold is part of the call, which lives as long as the connection's request. */
     const union MHD_ConnectionInfo *info =
@@ -51,15 +52,19 @@ void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_
     if (at_once) {
         h->timed_out = !w->fired; /* stopping: the handler must respond now */
     } else {
-        /* Into both lists: first of the waiters (their order does not matter), last by deadline. */
-        h->deadline_ns = clock_deadline_ns(v->clock, v->hold_ms);
+        /* Into both lists: first of the waiters (their order does not matter), and by deadline,
+         * which is at the end unless the client asked for a shorter hold. */
+        bool shorter = ms > 0 && ms < v->hold_ms;
+        h->deadline_ns = clock_deadline_ns(v->clock, shorter ? ms : v->hold_ms);
         h->on = w;
         h->next_waiter = w->first;
         w->first = h;
         h->prev = v->newest;
-        h->next = NULL;
-        *(v->newest ? &v->newest->next : &v->oldest) = h;
-        v->newest = h;
+        while (h->prev && h->prev->deadline_ns > h->deadline_ns)
+            h->prev = h->prev->prev;
+        h->next = h->prev ? h->prev->next : v->oldest;
+        *(h->prev ? &h->prev->next : &v->oldest) = h;
+        *(h->next ? &h->next->prev : &v->newest) = h;
         v->held++;
     }
     pthread_mutex_unlock(&v->lock);
@@ -124,7 +129,7 @@ void holds_expire(struct holds *v, bool crowded)
     for (;;) {
         pthread_mutex_lock(&v->lock);
         struct hold *h = v->oldest;
-        /* All holds last equally long, so the oldest one ends first. */
+        /* They are in order of their deadlines. */
         bool due = h && (v->stopping || h->deadline_ns <= now_ns);
         if (due) {
             unlink_hold_locked(v, h);

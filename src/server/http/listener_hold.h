@@ -1,8 +1,8 @@
 /* listener_hold.h - requests that wait: suspended connections, and what wakes them.
  *
  * The HTTP library does not look at suspended connections, so holds_end_left() looks whether their
- * clients have left.  Every hold is also in a list ordered by deadline (all holds last equally long,
- * hence first in, first out) and holds_expire() ends it.
+ * clients have left.  Every hold is also in a list ordered by deadline (most last equally long, hence
+ * first in, first out) and holds_expire() ends it.
  *
  * Thread safety: any thread, any time; a hold itself is its connection's. */
 #ifndef SERVER_LISTENER_HOLD_H
@@ -40,8 +40,10 @@ struct holds {
 void holds_init(struct holds *v, struct clock *clock, int64_t hold_ms);
 void holds_clear(struct holds *v); /* nothing is held */
 
-/* Suspend and wait for w; when w has fired already, resume at once. */
-void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, struct MHD_Connection *conn);
+/* Suspend and wait for w, at most for ms (0: as long as holds last); when w has fired already,
+ * resume at once. */
+void holds_wait(struct holds *v, struct hold *h, struct waitlist *w, int64_t ms,
+                struct MHD_Connection *conn);
 /* See listener_wake(), listener_rearm() and listener_waits(). */
 void holds_wake(struct holds *v, struct waitlist *w);
 void holds_rearm(struct holds *v, struct waitlist *w);

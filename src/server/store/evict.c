@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "server/work/sample_log.h"
 
 void evict_ended(struct server *s)
 {
@@ -54,6 +55,7 @@ void evict_ended(struct server *s)
         if (v->expired && !v->in_use && !v->waiting && !v->passes && !v->active_samples)
             live_remove_session_locked(s, v);
     }
+    sample_log_evict_locked(s);
     pthread_mutex_unlock(&s->lock);
     pthread_rwlock_unlock(&s->evict_lock);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/work/sample_log.h"
+
 /* Memory of results: the server's sum makes them leave memory early (timers.c), a user's refuses
  * more requests (queue.c). */
 void future_count_locked(struct server *s, struct future *f, size_t n_result)
@@ -34,13 +36,8 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
     /* A request that was dropped from the queue never made its model busy. */
     bool was_running = f->state == FUTURE_RUNNING;
     f->state = failed ? FUTURE_FAILED : FUTURE_DONE;
-    bool sample = f->kind == JOB_SAMPLE;
-    if (sample) {
-        /* From the time on, so that numbers grow over a restart, too. */
-        int64_t now = live_wall_us(s) / 1000;
-        s->completions = s->completions < now ? now : s->completions + 1;
-        f->completion = s->completions;
-    }
+    struct sample_log *log = f->log;
+    sample_log_append_locked(s, f);
     struct tenant *tenant = f->session->tenant; /* stays until the end; f may not */
     struct job *job = f->job; /* freed below: it may be large, and the lock is everybody's */
     f->job = NULL;
@@ -52,8 +49,8 @@ void future_finish(struct server *s, struct future *f, bool failed, char *result
     /* Outside of server.lock, which is a leaf.  The waitlist is safe: futures are freed by a later
      * round of the timer thread, at least RESULT_TTL_MIN_S from now. */
     listener_wake(s->listener, &f->wait);
-    if (sample)
-        listener_wake(s->listener, &s->sample_finished);
+    if (log) /* as safe: it stays as long as its futures */
+        listener_wake(s->listener, &log->wait);
     job_free(job);
 }
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/work/sample_log.h"
+
 /* Base models are fixed from the start, so no lock is needed; there are only a few. */
 struct base *live_find_base(struct server *s, const char *name)
 {
@@ -231,6 +233,7 @@ struct future *live_add_future_locked(struct server *s, const char *id, const ch
 void live_remove_future_locked(struct server *s, struct future *f)
 {
     map_remove(&s->futures, f->id, strlen(f->id));
+    sample_log_leave_locked(f);
     if (f->model)
         f->model->n_futures--;
     future_count_locked(s, f, 0); /* its result no longer counts */
@@ -278,6 +281,10 @@ static void release_future(void *v)
 {
     future_free(v);
 }
+static void release_log(void *v)
+{
+    sample_log_free(v);
+}
 static void release_model(void *v)
 {
     model_free(v);
@@ -299,6 +306,7 @@ void live_clear(struct server *s)
 {
     /* From the bottom up: a stream that ends here still wakes the listener. */
     clear_map(&s->futures, release_future);
+    clear_map(&s->sample_logs, release_log);
     clear_map(&s->models, release_model);
     clear_map(&s->samplers, release_sampler);
     clear_map(&s->sessions, release_session);

@@ -143,7 +143,9 @@ struct future {
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
-    int64_t completion;                /* samples that are over: grows in the order of their ends */
+    struct sample_log *log;            /* samples with a number: see sample_log.h */
+    int64_t completion;                /* of samples that are over: grows in the order of their ends */
+    struct future *log_next, *log_prev;
     bool delivered;                    /* a client has fetched the outcome */
     int64_t fetched_ns;                /* when first; 0: not yet */
     bool starved;                      /* it was its turn, but there was no memory */
@@ -169,8 +171,7 @@ struct server {
     int lock_fd;
     int64_t started_ns;
     struct server_counters counters;
-    struct waitlist sample_finished; /* the listener's: fires with every sample that ends */
-    int64_t completions;             /* the last number given to a sample that ended */
+    int64_t completions; /* the last number given to a sample that ended */
 
     pthread_t engine_thread, timer_thread;
     bool engine_started, timers_started;
@@ -187,6 +188,7 @@ struct server {
     pthread_cond_t work_ready;                      /* for the engine thread */
     pthread_cond_t timers_wake;                     /* for the timer thread, to stop */
     struct map sessions, models, samplers, futures; /* by id */
+    struct map sample_logs;                         /* see sample_log.h */
     struct map tenants;                             /* by name */
     uint64_t floor_ns; /* used_ns of the session that ran last: newcomers start there */
     struct model *first_ready, *last_ready;

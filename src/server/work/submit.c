@@ -22,6 +22,7 @@
 
 #include "base/err.h"
 #include "server/store/evict.h"
+#include "server/work/sample_log.h"
 
 /* Far above any real number; adding to it cannot overflow, and JSON numbers are exact below. */
 static const int64_t SEQ_MAX = (int64_t)1 << 53;
@@ -310,9 +311,15 @@ enum submit_status submit_sample(struct server *s, const char *user, struct sess
     } else if (full) {
         result = SUBMIT_BUSY;
     } else {
-        f = live_add_future_locked(s, id, user, JOB_SAMPLE, job);
+        f = live_add_future_locked(s, id, user, JOB_SAMPLE, NULL);
+        if (f)
+            f->session = session; /* which its removal needs, too */
+        if (f && !sample_log_join_locked(s, f)) {
+            live_remove_future_locked(s, f);
+            f = NULL;
+        }
         if (f) {
-            f->session = session;
+            f->job = job;
             f->base = base;
             f->hash = hash;
             f->delivered = job->observer != NULL; /* a stream delivers as it goes */

@@ -30,6 +30,7 @@ static const struct wire_type wire_sampling_target = { .name = "SamplingSessionT
 static const struct wire_field futures_retrieve[] = {
     { WIRE_FIELD(T, target, WIRE_STRUCT, REQ), .type = &wire_sampling_target },
     { WIRE_FIELD(T, prev_cursor, WIRE_INT, 0) },
+    { WIRE_FIELD(T, timeout, WIRE_OPT_DOUBLE, NUL) },
     { WIRE_FIELD(T, retrieved_request_ids, WIRE_STRINGS, NUL) },
 };
 const struct wire_type wire_futures_retrieve_request = { .name = "FuturesRetrieveRequest",
