@@ -129,6 +129,16 @@ typedef struct tinker_adam {
         sizeof(tinker_adam), 1e-4, 0.9, 0.95, 1e-12, 0.0, 0.0 \
     }
 
+/* The settings of one step of another optimizer, such as { "dimuon", { "learning_rate", 0.02 } }:
+ * numbers and texts that go to the service as they are.  For "adamw" see tinker_adam. */
+typedef struct tinker_optimizer {
+    const char *name;
+    const tinker_named_number *config;
+    size_t n_config;
+    const tinker_named_string *texts; /* settings that are texts */
+    size_t n_texts;
+} tinker_optimizer;
+
 /* Which LoRA adapter to create. */
 typedef struct tinker_lora {
     size_t size; /* set by TINKER_LORA_INIT */
@@ -138,10 +148,11 @@ typedef struct tinker_lora {
     int train_attn, train_mlp, train_unembed; /* at least one must be set */
     const tinker_named_string *user_metadata; /* kept with the training run */
     size_t n_user_metadata;
+    const char *optimizer; /* for the life of the model; NULL: "adamw" */
 } tinker_lora;
-#define TINKER_LORA_INIT                                \
-    {                                                   \
-        sizeof(tinker_lora), 32, 0, 0, 1, 1, 1, NULL, 0 \
+#define TINKER_LORA_INIT                                      \
+    {                                                         \
+        sizeof(tinker_lora), 32, 0, 0, 1, 1, 1, NULL, 0, NULL \
     }
 
 /* What is added to the logit of one token; -100 and less practically forbids it. */

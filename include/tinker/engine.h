@@ -120,11 +120,15 @@ TINKER_API tinker_status tinker_model_measure(const char *dir, const tinker_engi
  * parameters of the model (full-parameter training). */
 typedef struct tinker_adapter tinker_adapter;
 
-/* lora NULL: defaults.  The seed that was used is in tinker_adapter_describe(). */
+/* lora NULL: defaults.  The seed that was used is in tinker_adapter_describe().  TINKER_EINVAL: no
+ * such optimizer here, see tinker_adapter_optimize(). */
 TINKER_API tinker_adapter *tinker_adapter_new(tinker_engine *e, const tinker_lora *lora,
                                               tinker_error *err);
 TINKER_API void tinker_adapter_free(tinker_adapter *a);
 TINKER_API const tinker_lora *tinker_adapter_describe(const tinker_adapter *a);
+/* Another optimizer for an adapter that has taken no step, as tinker_lora names one for a new one. */
+TINKER_API tinker_status tinker_adapter_set_optimizer(tinker_adapter *a, const char *name,
+                                                      tinker_error *err);
 TINKER_API int64_t tinker_adapter_steps(const tinker_adapter *a);  /* optimizer steps taken */
 TINKER_API uint64_t tinker_adapter_bytes(const tinker_adapter *a); /* memory held */
 
@@ -193,6 +197,15 @@ typedef struct tinker_step_metrics {
 } tinker_step_metrics;
 TINKER_API tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
                                              tinker_step_metrics *metrics, tinker_error *err);
+
+/* The same for an adapter whose tinker_lora names an optimizer, of which this engine has one beside
+ * "adamw": "dimuon", for LoRA matrices (rank 1 and more), with the settings learning_rate (required),
+ * beta1 (0.9), grad_clip_norm (0: off), damping (1e-4) and rank_lr_correction_exponent (0.175).  Its
+ * formula is not published; what is computed is in docs/serve.md.  TINKER_EINVAL names what is not
+ * known, out of range, or another optimizer than the adapter's. */
+TINKER_API tinker_status tinker_adapter_optimize(tinker_adapter *a,
+                                                 const tinker_optimizer *optimizer,
+                                                 tinker_step_metrics *metrics, tinker_error *err);
 
 /* ---- forward and backward ------------------------------------------------------ */
 

@@ -46,6 +46,11 @@ TINKER_API tinker_future *tinker_training_forward(tinker_training *t, const tink
 TINKER_API tinker_future *tinker_training_optim_step(tinker_training *t, const tinker_adam *adam,
                                                      tinker_error *err);
 
+/* The same for a model that was made with another optimizer: see `optimizer` of tinker_lora. */
+TINKER_API tinker_future *tinker_training_optimizer_step(tinker_training *t,
+                                                         const tinker_optimizer *optimizer,
+                                                         tinker_error *err);
+
 typedef struct tinker_save_options {
     size_t size;         /* set by TINKER_SAVE_OPTIONS_INIT */
     int64_t ttl_seconds; /* 0: keep forever */
@@ -94,11 +99,12 @@ typedef struct tinker_from_state_options {
     const char *base_model; /* NULL: the one the weights were made for */
     const tinker_named_string *user_metadata;
     size_t n_user_metadata;
-    const char *access_token; /* credential of the account that owns the weights, or NULL */
+    const char *access_token;   /* credential of the account that owns the weights, or NULL */
+    const char *optimizer_name; /* to go on with, without the state of the old one; NULL: "adamw" */
 } tinker_from_state_options;
-#define TINKER_FROM_STATE_OPTIONS_INIT                            \
-    {                                                             \
-        sizeof(tinker_from_state_options), 0, NULL, NULL, 0, NULL \
+#define TINKER_FROM_STATE_OPTIONS_INIT                                  \
+    {                                                                   \
+        sizeof(tinker_from_state_options), 0, NULL, NULL, 0, NULL, NULL \
     }
 
 /* A new training client that continues from saved weights.  Blocks, at most timeout_ms. */

@@ -170,6 +170,7 @@ struct wire_create_model_request {
     const tinker_lora *lora_config;
     const struct wire_optimizer_config {
         const char *type; /* "adamw", "dimuon" */
+        struct wire_opt_int version;
     } * optimizer_config; /* NULL: adamw */
 };
 struct wire_create_model_response {
@@ -188,6 +189,7 @@ struct wire_get_info_response {
     struct wire_opt_bool is_lora;
     struct wire_opt_int lora_rank;
     const char *model_name;
+    const struct wire_optimizer_config *optimizer_config; /* NULL: adamw */
 };
 struct wire_unload_model_request {
     const char *model_id;
@@ -209,7 +211,8 @@ struct wire_forward_backward_request {
     bool shaped; /* not on the wire: protobuf of a tensor without shape says [n] */
 };
 struct wire_optim_step_request {
-    tinker_adam adam_params;
+    const tinker_adam *adam_params;   /* one of the two */
+    struct json_str optimizer_params; /* see optimizer.h */
     const char *model_id;
     struct wire_opt_int seq_id;
 };
@@ -286,6 +289,7 @@ struct wire_weights_info_response {
     bool is_lora;
     struct wire_opt_int lora_rank;
     struct wire_opt_bool train_unembed, train_mlp, train_attn;
+    const struct wire_optimizer_config *optimizer_config; /* NULL: adamw */
 };
 
 /* ---- sampling -------------------------------------------------------------------- */

@@ -318,6 +318,33 @@ static void test_optim_step_body(void) /* R-110 R-016 R-018 */
     world_close(&w);
 }
 
+static void test_another_optimizer(void)
+{
+    struct world w;
+    tinker_training *t = open_training(&w, NULL);
+    const tinker_named_number config[] = { { "learning_rate", 0.02 }, { "beta1", 0.9 } };
+    const tinker_named_string texts[] = { { "mode", "x" } };
+    tinker_optimizer o = { "dimuon", config, 2, texts, 1 };
+    finish_free(&w, tinker_training_optimizer_step(t, &o, NULL), TINKER_OK);
+    CHECK_STR(fake_get(w.server, STEP, 0)->body,
+              "{\"model_id\":\"sess:train:0\",\"seq_id\":1,\"type\":\"optim_step\","
+              "\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.02,\"beta1\":0.9,"
+              "\"mode\":\"x\"}}");
+    size_t n = fake_count(w.server, NULL);
+    const tinker_named_number bad[] = { { "type", 1 }, { NULL, 1 }, { "lr", NAN } };
+    for (size_t i = 0; i < 3; i++) {
+        o = (tinker_optimizer){ "dimuon", &bad[i], 1, NULL, 0 };
+        CHECK(tinker_training_optimizer_step(t, &o, &w.err) == NULL);
+        CHECK_INT(w.err.status, TINKER_EINVAL);
+    }
+    CHECK(tinker_training_optimizer_step(t, &(tinker_optimizer){ 0 }, &w.err) == NULL);
+    CHECK(tinker_training_optimizer_step(t, NULL, &w.err) == NULL);
+    world_settle(&w);
+    CHECK_INT(fake_count(w.server, NULL), n);
+    tinker_training_free(t);
+    world_close(&w);
+}
+
 static void test_saves(void) /* R-111 R-114 R-018 */
 {
     struct world w;
@@ -759,6 +786,7 @@ int main(void)
     RUN(test_bytes_being_sent_are_limited);
     RUN(test_compressed_bodies);
     RUN(test_optim_step_body);
+    RUN(test_another_optimizer);
     RUN(test_saves);
     RUN(test_rounding_is_told_once);
     RUN(test_saves_with_metadata);

@@ -205,6 +205,25 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
     return TINKER_OK;
 }
 
+tinker_status tinker_adapter_set_optimizer(tinker_adapter *a, const char *name, tinker_error *err)
+{
+    (void)err;
+    a->lora.optimizer = name && strcmp(name, "dimuon") == 0 ? "dimuon" : NULL;
+    return TINKER_OK;
+}
+/* Moves twice as far as Adam, and only an adapter of its own. */
+tinker_status tinker_adapter_optimize(tinker_adapter *a, const tinker_optimizer *o,
+                                      tinker_step_metrics *metrics, tinker_error *err)
+{
+    tinker_adam adam = TINKER_ADAM_INIT;
+    if (!a->lora.optimizer || strcmp(o->name, "dimuon") != 0)
+        return err_set(err, TINKER_EINVAL, "optimizer %s is not the adapter's", o->name);
+    for (size_t i = 0; i < o->n_config; i++)
+        if (strcmp(o->config[i].name, "learning_rate") == 0)
+            adam.learning_rate = 2 * o->config[i].value;
+    return tinker_adapter_step(a, &adam, metrics, err);
+}
+
 tinker_pass *tinker_pass_new(tinker_engine *e, tinker_adapter *a, const tinker_datum *data,
                              size_t n, const tinker_loss *loss, int forward_only, tinker_error *err)
 {

@@ -215,15 +215,18 @@ static void test_metadata_that_cannot_be_told_hides_nothing(void)
 }
 
 /* As version 3 had it. */
-#define OLD_SAMPLERS "DROP INDEX samplers_dir; ALTER TABLE samplers DROP COLUMN dir;"
+#define OLD_TABLES                                                   \
+    "DROP INDEX samplers_dir; ALTER TABLE samplers DROP COLUMN dir;" \
+    "ALTER TABLE models DROP COLUMN optimizer;"                      \
+    "ALTER TABLE checkpoints DROP COLUMN optimizer;"
 
 static void test_old_files_are_brought_up_to_date(void)
 {
-    static const char back[] = OLD_SAMPLERS "ALTER TABLE sessions DROP COLUMN display_name;"
-                                            "ALTER TABLE sessions DROP COLUMN finish_reason;"
-                                            "ALTER TABLE sessions DROP COLUMN finish_detail;"
-                                            "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
-                                            "UPDATE settings SET value='1' WHERE name='schema';";
+    static const char back[] = OLD_TABLES "ALTER TABLE sessions DROP COLUMN display_name;"
+                                          "ALTER TABLE sessions DROP COLUMN finish_reason;"
+                                          "ALTER TABLE sessions DROP COLUMN finish_detail;"
+                                          "ALTER TABLE checkpoints DROP COLUMN user_metadata;"
+                                          "UPDATE settings SET value='1' WHERE name='schema';";
     char path[400];
     begin_surface();
     save_as("/api/v1/save_weights", "a", 1);
@@ -246,8 +249,8 @@ static void test_old_files_are_brought_up_to_date(void)
 /* Requests of a release that hashed them another way: the number and the kind are enough. */
 static void test_old_hashes_are_forgotten(void)
 {
-    static const char back[] = OLD_SAMPLERS "UPDATE requests SET hash=4711;"
-                                            "UPDATE settings SET value='2' WHERE name='schema';";
+    static const char back[] = OLD_TABLES "UPDATE requests SET hash=4711;"
+                                          "UPDATE settings SET value='2' WHERE name='schema';";
     char path[400];
     begin_surface();
     save_as("/api/v1/save_weights", "a", 1);
@@ -391,19 +394,106 @@ static void test_options_that_are_not_there_are_refused(void)
     reply_clear(&r);
     r = result_of(s, post(s, "/api/v1/create_model",
                           "{\"session_id\":\"%s\",\"model_seq_id\":7,\"base_model\":\"test/model\","
-                          "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"dimuon\","
+                          "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"lion\","
                           "\"version\":1}}",
                           session));
-    CHECK(strstr(r.body, "only adamw"));
+    CHECK(strstr(r.body, "optimizer 'lion' is not supported here (adamw, dimuon)"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/create_model",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":9,\"base_model\":\"test/model\","
+                          "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"dimuon\","
+                          "\"version\":2}}",
+                          session));
+    CHECK(strstr(r.body, "version 2 is not supported"));
     reply_clear(&r);
     save_as("/api/v1/save_weights", "x", 1);
     r = result_of(
         s, post(s, "/api/v1/load_weights",
                 "{\"session_id\":\"%s\",\"model_seq_id\":8,\"path\":\"tinker://%s/weights/x\","
-                "\"optimizer\":false,\"optimizer_config\":{\"type\":\"dimuon\","
-                "\"version\":1}}",
+                "\"optimizer\":false,\"optimizer_config\":{\"type\":\"lion\"}}",
                 session, model));
-    CHECK(strstr(r.body, "only adamw"));
+    CHECK(strstr(r.body, "optimizer 'lion' is not supported here (adamw, dimuon)"));
+    reply_clear(&r);
+    r = result_of(
+        s, post(s, "/api/v1/load_weights",
+                "{\"session_id\":\"%s\",\"model_seq_id\":10,\"path\":\"tinker://%s/weights/x\","
+                "\"optimizer\":true,\"optimizer_config\":{\"type\":\"dimuon\"}}",
+                session, model));
+    CHECK(strstr(r.body, "cannot override the optimizer"));
+    reply_clear(&r);
+    server_close(s);
+}
+
+/* A model remembers the optimizer that it was made with, over a restart, too; a checkpoint with
+ * its state is not for a model of another. */
+static void test_a_model_keeps_its_optimizer(void)
+{
+    static const char step[] = "{\"model_id\":\"%s\",\"seq_id\":%d,%s}";
+    static const char dimuon[] = "\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":1}";
+    char run[96];
+    begin_surface();
+    struct reply r =
+        result_of(s, post(s, "/api/v1/create_model",
+                          "{\"session_id\":\"%s\",\"model_seq_id\":5,\"base_model\":\"test/model\","
+                          "\"lora_config\":{\"rank\":8},\"optimizer_config\":{\"type\":\"dimuon\","
+                          "\"version\":1}}",
+                          session));
+    snprintf(run, sizeof(run), "%s:train:5", session);
+    CHECK_STR(find_member(&r, "model_id"), run);
+    reply_clear(&r);
+    server_close(s); /* before anything of it was saved */
+    s = start_with(NULL);
+    REQUIRE(s);
+    r = result_of(s, post(s, "/api/v1/optim_step", step, run, 1, dimuon));
+    CHECK(strstr(r.body, "\"step:max\":1"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/optim_step", step, model, 1, dimuon));
+    CHECK(strstr(r.body, "is not the adapter's"));
+    reply_clear(&r);
+    static const char *const wrong[] = { "\"x\":1", "\"optimizer_params\":{\"learning_rate\":1}",
+                                         "\"optimizer_params\":{\"type\":\"dimuon\",\"a\":[]}" };
+    static const char *const why[] = { "adam_params: missing", "optimizer_params.type: missing",
+                                       "optimizer_params.a: expected a number or a text" };
+    for (int i = 0; i < 3; i++) {
+        r = result_of(s, post(s, "/api/v1/optim_step", step, run, i + 2, wrong[i]));
+        CHECK(strstr(r.body, why[i]));
+        reply_clear(&r);
+    }
+    r = post(s, "/api/v1/get_info", "{\"model_id\":\"%s\"}", run);
+    CHECK(strstr(r.body, "\"optimizer_config\":{\"type\":\"dimuon\"}"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/save_weights",
+                          "{\"model_id\":\"%s\",\"seq_id\":5,\"path\":\"d\"}", run));
+    CHECK(strstr(r.body, "weights/d"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/weights_info", "{\"tinker_path\":\"tinker://%s/weights/d\"}", run);
+    CHECK(strstr(r.body, "\"optimizer_config\":{\"type\":\"dimuon\"}"));
+    reply_clear(&r);
+    static const char load[] =
+        "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"path\":\"tinker://%s/weights/d\","
+        "\"optimizer\":%s}";
+    r = result_of(s, post(s, "/api/v1/load_weights", load, session, 11, run, "true"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/get_info", "{\"model_id\":\"%s:train:11\"}", session);
+    CHECK(strstr(r.body, "dimuon"));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/load_weights", load, session, 12, run, "false"));
+    reply_clear(&r);
+    r = post(s, "/api/v1/get_info", "{\"model_id\":\"%s:train:12\"}", session);
+    CHECK(!strstr(r.body, "dimuon"));
+    reply_clear(&r);
+    r = result_of(s,
+                  post(s, "/api/v1/create_model",
+                       "{\"session_id\":\"%s\",\"model_seq_id\":13,\"base_model\":\"test/model\","
+                       "\"lora_config\":{\"rank\":8}}",
+                       session));
+    reply_clear(&r);
+    r = result_of(s, post(s, "/api/v1/load_weights",
+                          "{\"model_id\":\"%s:train:13\",\"seq_id\":1,\"path\":"
+                          "\"tinker://%s/weights/d\",\"optimizer\":true}",
+                          session, run));
+    CHECK(
+        strstr(r.body, "the checkpoint has the state of dimuon, the model is trained with adamw"));
     reply_clear(&r);
     server_close(s);
 }
@@ -482,6 +572,7 @@ int main(void)
     RUN(test_other_tokens_at_the_prompt_are_told);
     RUN(test_copies_of_a_client_get_numbers_of_their_own);
     RUN(test_options_that_are_not_there_are_refused);
+    RUN(test_a_model_keeps_its_optimizer);
     RUN(test_old_files_are_brought_up_to_date);
     RUN(test_old_hashes_are_forgotten);
     harness_clear();

@@ -128,10 +128,10 @@ static void test_lora_and_adam_defaults(void)
     CHECK_INT(decode_text(&wire_optim_step_request,
                           "{\"model_id\":\"m\",\"adam_params\":{\"beta2\":0.5}}", WIRE_LENIENT, &o),
               TINKER_OK);
-    CHECK_INT(o.adam_params.size, sizeof(tinker_adam));
-    CHECK_NEAR(o.adam_params.learning_rate, 1e-4, 0);
-    CHECK_NEAR(o.adam_params.beta2, 0.5, 0);
-    CHECK_NEAR(o.adam_params.eps, 1e-12, 0);
+    CHECK_INT(o.adam_params->size, sizeof(tinker_adam));
+    CHECK_NEAR(o.adam_params->learning_rate, 1e-4, 0);
+    CHECK_NEAR(o.adam_params->beta2, 0.5, 0);
+    CHECK_NEAR(o.adam_params->eps, 1e-12, 0);
     CHECK_INT(o.seq_id.has, 0);
 }
 
@@ -514,10 +514,11 @@ static void test_no_memory(void)
 
 static void test_not_finite(void)
 {
-    struct wire_optim_step_request o = { .adam_params = TINKER_ADAM_INIT, .model_id = "m" };
+    tinker_adam adam = TINKER_ADAM_INIT;
+    struct wire_optim_step_request o = { .adam_params = &adam, .model_id = "m" };
     struct buf out;
     buf_init(&out, 4096);
-    o.adam_params.eps = NAN;
+    adam.eps = NAN;
     CHECK_INT(wire_encode_json(&wire_optim_step_request, &o, &out, &err), TINKER_EINVAL);
     CHECK_STR(err.message, "adam_params.eps: must be a finite number");
     buf_reset(&out);

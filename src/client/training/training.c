@@ -11,6 +11,7 @@
 #include "client/session/service.h"
 #include "client/training/training_op.h"
 #include "wire/check.h"
+#include "wire/optimizer.h"
 #include "wire/proto.h"
 #include "wire/wire.h"
 
@@ -263,7 +264,7 @@ static tinker_future *submit_single(tinker_training *t, const struct training_ki
 static tinker_status encode_step(struct training_op *op, int64_t seq_id, const void *arg,
                                  struct buf *out, tinker_error *err)
 {
-    struct wire_optim_step_request req = { .adam_params = *(const tinker_adam *)arg,
+    struct wire_optim_step_request req = { .adam_params = arg,
                                            .model_id = op->training->model_id,
                                            .seq_id = { 1, seq_id } };
     return wire_encode_json(&wire_optim_step_request, &req, out, err);
@@ -277,6 +278,28 @@ tinker_future *tinker_training_optim_step(tinker_training *t, const tinker_adam 
         wire_check_adam(&ours, err) != TINKER_OK)
         return NULL;
     return submit_single(t, &optim_step_kind, encode_step, &ours, err);
+}
+
+static tinker_status encode_optimizer_step(struct training_op *op, int64_t seq_id, const void *arg,
+                                           struct buf *out, tinker_error *err)
+{
+    const struct buf *params = arg;
+    struct wire_optim_step_request req = { .optimizer_params = { params->data, params->len },
+                                           .model_id = op->training->model_id,
+                                           .seq_id = { 1, seq_id } };
+    return wire_encode_json(&wire_optim_step_request, &req, out, err);
+}
+
+tinker_future *tinker_training_optimizer_step(tinker_training *t, const tinker_optimizer *optimizer,
+                                              tinker_error *err)
+{
+    struct buf params;
+    tinker_future *f = NULL;
+    buf_init(&params, 1 << 20);
+    if (wire_optimizer_encode(optimizer, &params, err) == TINKER_OK)
+        f = submit_single(t, &optim_step_kind, encode_optimizer_step, &params, err);
+    buf_clear(&params);
+    return f;
 }
 
 struct save_args {

@@ -123,6 +123,7 @@ struct create_op {
     struct session_wait wait;
     char *base_model, *metadata; /* metadata: JSON, NULL for none */
     tinker_lora lora;
+    char *optimizer;
     struct buf body;
     struct call call;
     struct poll poll;
@@ -146,6 +147,7 @@ static void create_destroy(struct operation *op)
     buf_clear(&c->body);
     training_client_unref(c->made);
     free(c->base_model);
+    free(c->optimizer);
     free(c->metadata);
     free(c);
 }
@@ -223,6 +225,13 @@ static void create_sent(struct call *call)
     poll_start(&c->poll, id);
 }
 
+/* As the SDK sends it: of one optimizer the version is known. */
+struct wire_optimizer_config training_client_optimizer(const char *name)
+{
+    bool dimuon = name && strcmp(name, "dimuon") == 0;
+    return (struct wire_optimizer_config){ .type = name, .version = { dimuon, dimuon } };
+}
+
 /* There is a session. model_seq numbers the models of a session, so that a retry does not create
  * a second one. */
 static void create_ready(struct session_wait *w, const tinker_error *err)
@@ -238,6 +247,9 @@ static void create_ready(struct session_wait *w, const tinker_error *err)
                                              .model_seq_id = h->model_seq++,
                                              .base_model = c->base_model,
                                              .lora_config = &c->lora };
+    const struct wire_optimizer_config optimizer = training_client_optimizer(c->optimizer);
+    if (c->optimizer)
+        req.optimizer_config = &optimizer;
     if (c->metadata)
         req.user_metadata = (struct json_str){ c->metadata, strlen(c->metadata) };
     buf_init(&c->body, 1 << 20);
@@ -275,8 +287,10 @@ static bool create_copy(struct create_op *c, const char *base_model, const tinke
 {
     c->lora = *lora;
     c->lora.user_metadata = NULL;
+    c->lora.optimizer = NULL;
     c->base_model = strdup(base_model);
-    if (!c->base_model) {
+    c->optimizer = lora->optimizer ? strdup(lora->optimizer) : NULL;
+    if (!c->base_model || (lora->optimizer && !c->optimizer)) {
         err_nomem(err, "create_model");
         return false;
     }
@@ -326,6 +340,7 @@ tinker_future *tinker_service_request_lora(tinker_service *s, const char *base_m
     if (!f) {
         free(c->metadata);
         free(c->base_model);
+        free(c->optimizer);
         free(c);
     }
     return f;

@@ -38,6 +38,8 @@ tinker_status training_client_reserve_locked(tinker_training *t, size_t n, int64
 tinker_future *training_client_ask_name(tinker_training *t, tinker_error *err);
 
 /* Is this a path that can be loaded for training?  TINKER_EINVAL says the fix. */
+/* The optimizer_config of a model that is made; type NULL: none. */
+struct wire_optimizer_config training_client_optimizer(const char *name);
 tinker_status training_client_check_path(const char *path, tinker_error *err);
 
 #endif

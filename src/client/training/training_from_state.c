@@ -23,7 +23,7 @@ struct from_state_op {
     struct session *info;       /* whom to ask about the weights: REST, or another account's */
     struct config *foreign_cfg; /* of that account; shares all strings but the key */
     bool foreign;
-    char *path, *base_model, *token, *metadata, *load_token;
+    char *path, *base_model, *token, *metadata, *load_token, *optimizer_name;
     bool optimizer;
     struct auth_wait auth;
     struct arena arena;
@@ -82,6 +82,7 @@ static void from_state_destroy(struct operation *op)
     free(s->token);
     free(s->load_token);
     free(s->metadata);
+    free(s->optimizer_name);
     free(s);
 }
 
@@ -232,6 +233,9 @@ static void load_as_new(struct from_state_op *s)
         .optimizer = s->optimizer,
         .weights_access_token = s->token,
     };
+    const struct wire_optimizer_config optimizer = training_client_optimizer(s->optimizer_name);
+    if (s->optimizer_name)
+        req.optimizer_config = &optimizer;
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
     send_request(s, h, &load_spec, &wire_load_weights_request, &req, "api/v1/load_weights",
@@ -285,6 +289,9 @@ static void create_model(struct from_state_op *s)
         .base_model = s->base_model ? s->base_model : w->base_model,
         .lora_config = &lora,
     };
+    /* Whose state is loaded next; or as asked for. */
+    const struct wire_optimizer_config asked = training_client_optimizer(s->optimizer_name);
+    req.optimizer_config = s->optimizer ? w->optimizer_config : s->optimizer_name ? &asked : NULL;
     if (s->metadata)
         req.user_metadata = (struct json_str){ s->metadata, strlen(s->metadata) };
     send_request(s, h, &create_spec, &wire_create_model_request, &req, "api/v1/create_model",
@@ -413,7 +420,8 @@ static bool copy_options(struct from_state_op *s, const char *path,
     buf_init(&s->body, 16 << 20);
     s->optimizer = o->optimizer != 0;
     if (!copy_string(&s->path, path) || !copy_string(&s->base_model, o->base_model) ||
-        !copy_string(&s->token, o->access_token)) {
+        !copy_string(&s->token, o->access_token) ||
+        !copy_string(&s->optimizer_name, o->optimizer_name)) {
         err_nomem(err, "create_from_state");
         return false;
     }
@@ -436,6 +444,11 @@ tinker_future *tinker_service_request_from_state(tinker_service *service, const 
     if (opts_copy(&o, sizeof(o), opts, "tinker_from_state_options", err) != TINKER_OK ||
         training_client_check_path(path, err) != TINKER_OK)
         return NULL;
+    if (o.optimizer && o.optimizer_name) {
+        err_set(err, TINKER_EINVAL,
+                "optimizer_name cannot override the optimizer whose state is loaded");
+        return NULL;
+    }
     struct session *h = service_session(service, err),
                    *rest = h ? service_rest(service, err) : NULL;
     struct from_state_op *s = rest ? calloc(1, sizeof(*s)) : NULL;

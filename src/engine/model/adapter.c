@@ -97,6 +97,23 @@ static tinker_status refuse_adapter_size(const tinker_adapter *a, tinker_error *
 /* Adapters may be made by several engines, each with a thread of its own. */
 static _Atomic uint64_t next_id = 1;
 
+/* Its name as a literal, which outlives the caller's; NULL for the default. */
+static tinker_status find_optimizer(const char *name, int64_t rank, const char **out,
+                                    tinker_error *err)
+{
+    *out = NULL;
+    if (!name || strcmp(name, "adamw") == 0)
+        return TINKER_OK;
+    if (strcmp(name, "dimuon") != 0)
+        return err_set(err, TINKER_EINVAL, "optimizer %.60s is not supported here (adamw, dimuon)",
+                       name);
+    if (!rank)
+        return err_set(err, TINKER_EINVAL,
+                       "dimuon trains LoRA matrices: give a rank of 1 or more, or use adamw");
+    *out = "dimuon";
+    return TINKER_OK;
+}
+
 tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double alpha,
                              tinker_error *err)
 {
@@ -117,6 +134,9 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
                 "nothing to train: train_attn, train_mlp and train_unembed are all false");
         return NULL;
     }
+    const char *optimizer = NULL;
+    if (find_optimizer(lora->optimizer, lora->rank, &optimizer, err) != TINKER_OK)
+        return NULL;
     tinker_adapter *a = calloc(1, sizeof(*a));
     if (!a) {
         err_nomem(err, "adapter");
@@ -126,6 +146,7 @@ tinker_adapter *adapter_make(tinker_engine *e, const tinker_lora *lora, double a
     /* An id distinguishes an adapter from a later one at the same address. */
     a->id = atomic_fetch_add(&next_id, 1);
     a->desc = *lora;
+    a->desc.optimizer = optimizer;
     a->alpha = alpha;
     tinker_status status = params_init(&a->params, &e->model->config, &a->desc, err);
     if (status == TINKER_OK) {
@@ -210,6 +231,19 @@ void tinker_adapter_free(tinker_adapter *a)
 const tinker_lora *tinker_adapter_describe(const tinker_adapter *a)
 {
     return &a->desc;
+}
+
+tinker_status tinker_adapter_set_optimizer(tinker_adapter *a, const char *name, tinker_error *err)
+{
+    const char *optimizer;
+    tinker_status status = find_optimizer(name, a->desc.rank, &optimizer, err);
+    if (status == TINKER_OK && a->steps)
+        status =
+            err_set(err, TINKER_EINVAL, "an adapter that has taken steps keeps its optimizer, %s",
+                    a->desc.optimizer ? a->desc.optimizer : "adamw");
+    if (status == TINKER_OK)
+        a->desc.optimizer = optimizer;
+    return status;
 }
 
 int64_t tinker_adapter_steps(const tinker_adapter *a)

@@ -75,6 +75,7 @@ static tinker_status read_state(struct loading *l)
         return status;
     struct json_reader r;
     struct json_str key, member, fingerprint = { 0 };
+    char *optimizer = NULL;
     int64_t format = 0;
     bool flag = false;
     json_reader_init(&r, text, len, &l->arena);
@@ -84,6 +85,8 @@ static tinker_status read_state(struct loading *l)
             json_int64(&r, &format);
         else if (json_str_is(key, "step"))
             json_int64(&r, &l->steps);
+        else if (json_str_is(key, "optimizer"))
+            json_cstring(&r, &optimizer);
         else if (json_str_is(key, "base_fingerprint"))
             json_string(&r, &fingerprint);
         else if (!json_str_is(key, "lora"))
@@ -115,6 +118,8 @@ static tinker_status read_state(struct loading *l)
     else if (!json_str_is(fingerprint, l->e->fingerprint))
         status = err_set(l->err, TINKER_EINVAL, "%s: this checkpoint belongs to another base model",
                          path);
+    /* Its moments mean nothing to another optimizer; weights alone may go on with any. */
+    l->lora.optimizer = l->optimizer ? optimizer : NULL;
     l->has_state = status == TINKER_OK;
     free(text);
     return status;

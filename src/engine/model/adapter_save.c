@@ -141,6 +141,8 @@ static void put_trainer_state(struct json_writer *w, const struct document *d)
     json_put_begin_object(w);
     put_int_member(w, "format", 1);
     put_int_member(w, "step", a->steps);
+    if (a->desc.optimizer)
+        put_text_member(w, "optimizer", a->desc.optimizer);
     json_put_key(w, "lora");
     json_put_begin_object(w);
     put_int_member(w, "rank", a->desc.rank);

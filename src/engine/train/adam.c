@@ -1,9 +1,8 @@
 /* adam.c - AdamW with bias correction, decoupled decay and global-norm clipping.
  *
- * The same update as torch.optim.AdamW after clip_grad_norm_.  Norms are summed in
- * double over fixed blocks whose sums add in order, so threads do not change them. */
+ * The same update as torch.optim.AdamW after clip_grad_norm_. */
 #include "base/array.h"
-#include "engine/model/adapter.h"
+#include "engine/train/step.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@ struct step_job {
     float step_size;  /* learning_rate / (1 - beta1^s) */
     float correction; /* sqrt(1 - beta2^s) */
     bool trial;       /* compute the update, but change nothing */
-    double *sums;     /* per block: squares of gradients, then of updates */
+    double *sums;     /* per block: squares of updates */
 };
 
 static size_t blocks_of(const tinker_adapter *a)
@@ -34,20 +33,6 @@ static void block_range(const tinker_adapter *a, size_t block, size_t *begin, si
 {
     *begin = block * BLOCK;
     *end = *begin + BLOCK < a->params.total ? *begin + BLOCK : a->params.total;
-}
-
-/* Sum of the squared gradient of each block. */
-static void norm_slice(void *arg, size_t first, size_t last)
-{
-    const struct step_job *j = arg;
-    for (size_t block = first; block < last; block++) {
-        size_t begin, end;
-        double sum = 0;
-        block_range(j->a, block, &begin, &end);
-        for (size_t i = begin; i < end; i++)
-            sum += (double)j->a->grad[i] * (double)j->a->grad[i];
-        j->sums[block] = sum;
-    }
 }
 
 /* w -= lr wd w + lr m^ / (sqrt(v^) + eps), where m^ = m / (1 - beta1^s) and
@@ -94,32 +79,19 @@ static double sum_blocks(const double *sums, size_t n)
 }
 
 /* The update computes in float: a double that overflows there is refused, too. */
-static bool is_rate(double v)
-{
-    return v >= 0 && isfinite((float)v);
-}
-
 static tinker_status check_settings(const tinker_adam *o, tinker_error *err)
 {
-    const struct {
-        const char *name;
-        double value;
-        bool ok;
-    } rules[] = {
+    const struct step_setting rules[] = {
         /* a beta of 1 would never move, and its bias correction would divide by 0; an eps that
          * rounds to 0 would divide 0 by 0 where the gradient was always 0 */
-        { "learning_rate", o->learning_rate, is_rate(o->learning_rate) },
+        { "learning_rate", o->learning_rate, step_is_rate(o->learning_rate) },
         { "beta1", o->beta1, o->beta1 >= 0 && o->beta1 < 1 },
         { "beta2", o->beta2, o->beta2 >= 0 && o->beta2 < 1 },
         { "eps", o->eps, (float)o->eps > 0 },
-        { "weight_decay", o->weight_decay, is_rate(o->weight_decay) },
+        { "weight_decay", o->weight_decay, step_is_rate(o->weight_decay) },
         { "grad_clip_norm", o->grad_clip_norm, o->grad_clip_norm >= 0 },
     };
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        if (!rules[i].ok || !isfinite(rules[i].value))
-            return err_set(err, TINKER_EINVAL, "%s is %g, which is out of range", rules[i].name,
-                           rules[i].value);
-    return TINKER_OK;
+    return step_check_settings(rules, ARRAY_LEN(rules), err);
 }
 
 /* Can no weight become infinite with these settings?  Moments are at most norm_max, because all
@@ -129,39 +101,15 @@ static bool is_surely_finite(const struct step_job *j)
     return (double)j->step_size * norm_max / j->adam->eps < 1e30 && fabsf(j->decay) <= 1;
 }
 
-static void drop_gradient(tinker_adapter *a)
-{
-    free(a->grad);
-    a->grad = NULL;
-}
-
 static tinker_status run_step(tinker_adapter *a, const tinker_adam *adam, double *sums,
                               tinker_step_metrics *metrics, tinker_error *err)
 {
-    struct step_job job = { .a = a, .adam = adam, .clip = 1, .sums = sums };
+    struct step_job job = { .a = a, .adam = adam, .sums = sums };
     struct threads *threads = a->engine->threads;
-    double norm = 0; /* of the gradient over all parameters, before clipping */
-    if (a->grad) {
-        threads_run(threads, blocks_of(a), 1, norm_slice, &job);
-        norm = sum_blocks(sums, blocks_of(a));
-    }
-    /* 1e-6 as in torch's clip_grad_norm_ */
-    if (adam->grad_clip_norm > 0 && norm > adam->grad_clip_norm)
-        job.clip = (float)(adam->grad_clip_norm / (norm + 1e-6));
-    /* Drop a gradient that Adam cannot take.  An infinite second moment would never come down
-     * again: its parameter would stop moving for good, and files with it would not load.
-     * The condition is also false for NAN. */
-    if (!(norm * (double)job.clip <= norm_max)) {
-        drop_gradient(a);
-        if (!isfinite(norm))
-            return err_set(err, TINKER_EREQUEST,
-                           "non-finite gradient norm: the step was skipped and the gradient "
-                           "dropped");
-        return err_set(err, TINKER_EREQUEST,
-                       "a gradient norm of %g is too large: the step was skipped and the gradient "
-                       "dropped",
-                       norm);
-    }
+    double norm; /* before clipping */
+    tinker_status status = step_measure(a, adam->grad_clip_norm, &norm, &job.clip, err);
+    if (status != TINKER_OK)
+        return status;
     double steps = (double)a->steps + 1; /* this one included */
     job.decay = (float)(1 - adam->learning_rate * adam->weight_decay);
     job.step_size = (float)(adam->learning_rate / (1 - pow(adam->beta1, steps)));
@@ -179,7 +127,7 @@ static tinker_status run_step(tinker_adapter *a, const tinker_adam *adam, double
     a->steps++;
     threads_run(threads, blocks_of(a), 1, update_slice, &job);
     a->stale = true; /* rank 0: pack the weights again before they are used */
-    drop_gradient(a);
+    step_drop_gradient(a);
     if (metrics)
         *metrics = (tinker_step_metrics){
             .grad_norm = norm,
@@ -200,8 +148,9 @@ tinker_status tinker_adapter_step(tinker_adapter *a, const tinker_adam *adam,
         status = check_settings(&o, err);
     if (status != TINKER_OK)
         return status;
-    if (a->snapshot)
-        return err_set(err, TINKER_EINVAL, "this adapter is a snapshot and cannot be trained");
+    status = step_check(a, "adamw", err);
+    if (status != TINKER_OK)
+        return status;
     double *sums = calloc(blocks_of(a), sizeof(*sums));
     if (!sums || !adapter_moments(a)) {
         free(sums);

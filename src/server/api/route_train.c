@@ -111,13 +111,19 @@ static void submit_model(struct server *s, struct request *req, struct response 
 
 /* Problems of a new model make its creation fail in the future, not here: clients submit further
  * requests before they look at the first result. */
-static void check_optimizer(struct job *w, const struct wire_optimizer_config *config)
+static const char *choose_optimizer(struct job *w, const struct wire_optimizer_config *config)
 {
+    const char *name = config && strcmp(config->type, "dimuon") == 0 ? "dimuon" : NULL;
     /* Other optimizers may come; a client that asks for one must not train with another
      * silently. */
-    if (config && strcmp(config->type, "adamw") != 0)
-        snprintf(w->refused, sizeof(w->refused), "optimizer '%.40s' is not supported, only adamw",
-                 config->type);
+    if (config && !name && strcmp(config->type, "adamw") != 0)
+        snprintf(w->refused, sizeof(w->refused),
+                 "optimizer '%.40s' is not supported here (adamw, dimuon)", config->type);
+    else if (name && config->version.has && config->version.value != 1)
+        snprintf(w->refused, sizeof(w->refused),
+                 "optimizer dimuon is version 1 here, version %lld is not supported",
+                 (long long)config->version.value);
+    return name;
 }
 
 /* create_model: the model's id is derived from session and model_seq_id, so a retry finds it. */
@@ -163,7 +169,7 @@ void route_create_model(struct server *s, struct request *req, struct response *
                  (long long)lora.rank);
     else if (wire_check_lora(&lora, &err) != TINKER_OK)
         snprintf(w->refused, sizeof(w->refused), "%s", err.message);
-    check_optimizer(w, in->optimizer_config);
+    lora.optimizer = choose_optimizer(w, in->optimizer_config);
     if (!base) {
         snprintf(w->refused, sizeof(w->refused), "base model '%.100s' is not served here",
                  in->base_model);
@@ -194,11 +200,15 @@ static void submit_model_by_load(struct server *s, struct request *req, struct r
                  in->base_model ? in->base_model : c->base_model);
         base = &s->bases[0];
     }
-    check_optimizer(w, in->optimizer_config);
+    tinker_lora lora = c->lora;
+    if (!in->optimizer)
+        lora.optimizer = choose_optimizer(w, in->optimizer_config);
+    else if (in->optimizer_config)
+        snprintf(w->refused, sizeof(w->refused),
+                 "optimizer_config cannot override the optimizer whose state is loaded");
     /* The kind tells the engine thread to make the model before it loads. */
     w->kind = JOB_CREATE_BY_LOAD; /* the same body, decoded in the same way */
-    submit_model(s, req, res, w, session, in->model_seq_id.value, base, &c->lora,
-                 in->user_metadata);
+    submit_model(s, req, res, w, session, in->model_seq_id.value, base, &lora, in->user_metadata);
 }
 
 /* load_weights: into an existing model (model_id), or creating one (session_id, model_seq_id).  Two
@@ -300,6 +310,7 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
         return;
     }
     struct base *base = live_find_base(s, m->base_model);
+    const struct wire_optimizer_config optimizer = { .type = m->lora.optimizer };
     struct wire_get_info_response r = {
         .model_data = { .arch = base ? tinker_engine_describe(base->engine)->arch : NULL,
                         .model_name = m->base_model,
@@ -307,7 +318,8 @@ void route_get_info(struct server *s, struct request *req, struct response *res)
         .model_id = m->id,
         .is_lora = { 1, m->lora.rank > 0 },
         .lora_rank = { 1, m->lora.rank },
-        .model_name = m->base_model
+        .model_name = m->base_model,
+        .optimizer_config = optimizer.type ? &optimizer : NULL
     };
     route_reply(res, &wire_get_info_response, &r);
 }
@@ -321,11 +333,14 @@ void route_weights_info(struct server *s, struct request *req, struct response *
     struct store_checkpoint *c = route_checkpoint_path(s, req, res, in.tinker_path);
     if (!c)
         return;
+    const struct wire_optimizer_config optimizer = { .type = c->lora.optimizer };
     struct wire_weights_info_response r = { .base_model = c->base_model,
                                             .is_lora = c->lora.rank > 0,
                                             .lora_rank = { 1, c->lora.rank },
                                             .train_unembed = { 1, c->lora.train_unembed },
                                             .train_mlp = { 1, c->lora.train_mlp },
-                                            .train_attn = { 1, c->lora.train_attn } };
+                                            .train_attn = { 1, c->lora.train_attn },
+                                            .optimizer_config =
+                                                optimizer.type ? &optimizer : NULL };
     route_reply(res, &wire_weights_info_response, &r);
 }

@@ -40,7 +40,7 @@ static const char schema[] =
     " train_attn INTEGER NOT NULL, train_mlp INTEGER NOT NULL, train_unembed INTEGER NOT NULL,"
     " user_metadata TEXT, status INTEGER NOT NULL, created_us INTEGER NOT NULL,"
     " last_request_us INTEGER NOT NULL, saved_seq INTEGER NOT NULL, saved_dir TEXT,"
-    " train_tokens INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " train_tokens INTEGER NOT NULL DEFAULT 0, optimizer TEXT) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS requests(model_id TEXT NOT NULL, seq INTEGER NOT NULL,"
     " kind INTEGER NOT NULL, hash INTEGER NOT NULL, proto INTEGER NOT NULL,"
     " status INTEGER NOT NULL, category INTEGER NOT NULL DEFAULT 0, created_us INTEGER NOT NULL,"
@@ -54,6 +54,7 @@ static const char schema[] =
     " train_unembed INTEGER NOT NULL, dir TEXT NOT NULL, size_bytes INTEGER NOT NULL,"
     " created_us INTEGER NOT NULL, expires_us INTEGER NOT NULL DEFAULT 0,"
     " public INTEGER NOT NULL DEFAULT 0, hidden INTEGER NOT NULL DEFAULT 0, user_metadata TEXT,"
+    " optimizer TEXT,"
     " PRIMARY KEY(run, sampler, name)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS samplers(id TEXT PRIMARY KEY, session_id TEXT NOT NULL,"
     " owner TEXT NOT NULL, base_model TEXT NOT NULL, model_path TEXT, run TEXT, name TEXT,"
@@ -109,9 +110,16 @@ static const char upgrade_3_to_4[] = "BEGIN IMMEDIATE;"
                                      "UPDATE settings SET value='4' WHERE name='schema';"
                                      "COMMIT;";
 
-static const char *const upgrades[] = { upgrade_1_to_2, upgrade_2_to_3, upgrade_3_to_4 };
+static const char upgrade_4_to_5[] = "BEGIN IMMEDIATE;"
+                                     "ALTER TABLE models ADD COLUMN optimizer TEXT;"
+                                     "ALTER TABLE checkpoints ADD COLUMN optimizer TEXT;"
+                                     "UPDATE settings SET value='5' WHERE name='schema';"
+                                     "COMMIT;";
 
-enum { SCHEMA_VERSION = 4 };
+static const char *const upgrades[] = { upgrade_1_to_2, upgrade_2_to_3, upgrade_3_to_4,
+                                        upgrade_4_to_5 };
+
+enum { SCHEMA_VERSION = 5 };
 
 /* Every statement finds its rows through one of these or a primary key; tests/server/growth.c asks
  * SQLite for its plans.  Created after the migrations, which add the columns. */
@@ -348,7 +356,7 @@ struct store *store_open(const char *path, tinker_error *err)
                 NULL, 0, 0, &version, err);
     if (status == TINKER_OK && version == 0)
         status =
-            sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '4')", NULL, 0, err);
+            sql_run(s, "INSERT INTO settings(name, value) VALUES('schema', '5')", NULL, 0, err);
     for (; status == TINKER_OK && version >= 1 && version < SCHEMA_VERSION; version++)
         if (sqlite3_exec(s->db, upgrades[version - 1], NULL, NULL, NULL) != SQLITE_OK)
             status = set_sql_error(s, "upgrade", err);

@@ -7,7 +7,8 @@
  * checkpoint outlives it. */
 #define CHECKPOINT_COLUMNS                                                                     \
     "run, sampler, name, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
-    " dir, size_bytes, created_us, expires_us, public, hidden, user_metadata"
+    " dir, size_bytes, created_us, expires_us, public, hidden, user_metadata,"                 \
+    " optimizer"
 
 /* In the order of enum store_kind. */
 const char *store_kind_name(int kind)
@@ -32,6 +33,7 @@ static bool read_checkpoint(sqlite3_stmt *row, struct arena *arena, void *item)
     v->created_us = sqlite3_column_int64(row, 12);
     v->expires_us = sqlite3_column_int64(row, 13);
     v->is_public = sqlite3_column_int(row, 14) != 0;
+    v->lora.optimizer = store_optimizer(row, 17);
     v->hidden = sqlite3_column_int(row, 15) != 0; /* unnamed sampler weights */
     return sql_column_text(row, 0, arena, &v->run) && sql_column_text(row, 2, arena, &v->name) &&
            sql_column_text(row, 3, arena, &v->owner) &&
@@ -47,13 +49,13 @@ tinker_status store_put_checkpoint_locked(struct store *s, const struct store_ch
     const tinker_lora *lora = &v->lora;
     return sql_run(s,
                    "INSERT OR REPLACE INTO checkpoints(" CHECKPOINT_COLUMNS
-                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)",
                    SQL_ARGS(sql_t(v->run), sql_i(v->kind), sql_t(v->name), sql_t(v->owner),
                             sql_t(v->base_model), sql_i(lora->rank), sql_i(lora->seed),
                             sql_i(lora->train_attn), sql_i(lora->train_mlp),
                             sql_i(lora->train_unembed), sql_t(v->dir), sql_i(v->size_bytes),
                             sql_i(v->created_us), sql_i(v->expires_us), sql_i(v->is_public),
-                            sql_i(v->hidden), sql_t(v->user_metadata)),
+                            sql_i(v->hidden), sql_t(v->user_metadata), sql_t(lora->optimizer)),
                    err);
 }
 
@@ -256,7 +258,7 @@ static tinker_status copy_locked(struct store *s, const struct store_copy *v, bo
             sql_run(s,
                     "INSERT INTO checkpoints(" CHECKPOINT_COLUMNS ") SELECT ?1, sampler, name,"
                     " ?2, base_model, rank, seed, train_attn, train_mlp, train_unembed, dir,"
-                    " size_bytes, ?3, ?4, 0, 0, user_metadata"
+                    " size_bytes, ?3, ?4, 0, 0, user_metadata, optimizer"
                     " FROM checkpoints WHERE run=?5 AND sampler=?6 AND name=?7",
                     SQL_ARGS(sql_t(v->model->id), sql_t(v->model->owner), sql_i(v->created_us),
                              sql_i(v->expires_us), sql_t(v->run), sql_i(v->kind), sql_t(v->name)),

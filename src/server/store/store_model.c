@@ -4,14 +4,24 @@
  * when it has finished.  Its body stays as long as the request may have to run again: until the
  * training state that includes it is on disk, or the model has ended.  Its result stays until it
  * is pruned. */
+#include <string.h>
+
 #include "server/store/store_sql.h"
 #include "server/work/job.h"
 
 /* saved_seq and saved_dir: the training state on disk, see train_state.c; -1 and NULL: as created.
  * The LoRA shape is recorded because a model that was never saved starts from it. */
-#define MODEL_COLUMNS                                                                      \
-    "id, session_id, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed," \
-    " user_metadata, status, created_us, last_request_us, saved_seq, saved_dir, train_tokens"
+#define MODEL_COLUMNS                                                                          \
+    "id, session_id, owner, base_model, rank, seed, train_attn, train_mlp, train_unembed,"     \
+    " user_metadata, status, created_us, last_request_us, saved_seq, saved_dir, train_tokens," \
+    " optimizer"
+
+/* A literal: descriptions of adapters outlive their records.  NULL: adamw. */
+const char *store_optimizer(sqlite3_stmt *row, int column)
+{
+    const char *name = (const char *)sqlite3_column_text(row, column);
+    return name && strcmp(name, "dimuon") == 0 ? "dimuon" : NULL;
+}
 
 /* One row, in the order of MODEL_COLUMNS. */
 static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
@@ -29,6 +39,7 @@ static bool read_model(sqlite3_stmt *row, struct arena *arena, void *item)
     v->last_request_us = sqlite3_column_int64(row, 12);
     v->saved_seq = sqlite3_column_int64(row, 13);
     v->train_tokens = sqlite3_column_int64(row, 15);
+    v->lora.optimizer = store_optimizer(row, 16);
     return sql_column_text(row, 0, arena, &v->id) &&
            sql_column_text(row, 1, arena, &v->session_id) &&
            sql_column_text(row, 2, arena, &v->owner) &&
@@ -44,13 +55,13 @@ tinker_status store_add_model_locked(struct store *s, const struct store_model *
     const tinker_lora *lora = &v->lora;
     return sql_run(s,
                    "INSERT OR REPLACE INTO models(" MODEL_COLUMNS
-                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)",
+                   ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
                    SQL_ARGS(sql_t(v->id), sql_t(v->session_id), sql_t(v->owner),
                             sql_t(v->base_model), sql_i(lora->rank), sql_i(lora->seed),
                             sql_i(lora->train_attn), sql_i(lora->train_mlp),
                             sql_i(lora->train_unembed), sql_t(v->user_metadata), sql_i(v->status),
                             sql_i(v->created_us), sql_i(v->last_request_us), sql_i(v->saved_seq),
-                            sql_t(v->saved_dir), sql_i(v->train_tokens)),
+                            sql_t(v->saved_dir), sql_i(v->train_tokens), sql_t(lora->optimizer)),
                    err);
 }
 

@@ -84,4 +84,7 @@ tinker_status store_put_sampler_locked(struct store *s, const struct store_sampl
 tinker_status store_put_checkpoint_locked(struct store *s, const struct store_checkpoint *v,
                                           tinker_error *err);
 
+/* The optimizer of a model or checkpoint, as a literal; NULL: adamw. */
+const char *store_optimizer(sqlite3_stmt *row, int column);
+
 #endif

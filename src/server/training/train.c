@@ -310,9 +310,7 @@ static void run_optim_step(struct server *s, struct future *f)
 {
     tinker_step_metrics m = { 0 };
     tinker_error err = { 0 };
-    tinker_status status = wire_check_adam(&f->job->optim.adam_params, &err);
-    if (status == TINKER_OK)
-        status = tinker_adapter_step(f->model->adapter, &f->job->optim.adam_params, &m, &err);
+    tinker_status status = train_state_step(f->model->adapter, f->job, &m, &err);
     if (status == TINKER_EREQUEST) { /* the gradient was not finite, and is gone */
         fail_with_lost_gradient(s, f, &err);
         return;
@@ -404,6 +402,18 @@ static bool run_load(struct server *s, struct weights_cache *weights, struct fut
                 "(attn %d, mlp %d, unembed %d)",
                 (long long)from->rank, from->train_attn, from->train_mlp, from->train_unembed,
                 (long long)to->rank, to->train_attn, to->train_mlp, to->train_unembed);
+    /* Moments are those of one optimizer; weights alone are trained on with the model's own. */
+    if (fits && r->optimizer && from->optimizer != to->optimizer &&
+        (!from->optimizer || !to->optimizer || strcmp(from->optimizer, to->optimizer) != 0)) {
+        err_set(
+            &err, TINKER_EINVAL,
+            "the checkpoint has the state of %s, the model is trained with %s: load the weights "
+            "alone, without the optimizer",
+            from->optimizer ? from->optimizer : "adamw", to->optimizer ? to->optimizer : "adamw");
+        fits = false;
+    } else if (fits && !r->optimizer) {
+        fits = tinker_adapter_set_optimizer(loaded, to->optimizer, &err) == TINKER_OK;
+    }
     if (!fits) {
         tinker_adapter_free(loaded);
         train_fail(s, f, &err);

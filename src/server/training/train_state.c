@@ -10,6 +10,22 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "wire/check.h"
+#include "wire/optimizer.h"
+
+tinker_status train_state_step(tinker_adapter *a, struct job *w, tinker_step_metrics *metrics,
+                               tinker_error *err)
+{
+    tinker_optimizer o;
+    tinker_status status;
+    if (w->optim.adam_params) {
+        status = wire_check_adam(w->optim.adam_params, err);
+        return status == TINKER_OK ? tinker_adapter_step(a, w->optim.adam_params, metrics, err)
+                                   : status;
+    }
+    status = wire_optimizer_decode(w->optim.optimizer_params, &w->arena, &o, err);
+    return status == TINKER_OK ? tinker_adapter_optimize(a, &o, metrics, err) : status;
+}
 
 /* Repeat what a recorded pass or optimizer step did to the adapter; its result is known. */
 static tinker_status replay_job(struct model *m, tinker_adapter *a, const struct store_request *r,
@@ -22,7 +38,7 @@ static tinker_status replay_job(struct model *m, tinker_adapter *a, const struct
     tinker_step_metrics metrics;
     tinker_status status = job_decode(w, r->proto, r->body, r->n_body, err);
     if (status == TINKER_OK && r->kind == JOB_OPTIM_STEP) {
-        status = tinker_adapter_step(a, &w->optim.adam_params, &metrics, err);
+        status = train_state_step(a, w, &metrics, err);
     } else if (status == TINKER_OK) {
         pass = tinker_pass_new(m->base->engine, a, w->pass.data, w->pass.n_data, &w->pass.loss,
                                w->pass.forward_only, err);

@@ -26,4 +26,8 @@ tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq,
  * next train_state_load() rebuilds what the store knows. */
 void train_state_rewind(struct model *m);
 
+/* Take the optimizer's step that a request asks for. */
+tinker_status train_state_step(tinker_adapter *a, struct job *w, tinker_step_metrics *metrics,
+                               tinker_error *err);
+
 #endif

@@ -78,6 +78,12 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
     else
         status =
             wire_decode_json(json_type(w->kind), body, n, WIRE_LENIENT, &w->arena, &w->pass, err);
+    if (status == TINKER_OK && w->kind == JOB_OPTIM_STEP &&
+        !w->optim.adam_params == !w->optim.optimizer_params.s)
+        status = err_set(err, TINKER_EINVAL,
+                         w->optim.adam_params
+                             ? "adam_params and optimizer_params are both given"
+                             : "adam_params: missing (optimizer_params of other optimizers)");
     if (status == TINKER_OK && is_pass) {
         /* In JSON the path of the request says whether there is a backward pass, in protobuf a
          * field does. */

@@ -143,8 +143,8 @@ struct future {
     bool proto;   /* the result is protobuf */
     int category; /* FAILED */
     int64_t created_ns, started_ns, done_ns;
-    struct sample_log *log;            /* samples with a number: see sample_log.h */
-    int64_t completion;                /* of samples that are over: grows in the order of their ends */
+    struct sample_log *log; /* samples with a number: see sample_log.h */
+    int64_t completion;     /* of samples that are over: grows in the order of their ends */
     struct future *log_next, *log_prev;
     bool delivered;                    /* a client has fetched the outcome */
     int64_t fetched_ns;                /* when first; 0: not yet */

@@ -31,11 +31,11 @@ const struct wire_type wire_lora_config = { .name = "LoraConfig",
                                             .defaults = &lora_defaults };
 #undef T
 
-/* Only the name is read; further settings belong to optimizers that this version does not
- * know. */
+/* Further settings belong to optimizers that this version does not know. */
 #define T struct wire_optimizer_config
 static const struct wire_field optimizer_config[] = {
     { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
+    { WIRE_FIELD(T, version, WIRE_OPT_INT, NUL) },
 };
 static const struct wire_type wire_optimizer_config = { .name = "OptimizerConfig",
                                                         WIRE_TABLE(T, optimizer_config),
@@ -97,6 +97,7 @@ static const struct wire_field get_info_response[] = {
     { WIRE_FIELD(T, is_lora, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, lora_rank, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
 };
 const struct wire_type wire_get_info_response = { .name = "GetInfoResponse",
                                                   WIRE_TABLE(T, get_info_response) };
@@ -140,18 +141,18 @@ const struct wire_type wire_adam_params = { .name = "AdamParams",
                                             .defaults = &adam_defaults };
 #undef T
 
-/* POST /api/v1/optim_step: seq_id orders it among the passes of the model. */
+/* POST /api/v1/optim_step: seq_id orders it among the passes of the model.  The parameters of other
+ * optimizers than Adam have names that are the optimizer's. */
 #define T struct wire_optim_step_request
-static const T optim_step_defaults = { .adam_params = TINKER_ADAM_INIT };
 static const struct wire_field optim_step_request[] = {
-    { WIRE_FIELD(T, adam_params, WIRE_STRUCT, REQ), .type = &wire_adam_params },
+    { WIRE_FIELD(T, adam_params, WIRE_POINTER, NUL), .type = &wire_adam_params },
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_optim_step },
+    { WIRE_FIELD(T, optimizer_params, WIRE_OBJECT_TEXT, NUL) },
 };
 const struct wire_type wire_optim_step_request = { .name = "OptimStepRequest",
-                                                   WIRE_TABLE(T, optim_step_request),
-                                                   .defaults = &optim_step_defaults };
+                                                   WIRE_TABLE(T, optim_step_request) };
 #undef T
 
 /* The result: metrics by name, or none. */
@@ -322,6 +323,7 @@ static const struct wire_field weights_info_response[] = {
     { WIRE_FIELD(T, train_unembed, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, train_mlp, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, train_attn, WIRE_OPT_BOOL, NUL) },
+    { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
 };
 const struct wire_type wire_weights_info_response = { .name = "WeightsInfoResponse",
                                                       WIRE_TABLE(T, weights_info_response) };
