@@ -33,7 +33,7 @@ typedef struct tinker_engine tinker_engine;
 
 typedef enum tinker_weights_dtype {
     TINKER_WEIGHTS_F32 = 0,
-    TINKER_WEIGHTS_BF16 = 1, /* and activations are rounded where that is faster */
+    TINKER_WEIGHTS_BF16 = 1, /* and activations, keys and values are rounded where that is faster */
     /* bf16 where all matrices are stored so, as accurate as f32 and in half the memory; else f32.
      * Of a GGUF file each matrix in the format that it has there */
     TINKER_WEIGHTS_STORED = 2,
@@ -43,8 +43,8 @@ typedef enum tinker_weights_dtype {
     TINKER_WEIGHTS_Q8 = 3,
     TINKER_WEIGHTS_Q4 = 4,
     /* The same weights, and forward products round the other factor to 8 bits, 32 neighbors with one
-     * scale, where the CPU multiplies such numbers faster (AVX-512 VNNI): training and sampling
-     * alike, so that sampled logprobs stay those of a forward pass to the bit.  Gradients pass the
+     * scale, where the CPU multiplies such numbers faster (AVX-512 VNNI), and keys and values to
+     * bfloat16 where it multiplies those faster (AVX-512 BF16): training and sampling alike, so that sampled logprobs stay those of a forward pass to the bit.  Gradients pass the
      * rounding as if it were not there. */
     TINKER_WEIGHTS_Q8_INT8 = 5,
     TINKER_WEIGHTS_Q4_INT8 = 6

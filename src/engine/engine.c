@@ -13,6 +13,7 @@
 #include "base/os.h"
 #include "base/sha.h"
 #include "engine/gguf/gguf_model.h"
+#include "engine/kernels/attn.h"
 #include "engine/safetensors/weight_files.h"
 #include "engine/model/config.h"
 #include "engine/model/expert_stack.h"
@@ -242,6 +243,14 @@ static bool get_file_weight(void *state, const char *name, size_t rows, size_t c
     return engine_weight(((struct base_source *)state)->engine, name, rows, cols, out, err);
 }
 
+/* The modes that round activations for speed, those of attention, too, where the CPU has products of
+ * bfloat16. */
+static bool rounds_activations(tinker_weights_dtype dtype)
+{
+    return dtype == TINKER_WEIGHTS_BF16 || dtype == TINKER_WEIGHTS_Q8_INT8 ||
+           dtype == TINKER_WEIGHTS_Q4_INT8;
+}
+
 /* What q8 and q4 mean for one matrix.  The head decides every token: it keeps 8 bits.  A router's
  * small differences decide which experts run: it is not quantized. */
 static enum packed_dtype quantized_format(tinker_weights_dtype dtype, enum tensor_kind kind)
@@ -366,6 +375,9 @@ static tinker_status open_files(tinker_engine *e, struct model_config *config, t
         return status;
     sha256_final(&hash, digest);
     hex_encode(digest, sizeof(digest), e->fingerprint);
+    config->rounded_attention = rounds_activations(e->opts.dtype) &&
+                                config->head_dim % ATTN_ROUNDED_DIM == 0 &&
+                                attn_ops()->scores_rounded != NULL;
     return TINKER_OK;
 }
 

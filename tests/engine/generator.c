@@ -440,6 +440,20 @@ static void every_architecture_follows_the_same_rules(void)
     write_model();
 }
 
+/* Activations are rounded, attention's keys and values, too, where the CPU has the products. */
+static void fast_modes_follow_the_same_rules(void)
+{
+    static const tinker_weights_dtype fast[] = { TINKER_WEIGHTS_BF16, TINKER_WEIGHTS_Q8_INT8 };
+    for (size_t i = 0; i < 2; i++) {
+        weights_dtype = fast[i];
+        temperature_zero_is_argmax();
+        logprobs_equal_the_training_forward();
+        same_tokens_in_any_company();
+        cached_prefix_gives_the_same_bits();
+    }
+    weights_dtype = TINKER_WEIGHTS_F32;
+}
+
 static void the_bundled_model_samples_what_it_trains(void)
 {
     char keep[sizeof dir];
@@ -461,6 +475,7 @@ int main(void)
     RUN(little_memory_costs_time_only);
     RUN(samples_wait_for_memory);
     RUN(every_architecture_follows_the_same_rules);
+    RUN(fast_modes_follow_the_same_rules);
     RUN(the_bundled_model_samples_what_it_trains);
     os_remove_tree(dir, NULL);
     return tap_done();

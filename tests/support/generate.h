@@ -15,6 +15,7 @@
 enum { VOCAB = 300, CONTEXT = 256 };
 
 static char dir[64];
+static tinker_weights_dtype weights_dtype = TINKER_WEIGHTS_F32; /* of the engines */
 
 static inline tinker_engine *open_engine(int threads, uint64_t memory)
 {
@@ -23,6 +24,7 @@ static inline tinker_engine *open_engine(int threads, uint64_t memory)
     o.threads = threads;
     o.memory_limit = memory;
     o.max_context = CONTEXT;
+    o.dtype = weights_dtype;
     tinker_engine *e = tinker_engine_open(dir, &o, &err);
     if (e == NULL) {
         printf("Bail out! %s\n", err.message);

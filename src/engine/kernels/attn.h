@@ -7,8 +7,9 @@
 #define ENGINE_KERNELS_ATTN_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-enum { ATTN_KEYS = 32 };
+enum { ATTN_KEYS = 32, ATTN_ROUNDED_DIM = 16 };
 
 struct attn_ops {
     /* s (R, ATTN_KEYS) = q (R, hd; row stride ldq) kt (hd, ATTN_KEYS) */
@@ -25,6 +26,17 @@ struct attn_ops {
     /* Backward of one row: s becomes p = exp(s - lse), dp becomes p * (dp - delta) * scale;
      * both 0 beyond n. */
     void (*gradient)(float *s, float *dp, size_t n, float lse, float delta, float scale);
+
+    /* NULL all three, or products of bfloat16, two neighbors of the summed index at a time: a page
+     * holds keys (hd / 2, ATTN_KEYS, 2) and values (ATTN_KEYS / 2, hd, 2), hd a multiple of
+     * ATTN_ROUNDED_DIM.  dst = src rounded, n a multiple of that, too. */
+    void (*round)(uint16_t *dst, const float *src, size_t n);
+    /* s (R, ATTN_KEYS) = q (R, hd) kt */
+    void (*scores_rounded)(float *s, const uint16_t *q, const uint16_t *kt, size_t R, size_t hd);
+    /* y (R, hd) += p (R, ATTN_KEYS) v, of which n keys count: what follows them is not read, and
+     * p is 0 there. */
+    void (*accumulate_rounded)(float *y, const uint16_t *p, const uint16_t *v, size_t R, size_t n,
+                               size_t hd);
 };
 
 extern const struct attn_ops attn_plain;

@@ -9,6 +9,7 @@
 #include "engine/layers/attention.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include "engine/kernels/attn.h"
@@ -17,7 +18,7 @@
 _Static_assert((int)KV_BLOCK == (int)ATTN_KEYS, "a page is what the kernels work on");
 
 /* QUERIES: most query vectors that are computed together.  CHUNK: rows of a task. */
-enum { QUERIES = 24, CHUNK = 8 };
+enum { QUERIES = 32, CHUNK = 8, CHUNK_OF_MANY = 16, MANY = 64 };
 
 struct attention_job {
     const struct attention *a;
@@ -28,11 +29,13 @@ struct attention_job {
     attention_place *place;
     const void *arg; /* of place */
     size_t rows, heads, kv_heads;
+    size_t chunk; /* rows of a task: more of them where there are enough tasks for all threads */
     size_t group; /* query heads that share a kv head */
     size_t hd;    /* head_dim */
     float scale;  /* of scores */
     float cap;    /* 0: none */
     size_t window;
+    bool rounded; /* pages hold bfloat16 */
 };
 
 static struct attention_job make_attention_job(const struct attention *a)
@@ -44,25 +47,63 @@ static struct attention_job make_attention_job(const struct attention *a)
         .rows = a->batch->n,
         .heads = c->heads,
         .kv_heads = c->kv_heads,
+        .chunk = a->batch->n < MANY ? CHUNK : CHUNK_OF_MANY,
         .group = c->heads / c->kv_heads,
         .hd = c->head_dim,
         .scale = c->attention_scale,
         .cap = c->attn_cap,
         .window = a->window,
+        .rounded = c->rounded_attention,
     };
 }
 
-/* Transposed keys and plain values of one kv head in page b of a segment. */
-static const float *page_keys(const struct attention_job *j, const struct segment *seg, size_t kv,
-                              size_t b)
+/* Where kv head `kv` begins among the keys or values of a page, in floats. */
+static size_t head_offset(const struct model_config *c, size_t kv)
 {
-    return seg->pages[b] + j->a->k_offset + kv * KV_BLOCK * j->hd;
+    return kv * (kv_half(c) / c->kv_heads);
 }
 
-static const float *page_values(const struct attention_job *j, const struct segment *seg, size_t kv,
-                                size_t b)
+/* Transposed keys and plain values of one kv head in page b of a segment: floats, or bfloat16. */
+static const void *page_keys(const struct attention_job *j, const struct segment *seg, size_t kv,
+                             size_t b)
 {
-    return seg->pages[b] + j->a->v_offset + kv * KV_BLOCK * j->hd;
+    return seg->pages[b] + j->a->k_offset + head_offset(j->a->config, kv);
+}
+
+static const void *page_values(const struct attention_job *j, const struct segment *seg, size_t kv,
+                               size_t b)
+{
+    return seg->pages[b] + j->a->v_offset + head_offset(j->a->config, kv);
+}
+
+/* Neighbors of the summed index of each product lie side by side, see attn.h: components of a key,
+ * and the values of two positions.  Tasks write the halves of a word of values independently. */
+static void store_rounded(void *keys, void *values, size_t slot, const float *k, const float *v,
+                          size_t hd)
+{
+    uint16_t rounded[MODEL_MAX_HEAD_DIM], *to = values;
+    attn_ops()->round(rounded, v, hd);
+    for (size_t d = 0; d < hd; d++)
+        to[(slot / 2 * hd + d) * 2 + slot % 2] = rounded[d];
+    attn_ops()->round(rounded, k, hd);
+    to = keys;
+    for (size_t d = 0; d < hd; d += 2)
+        memcpy(to + d * KV_BLOCK + slot * 2, rounded + d, 2 * sizeof(*to));
+}
+
+void attention_store(const struct attention *a, float *page, size_t kv, size_t slot, const float *k,
+                     const float *v)
+{
+    size_t hd = a->config->head_dim;
+    float *keys = page + a->k_offset + head_offset(a->config, kv);
+    float *values = page + a->v_offset + head_offset(a->config, kv);
+    if (a->config->rounded_attention) {
+        store_rounded(keys, values, slot, k, v, hd);
+        return;
+    }
+    for (size_t d = 0; d < hd; d++)
+        keys[d * KV_BLOCK + slot] = k[d];
+    memcpy(values + slot * hd, v, hd * sizeof(*v));
 }
 
 /* Some query vectors that share a kv head, scaled, with their running softmax. */
@@ -70,8 +111,23 @@ struct queries {
     size_t n;
     float max[QUERIES], sum[QUERIES];
     float q[QUERIES * MODEL_MAX_HEAD_DIM];
+    uint16_t rounded[QUERIES * MODEL_MAX_HEAD_DIM]; /* q */
     float acc[QUERIES * MODEL_MAX_HEAD_DIM];
 };
+
+/* What some queries see of a page: keys [from, keys), and each row, which has `heads` of them, one
+ * key more than the row before it, up to the whole page. */
+struct page_view {
+    size_t from, keys, heads;
+};
+
+enum { ALL_HEADS = QUERIES }; /* all queries see the same */
+
+static size_t visible_keys(const struct page_view *view, size_t query)
+{
+    size_t keys = view->keys + query / view->heads;
+    return keys < KV_BLOCK ? keys : KV_BLOCK;
+}
 
 /* The first position that the row at `pos` sees. */
 static size_t first_visible(const struct attention_job *j, size_t pos)
@@ -93,25 +149,36 @@ static void hide_scores(float *s, size_t from)
         s[i] = -INFINITY;
 }
 
-/* Queries [first, first + n) against keys [from, keys) of page b: the online softmax.
+/* Queries [first, first + n) against what they see of a page: the online softmax.
  * With m the running maximum, a page with scores s and new maximum m' updates
  *   sum = sum e^(m - m') + sum_k e^(s_k - m'),  acc = acc e^(m - m') + sum_k e^(s_k - m') v_k
  * so that acc / sum is the softmax-weighted mean of all values seen so far. */
 static void fold_page(const struct attention_job *j, struct queries *u, size_t first, size_t n,
-                      size_t from, size_t keys, const float *kt, const float *v)
+                      struct page_view view, const void *kt, const void *v)
 {
     float s[QUERIES * KV_BLOCK];
-    j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
+    uint16_t p[QUERIES * KV_BLOCK];
+    size_t most = visible_keys(&view, n - 1);
+    if (j->rounded)
+        j->ops->scores_rounded(s, u->rounded + first * j->hd, kt, n, j->hd);
+    else
+        j->ops->scores(s, u->q + first * j->hd, j->hd, kt, n, j->hd);
     for (size_t i = 0; i < n; i++) {
         size_t at = first + i;
         cap_scores(j, s + i * KV_BLOCK);
-        hide_scores(s + i * KV_BLOCK, from);
+        hide_scores(s + i * KV_BLOCK, view.from);
         /* scores become e^(s - m'), and shrink is e^(m - m') */
-        float shrink = j->ops->fold(s + i * KV_BLOCK, keys, &u->max[at], &u->sum[at]);
+        float shrink =
+            j->ops->fold(s + i * KV_BLOCK, visible_keys(&view, i), &u->max[at], &u->sum[at]);
         if (shrink != 1.0f)
             lanes_scale(u->acc + at * j->hd, shrink, j->hd);
     }
-    j->ops->accumulate(u->acc + first * j->hd, j->hd, s, KV_BLOCK, v, j->hd, n, keys, j->hd);
+    if (j->rounded) {
+        j->ops->round(p, s, n * KV_BLOCK);
+        j->ops->accumulate_rounded(u->acc + first * j->hd, p, v, n, most, j->hd);
+    } else {
+        j->ops->accumulate(u->acc + first * j->hd, j->hd, s, KV_BLOCK, v, j->hd, n, most, j->hd);
+    }
 }
 
 /* Pages [b, end) for the queries of one row at `pos`, as far as it sees them. */
@@ -121,9 +188,23 @@ static void fold_row(const struct attention_job *j, struct queries *u, const str
     size_t start = first_visible(j, pos);
     b = b > start / KV_BLOCK ? b : start / KV_BLOCK;
     for (; b < end && b * KV_BLOCK <= pos; b++) {
-        size_t left = pos + 1 - b * KV_BLOCK;
-        fold_page(j, u, first, heads, start > b * KV_BLOCK ? start - b * KV_BLOCK : 0,
-                  left < KV_BLOCK ? left : KV_BLOCK, page_keys(j, seg, kv, b),
+        struct page_view view = { .from = start > b * KV_BLOCK ? start - b * KV_BLOCK : 0,
+                                  .keys = pos + 1 - b * KV_BLOCK,
+                                  .heads = ALL_HEADS };
+        fold_page(j, u, first, heads, view, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+    }
+}
+
+/* Pages from b on, where all rows begin and each sees one key more than the row before it.  Keys
+ * that a row does not see weigh 0 in its sums: nothing changes while values are finite. */
+static void fold_diagonal(const struct attention_job *j, struct queries *u,
+                          const struct segment *seg, size_t kv, size_t heads, size_t pos, size_t b)
+{
+    size_t rows = u->n / heads;
+    for (; b * KV_BLOCK < pos + rows; b++) {
+        size_t row = b * KV_BLOCK > pos ? b * KV_BLOCK - pos : 0; /* the first that sees the page */
+        struct page_view view = { .keys = pos + row + 1 - b * KV_BLOCK, .heads = heads };
+        fold_page(j, u, row * heads, (rows - row) * heads, view, page_keys(j, seg, kv, b),
                   page_values(j, seg, kv, b));
     }
 }
@@ -145,16 +226,21 @@ static void forward_queries(const struct attention_job *j, const struct segment 
         u.sum[i] = j->a->sinks ? 1 : 0;
     }
     memset(u.acc, 0, u.n * hd * sizeof(float));
+    if (j->rounded)
+        j->ops->round(u.rounded, u.q, u.n * hd);
     /* pages [common, whole) are seen from their beginning to their end by every row */
     size_t whole = (pos + 1) / KV_BLOCK;
     size_t common = (first_visible(j, pos + rows - 1) + KV_BLOCK - 1) / KV_BLOCK;
     common = common < whole ? common : whole;
     for (size_t r = 0; j->window && r < rows; r++)
         fold_row(j, &u, seg, kv, r * heads, heads, pos + r, 0, common);
+    struct page_view all = { .keys = KV_BLOCK, .heads = ALL_HEADS };
     for (size_t b = common; b < whole; b++)
-        fold_page(j, &u, 0, u.n, 0, KV_BLOCK, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
+        fold_page(j, &u, 0, u.n, all, page_keys(j, seg, kv, b), page_values(j, seg, kv, b));
     /* pages end at the diagonal, one key later in each row */
-    for (size_t r = 0; r < rows; r++)
+    if (j->rounded && !j->window)
+        fold_diagonal(j, &u, seg, kv, heads, pos, whole);
+    for (size_t r = 0; (!j->rounded || j->window) && r < rows; r++)
         fold_row(j, &u, seg, kv, r * heads, heads, pos + r, whole, SIZE_MAX);
     for (size_t i = 0; i < u.n; i++) {
         size_t at = (row + i / heads) * j->heads + kv * j->group + g + i % heads;
@@ -172,13 +258,13 @@ struct task {
 
 static size_t count_chunks(const struct attention_job *j)
 {
-    return (j->rows + CHUNK - 1) / CHUNK;
+    return (j->rows + j->chunk - 1) / j->chunk;
 }
 
 static struct task task_at(const struct attention_job *j, size_t i)
 {
-    size_t row = i % count_chunks(j) * CHUNK;
-    return (struct task){ i / count_chunks(j), row, row + CHUNK < j->rows ? row + CHUNK : j->rows };
+    size_t row = i % count_chunks(j) * j->chunk, end = row + j->chunk;
+    return (struct task){ i / count_chunks(j), row, end < j->rows ? end : j->rows };
 }
 
 static void place_keys_slice(void *arg, size_t begin, size_t end)
@@ -249,9 +335,48 @@ static void transpose_block(float *dst, size_t ldd, const float *src, size_t lds
 /* One page of keys and values in both layouts, and their gradients. */
 struct page_gradient {
     const float *kt, *v;
+    float wide_kt[KV_BLOCK * MODEL_MAX_HEAD_DIM], wide_v[KV_BLOCK * MODEL_MAX_HEAD_DIM];
     float k[KV_BLOCK * MODEL_MAX_HEAD_DIM], vt[KV_BLOCK * MODEL_MAX_HEAD_DIM];
     float dk[KV_BLOCK * MODEL_MAX_HEAD_DIM], dv[KV_BLOCK * MODEL_MAX_HEAD_DIM];
 };
+
+static float widen(uint16_t bf16)
+{
+    uint32_t bits = (uint32_t)bf16 << 16;
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Keys and values of a page as they are multiplied, in the layout of floats. */
+static void open_page(const struct attention_job *j, struct page_gradient *p,
+                      const struct segment *seg, size_t kv, size_t b, size_t keys)
+{
+    p->kt = page_keys(j, seg, kv, b);
+    p->v = page_values(j, seg, kv, b);
+    if (!j->rounded)
+        return;
+    const uint16_t *kt = page_keys(j, seg, kv, b), *v = page_values(j, seg, kv, b);
+    memset(p->wide_kt, 0, KV_BLOCK * j->hd * sizeof(float));
+    for (size_t d = 0; d < j->hd; d++)
+        for (size_t i = 0; i < keys; i++) {
+            p->wide_kt[d * KV_BLOCK + i] = widen(kt[(d / 2 * KV_BLOCK + i) * 2 + d % 2]);
+            p->wide_v[i * j->hd + d] = widen(v[(i / 2 * j->hd + d) * 2 + i % 2]);
+        }
+    p->kt = p->wide_kt;
+    p->v = p->wide_v;
+}
+
+/* Queries as they were multiplied. */
+static void round_queries(const struct attention_job *j, float *q, size_t n)
+{
+    uint16_t rounded[MODEL_MAX_HEAD_DIM];
+    for (size_t i = 0; j->rounded && i < n; i++) {
+        j->ops->round(rounded, q + i * j->hd, j->hd);
+        for (size_t d = 0; d < j->hd; d++)
+            q[i * j->hd + d] = widen(rounded[d]);
+    }
+}
 
 /* dS through the cap: times 1 - (S / c)^2, S the capped scores. */
 static void uncap_gradient(const struct attention_job *j, float *ds, const float *capped,
@@ -272,6 +397,7 @@ static void backward_rows(const struct attention_job *j, struct page_gradient *p
     for (size_t r = 0; r < rows; r++)
         for (size_t d = 0; d < hd; d++)
             scaled[r * hd + d] = j->q[at + r * stride + d] * j->scale;
+    round_queries(j, scaled, rows);
     /* s = scale q K^T again, and dP = dO V^T in ds */
     j->ops->scores(s, scaled, hd, p->kt, rows, hd);
     j->ops->scores(ds, j->dout + at, stride, p->vt, rows, hd);
@@ -302,8 +428,7 @@ static void backward_page(const struct attention_job *j, const struct segment *s
 {
     struct page_gradient p;
     size_t hd = j->hd, keys = seg->n - b * KV_BLOCK < KV_BLOCK ? seg->n - b * KV_BLOCK : KV_BLOCK;
-    p.v = page_values(j, seg, kv, b);
-    p.kt = page_keys(j, seg, kv, b);
+    open_page(j, &p, seg, kv, b, keys);
     memset(p.k, 0, KV_BLOCK * hd * sizeof(float)); /* keys that do not exist weigh 0 times 0 */
     memset(p.vt, 0, KV_BLOCK * hd * sizeof(float));
     memset(p.dk, 0, KV_BLOCK * hd * sizeof(float));

@@ -19,6 +19,10 @@ struct attention {
                                  * value; NULL: none */
 };
 
+/* One key and value of kv head `kv` into position `slot` of a page. */
+void attention_store(const struct attention *a, float *page, size_t kv, size_t slot, const float *k,
+                     const float *v);
+
 /* Rotates the queries of rows [row, end) that share kv head `kv` and puts the head's keys and
  * values into the pages. */
 typedef void attention_place(const void *arg, size_t kv, size_t row, size_t end);

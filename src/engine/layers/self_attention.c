@@ -19,7 +19,7 @@ struct heads_job {
     const struct acts *a;
     const float *cs; /* NULL: the layer has no rope */
     struct back *s;  /* of the backward */
-    size_t k_offset, v_offset;
+    struct attention attention;
 };
 
 static struct heads_job make_heads_job(const struct block *b, size_t layer, size_t kv_offset,
@@ -33,22 +33,15 @@ static struct heads_job make_heads_job(const struct block *b, size_t layer, size
         .layer = &b->model->layers[layer],
         .a = a,
         .cs = model_layer_is(c, layer, LAYER_NO_ROPE) ? NULL : b->cs + rope,
-        .k_offset = kv_offset,
-        .v_offset = kv_offset + kv_half(c),
-    };
-}
-
-static struct attention make_attention(const struct heads_job *j, size_t layer)
-{
-    const struct model_config *c = &j->b->model->config;
-    return (struct attention){
-        .config = c,
-        .batch = j->b->batch,
-        .segment_of = j->b->segment_of,
-        .k_offset = j->k_offset,
-        .v_offset = j->v_offset,
-        .window = model_layer_is(c, layer, LAYER_SLIDES) ? c->window : 0,
-        .sinks = j->layer->sinks,
+        .attention = {
+            .config = c,
+            .batch = b->batch,
+            .segment_of = b->segment_of,
+            .k_offset = kv_offset,
+            .v_offset = kv_offset + kv_half(c),
+            .window = model_layer_is(c, layer, LAYER_SLIDES) ? c->window : 0,
+            .sinks = b->model->layers[layer].sinks,
+        },
     };
 }
 
@@ -93,15 +86,15 @@ static void place_rows(const void *arg, size_t kv, size_t row, size_t end)
     const struct heads_job *j = arg;
     const struct model_config *c = &j->b->model->config;
     const struct acts *a = j->a;
-    size_t hd = c->head_dim, group = c->heads / c->kv_heads, head = kv * KV_BLOCK * hd;
+    size_t hd = c->head_dim, group = c->heads / c->kv_heads;
     /* Where one norm spans all heads, k holds its result already. */
     const float *keys = c->qk_norm == QK_NORM_WHOLE ? a->k : a->k_raw;
     for (; row < end; row++) {
         const struct segment *seg = &j->b->batch->segments[j->b->segment_of[row]];
         const float *cs = j->cs ? j->cs + row * c->rotary : NULL;
-        size_t pos = row_position(j->b, row), slot = pos % KV_BLOCK;
+        size_t pos = row_position(j->b, row);
         size_t at = row * c->kv_heads + kv;
-        float *page = seg->pages[pos / KV_BLOCK], k[MODEL_MAX_HEAD_DIM];
+        float k[MODEL_MAX_HEAD_DIM];
         float heat = rope_temperature(c, pos);
         for (size_t i = at * group; i < (at + 1) * group; i++) {
             float *q = a->q + i * hd;
@@ -112,9 +105,8 @@ static void place_rows(const void *arg, size_t kv, size_t row, size_t end)
                 lanes_scale(q, heat, hd);
         }
         turn_head(j, k, &a->k_rstd[at], keys + at * hd, j->layer->k_norm, cs);
-        for (size_t d = 0; d < hd; d++) /* keys are stored transposed: see attn.h */
-            page[j->k_offset + head + d * KV_BLOCK + slot] = k[d];
-        memcpy(page + j->v_offset + head + slot * hd, a->v + at * hd, hd * sizeof(*k));
+        attention_store(&j->attention, seg->pages[pos / KV_BLOCK], kv, pos % KV_BLOCK, k,
+                        a->v + at * hd);
     }
 }
 
@@ -139,7 +131,6 @@ void self_attention_forward(const struct block *b, size_t layer, size_t kv_offse
     bool whole = c->qk_norm == QK_NORM_WHOLE;
     size_t rows = b->batch->n;
     struct heads_job heads = make_heads_job(b, layer, kv_offset, a);
-    struct attention attention = make_attention(&heads, layer);
     /* without norms q is rotated where it was computed */
     float *q = has_raw_q(c) || whole ? a->q_raw : a->q;
     block_linears(b, layer, 3, qkv_ids, (float *[]){ q, a->k_raw, a->v }, a, x);
@@ -149,7 +140,7 @@ void self_attention_forward(const struct block *b, size_t layer, size_t kv_offse
         norm_forward(b->threads, a->k, a->k_rstd, a->k_raw, l->k_norm, rows,
                      c->kv_heads * c->head_dim, c->norm_eps);
     }
-    attention_forward(b->threads, &attention, place_rows, &heads, a->q, a->att, a->lse);
+    attention_forward(b->threads, &heads.attention, place_rows, &heads, a->q, a->att, a->lse);
     if (c->gate)
         threads_run(b->threads, rows, ROW_GRAIN, gate_slice, &heads);
     block_linears(b, layer, 1, o_id, &y, a, c->gate ? a->gated : a->att);
@@ -271,12 +262,12 @@ void self_attention_backward(const struct block *b, size_t layer, size_t kv_offs
     const struct model_config *c = &b->model->config;
     size_t rows = b->batch->n;
     struct heads_job heads = make_heads_job(b, layer, kv_offset, a);
-    struct attention attention = make_attention(&heads, layer);
     heads.s = s;
     block_linears_backward(b, layer, 1, o_id, &dy, a, c->gate ? a->gated : a->att, s->datt, g, s);
     if (c->gate)
         threads_run(b->threads, rows, ROW_GRAIN, ungate_slice, &heads);
-    attention_backward(b->threads, &attention, a->q, a->att, a->lse, s->datt, s->dq, s->dk, s->dv);
+    attention_backward(b->threads, &heads.attention, a->q, a->att, a->lse, s->datt, s->dq, s->dk,
+                       s->dv);
     if (c->sinks && !g->lora)
         add_sink_grads(&heads, grads_param(g, g->params->layers[layer].sinks));
     threads_run(b->threads, rows, ROW_GRAIN, unrotate_slice, &heads);

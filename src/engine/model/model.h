@@ -58,6 +58,7 @@ struct model_config {
     float swiglu_limit, swiglu_alpha; /* of ACTIVATION_CLAMPED */
     bool sinks;                       /* a logit beside the keys of each head */
     bool gate;                        /* attention's output is gated by the second half of q */
+    bool rounded_attention;           /* its products are of bfloat16, which pages hold */
     /* factors; caps of 0: none */
     float embed_scale, residual_scale, attention_scale, logit_divisor, attn_cap, logit_cap;
     size_t window;                         /* of layers that slide; 0: none does */

@@ -24,7 +24,8 @@ struct forward_space {
 
 size_t kv_half(const struct model_config *c)
 {
-    return c->kv_heads * KV_BLOCK * c->head_dim;
+    size_t numbers = c->kv_heads * KV_BLOCK * c->head_dim;
+    return c->rounded_attention ? numbers / 2 : numbers;
 }
 
 size_t kv_page_floats(const struct model_config *c)

@@ -17,8 +17,9 @@
 enum { KV_BLOCK = 32 };
 
 /* Floats of the keys (kv_heads, head_dim, KV_BLOCK) or of the values (kv_heads, KV_BLOCK,
- * head_dim) of one layer in one page.  A page of all layers has 2 * kv_half() floats for each with
- * attention: its keys, then its values. */
+ * head_dim) of one layer in one page; half as many where these are bfloat16, see
+ * attention_store().  A page of all layers has 2 * kv_half() floats for each with attention: its
+ * keys, then its values. */
 size_t kv_half(const struct model_config *c);
 size_t kv_page_floats(const struct model_config *c);
 /* Where the keys of a layer begin in a page of all layers; its values follow.  Delta layers have

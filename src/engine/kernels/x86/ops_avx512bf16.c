@@ -124,6 +124,7 @@ TILE void avx512_tile_pairs(enum packed_dtype type, size_t mr, size_t np, size_t
 void kernels_avx512bf16_fill(struct kernel_ops *ops)
 {
     ops->name = "avx512bf16";
+    ops->attn = &attn_avx512bf16;
     ops->weights[PACKED_BF16_PAIRS].narrow = avx512_narrow;
     ops->weights[PACKED_BF16_PAIRS].transpose_pairs = avx512_transpose_pairs;
     ops->weights[PACKED_BF16_PAIRS].pair_rows = avx512_pair_rows;

@@ -8,7 +8,7 @@
 #include "engine/kernels/vec.h"
 
 extern const struct kernel_ops kernels_avx2, kernels_avx512;
-extern const struct attn_ops attn_avx2, attn_avx512;
+extern const struct attn_ops attn_avx2, attn_avx512, attn_avx512bf16;
 extern const struct vec_ops vec_avx2, vec_avx512;
 
 /* Parts of a set: what VPDPBUSD and VDPBF16PS replace in the AVX-512 kernels, and the matrix unit. */
