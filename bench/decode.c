@@ -6,7 +6,7 @@
  * 1, 16 and 64 sequences and prompts of 512 and 2,048 tokens here and there take turns; then what
  * several adapters in a batch cost.  TINKER_BENCH_FORMATS=q8-int8,q4-int8,q8,q4,bf16,stored chooses,
  * TINKER_BENCH_PEERS=ik,llama, too ("" for none),
- * TINKER_BENCH_WORK=1,16,64,p512,p2048,adapters,growth,flight, and TINKER_BENCH_PYTHON names a Python that has the peers' packages. */
+ * TINKER_BENCH_WORK=1,16,64,p512,p2048,adapters,drafts,growth,flight, and TINKER_BENCH_PYTHON names a Python that has the peers' packages. */
 #include "ceilings.h"
 #include "peer.h"
 
@@ -74,6 +74,7 @@ static tinker_engine *open_model(const char *dir, tinker_weights_dtype dtype)
     tinker_error err = { 0 };
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     o.dtype = dtype;
+    o.no_drafts = 1; /* a step is a token of each sequence */
     tinker_engine *e = tinker_engine_open(dir, &o, &err);
     if (e == NULL)
         die("open", &err);
@@ -271,6 +272,102 @@ static void compare_adapters(tinker_engine *e, const char *format)
         tinker_adapter_free(adapters[i]);
 }
 
+/* ---- text that repeats itself ------------------------------------------------------------ */
+
+enum { SCRIPT = 384, PASSAGE = 128, VOCAB = 151936 };
+
+/* The text that a sample is held to: its mask leaves the next token alone. */
+struct script {
+    int32_t tokens[SCRIPT];
+    size_t at;
+    uint64_t mask[(VOCAB + 63) / 64];
+};
+
+static const uint64_t *only_next(size_t sample, void *state)
+{
+    struct script *s = state;
+    (void)sample;
+    memset(s->mask, 0, sizeof s->mask);
+    s->mask[s->tokens[s->at] / 64] = (uint64_t)1 << s->tokens[s->at] % 64;
+    return s->mask;
+}
+
+static int advance(size_t sample, int32_t token, float logprob, void *state)
+{
+    struct script *s = state;
+    (void)sample;
+    (void)token;
+    (void)logprob;
+    s->at++;
+    return 0;
+}
+
+/* A passage again and again, one token in `edit` another one; 0: none is, 1: nothing repeats. */
+static void write_script(struct script *s, size_t edit)
+{
+    uint32_t x = 12345;
+    for (size_t i = 0; i < SCRIPT; i++) {
+        x = x * 1664525 + 1013904223;
+        int32_t fresh = (int32_t)((x >> 8) % (VOCAB - 1));
+        bool copies = i >= PASSAGE && (edit == 0 || (x >> 4) % edit != 0);
+        s->tokens[i] = copies ? s->tokens[i - PASSAGE] : fresh;
+    }
+    s->at = PASSAGE;
+}
+
+/* Seconds a token of the text behind its first passage. */
+static double follow_script(tinker_engine *e, struct script *s)
+{
+    tinker_error err = { 0 };
+    tinker_generator *g = tinker_generator_new(e, &err);
+    tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
+    if (g == NULL)
+        die("generator", &err);
+    p.max_tokens = SCRIPT - PASSAGE;
+    p.has_seed = 1;
+    p.stop_tokens = s->tokens; /* none */
+    tinker_generate q = { .prompt = s->tokens,
+                          .n_prompt = PASSAGE,
+                          .params = &p,
+                          .num_samples = 1,
+                          .on_mask = only_next,
+                          .on_token = advance,
+                          .state = s };
+    s->at = PASSAGE;
+    if (tinker_generator_add(g, &q, &err) != TINKER_OK)
+        die("request", &err);
+    step(g); /* the prompt, and the first token */
+    double start = now(CLOCK_MONOTONIC);
+    while (tinker_generator_step(g, &err) > 0) {
+    }
+    double seconds = now(CLOCK_MONOTONIC) - start;
+    tinker_generator_free(g);
+    return seconds / (SCRIPT - PASSAGE - 1);
+}
+
+static void compare_drafts(tinker_engine *e, const char *format)
+{
+    static const size_t edits[] = { 0, 32, 8, 3, 1 };
+    static struct script script;
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+        double with[3], ratios[3];
+        write_script(&script, edits[i]);
+        for (size_t t = 0; t < ARRAY_LEN(ratios); t++) {
+            double without = follow_script(e, &script);
+            e->opts.no_drafts = 0;
+            with[t] = follow_script(e, &script);
+            e->opts.no_drafts = 1;
+            ratios[t] = without / with[t];
+        }
+        struct figure f = figure_of(with, ARRAY_LEN(with)),
+                      r = figure_of(ratios, ARRAY_LEN(ratios));
+        printf(
+            "%-8s drafts, one token in %zu differs: %.1f ms a token, %.2f x without [%.2f-%.2f]\n",
+            format, edits[i], f.median * 1e3, r.median, r.low, r.high);
+        fflush(stdout);
+    }
+}
+
 static void show_flight(tinker_engine *e, const char *format)
 {
     for (size_t n = 1; n <= 1024; n *= 4) {
@@ -296,7 +393,7 @@ static void run_format(const char *dir, const struct format *f)
     static const struct task tasks[] = {
         { "1", 1, 0 }, { "16", 16, 0 }, { "64", 64, 0 }, { "p512", 0, 512 }, { "p2048", 0, 2048 },
     };
-    static const char all[] = "1,16,64,p512,p2048,adapters";
+    static const char all[] = "1,16,64,p512,p2048,adapters,drafts";
     tinker_engine *e = open_model(dir, f->dtype);
     struct peer peers[PEERS];
     for (size_t p = 0; p < PEERS; p++)
@@ -308,6 +405,8 @@ static void run_format(const char *dir, const struct format *f)
         peer_close(&peers[p]);
     if (is_chosen("TINKER_BENCH_WORK", all, "adapters"))
         compare_adapters(e, f->name);
+    if (is_chosen("TINKER_BENCH_WORK", all, "drafts"))
+        compare_drafts(e, f->name);
     if (is_chosen("TINKER_BENCH_WORK", all, "growth"))
         show_growth(e, f->name);
     if (is_chosen("TINKER_BENCH_WORK", all, "flight"))

@@ -59,10 +59,13 @@ typedef struct tinker_engine_options {
                                  * most half of it, cached prefixes what is left.  0: half of what
                                  * is free */
     int raw_logprobs;           /* sampled logprobs before temperature (else after) */
+    int no_drafts;              /* compute one token of a sample at a time.  Else text that repeats
+                                 * itself is guessed and several are computed at once, for the same
+                                 * tokens and logprobs in less time */
 } tinker_engine_options;
-#define TINKER_ENGINE_OPTIONS_INIT                                    \
-    {                                                                 \
-        sizeof(tinker_engine_options), 0, TINKER_WEIGHTS_F32, 0, 0, 0 \
+#define TINKER_ENGINE_OPTIONS_INIT                                       \
+    {                                                                    \
+        sizeof(tinker_engine_options), 0, TINKER_WEIGHTS_F32, 0, 0, 0, 0 \
     }
 
 /* What was loaded.  Borrowed until the engine closes. */
@@ -288,7 +291,8 @@ TINKER_API void tinker_generator_free(tinker_generator *g);
 /* TINKER_ENOMEM: it does not fit beside the passes (retryable: once they are freed) or never. */
 TINKER_API tinker_status tinker_generator_add(tinker_generator *g, const tinker_generate *request,
                                               tinker_error *err);
-/* Advance every active sequence by one token (a long prompt by one slice).
+/* Advance every active sequence by one token, or several where drafts come true (a long prompt by one
+ * slice).
  * Returns how many requests are unfinished, or -1. */
 TINKER_API int tinker_generator_step(tinker_generator *g, tinker_error *err);
 /* Take a finished request: its tag, its result (borrowed until the next call of

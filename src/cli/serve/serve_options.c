@@ -99,6 +99,9 @@ static const struct row {
     { "sample-logprobs", 0, OPT_CHOICE, "KIND",
       "logprobs of sampled tokens: scaled by the temperature (default) or raw", AT(logprobs),
       logprob_kinds },
+    { "no-drafts", 0, OPT_FLAG, NULL,
+      "sample one token at a time, also where text repeats itself (same tokens, slower)",
+      AT(no_drafts), NULL },
     { "max-batch", 0, OPT_INT, "N", "sequences sampled at once (default 64)", AT(max_batch), NULL },
     { "max-batch-tokens", 0, OPT_INT, "N",
       "tokens sampled at once, prompts and what may follow (default: no limit)",
@@ -373,6 +376,7 @@ static int take_engine(struct serve_options *v, struct server_options *o)
         dtype++;
     o->engine.dtype = (tinker_weights_dtype)dtype;
     o->engine.raw_logprobs = strcmp(v->logprobs, "raw") == 0;
+    o->engine.no_drafts = v->no_drafts;
     if (v->memory && !take_memory(v->memory, o))
         return out_fail(EXIT_USAGE, NULL, "--memory takes a size or a percentage, not '%s'",
                         v->memory);

@@ -20,7 +20,8 @@ struct serve_options {
         max_rank, max_body, ephemeral_keep, max_adapters, max_batch_tokens;
     double train_share;
     bool insecure, no_auth, no_autosave, no_timeout, local_paths, no_tokenizer, read_only;
-    bool strict_context, no_implicit_eos, no_elementwise, bare_ids, download, offline, daemon, open;
+    bool strict_context, no_implicit_eos, no_elementwise, bare_ids, download, offline, daemon, open,
+        no_drafts;
     /* made from them */
     struct server_model list[SERVE_MODELS_MAX];
     char dirs[SERVE_MODELS_MAX][MODEL_DIR_MAX];

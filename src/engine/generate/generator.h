@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "engine/model/adapter.h"
 #include "engine/train/forward.h"
+#include "engine/generate/draft.h"
 #include "engine/generate/kv.h"
 #include "engine/generate/logit_rule.h"
 #include "engine/train/budget.h"
@@ -20,6 +21,7 @@
 enum {
     GENERATOR_ROWS = 256,    /* rows of one forward batch */
     GENERATOR_PREFILL = 128, /* rows of prompts in one step */
+    GENERATOR_DRAFTS = 16,   /* rows of a step with drafts: more cost as much as they save */
     GENERATOR_TOPK_MAX = 1024
 };
 
@@ -41,6 +43,9 @@ struct sequence {
     float *state; /* of its delta layers while it has pages; NULL: none */
     size_t n_pages;
     size_t published; /* how many pages from the front are published */
+    struct draft_state drafts;
+    int32_t draft[DRAFT_MAX]; /* of this step */
+    size_t came;              /* of it */
     bool done;
     tinker_stop_reason reason;
 };
@@ -106,6 +111,8 @@ struct want {
     size_t first;         /* of its draws */
     bool scores;          /* a prompt position that is asked for */
     bool draws;           /* the last known token: its successor is to be drawn */
+    size_t ahead;         /* or token ahead - 1 of the draft, if it comes */
+    bool due;             /* everything before the row is known: it can be evaluated */
     bool bad;             /* logits are not finite */
     bool barred;          /* the mask leaves no token */
     const uint64_t *mask; /* of the tokens that may be drawn; NULL: all */
@@ -120,6 +127,7 @@ struct draw {
 struct work {
     struct sequence *sequence;
     size_t rows;
+    size_t drafted; /* of these rows, the last ones */
 };
 
 struct tinker_generator {
@@ -134,8 +142,9 @@ struct tinker_generator {
     size_t unfinished; /* requests */
     uint64_t kept;     /* bytes that likeliest and drawn tokens of all requests may take */
     struct request *finished, **finished_end;
-    struct request *given; /* lent out by tinker_generator_next() */
-    bool stepping;         /* inside step: cancel only marks */
+    struct request *given;  /* lent out by tinker_generator_next() */
+    bool stepping;          /* inside step: cancel only marks */
+    uint64_t drafted, came; /* tokens that were guessed, and those of them that came */
 
     /* of one step */
     struct forward_space *space;
@@ -167,7 +176,8 @@ void generator_account(tinker_generator *g);
 uint64_t generator_reserve(const tinker_generator *g, uint64_t pages, uint64_t kept);
 /* Choose the step's work: rows per sequence, with pages for them. */
 void generator_schedule(tinker_generator *g);
-/* generator_draw.c: logits of the wanted rows [first, first + n) into draws and scores */
+/* generator_draw.c: logits of the wanted rows [first, first + n) that are due into draws and
+ * scores */
 void generator_evaluate(tinker_generator *g, size_t first, size_t n);
 
 /* generator_extras.c: chosen and drawn tokens at positions of the prompt */

@@ -91,6 +91,8 @@ static void evaluate_slice(void *arg, size_t begin, size_t end)
     size_t threads = (size_t)threads_count(g->engine->threads);
     for (size_t i = begin; i < end; i++) {
         struct want *w = &j->wants[i];
+        if (!w->due)
+            continue;
         float *z = g->logits + i * vocab;
         /* NaN or +infinity anywhere, or nothing finite: there is no distribution to draw from */
         w->bad = vec_ops()->has_nan(z, vocab) || !isfinite(vec_ops()->largest(z, vocab));

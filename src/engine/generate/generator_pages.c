@@ -218,6 +218,55 @@ static void update_page_limit(tinker_generator *g)
         kv_shrink(&g->kv, g->kv.pages + g->kv.held - g->kv.most);
 }
 
+/* So many guessed tokens of s at most: none for one that has not begun to draw, and no position
+ * beyond the last that may come to be computed. */
+static size_t draft_room(const struct sequence *s)
+{
+    const struct request *r = s->request;
+    if (!r->forked || s->len - s->computed != 1)
+        return 0;
+    size_t left = r->n_prompt + r->max_new - s->len - 1;
+    return left < DRAFT_MAX ? left : DRAFT_MAX;
+}
+
+/* Pages for n guessed tokens of s, of those that nobody else will want soon; how many tokens they
+ * suffice for. */
+static size_t take_draft_pages(tinker_generator *g, struct sequence *s, size_t n, size_t reserved)
+{
+    while (s->n_pages < pages_for(s->len + n)) {
+        struct kv_page *page = kv_available(&g->kv) > reserved ? kv_take(&g->kv) : NULL;
+        if (page == NULL)
+            return s->n_pages * KV_BLOCK - s->len;
+        set_page(s, s->n_pages++, page);
+    }
+    return n;
+}
+
+/* Let sequences that decode guess, as long as the rows of the step stay few: they read the same
+ * weights.  A state cannot be taken back, so models with delta layers do not guess. */
+static void schedule_drafts(tinker_generator *g, size_t reserved)
+{
+    size_t rows = 0;
+    size_t most = g->logit_rows < GENERATOR_DRAFTS ? g->logit_rows : GENERATOR_DRAFTS;
+    for (size_t i = 0; i < g->n_work; i++)
+        rows += g->work[i].rows;
+    if (g->n_work == 0 || rows >= most || g->state_floats > 0 || g->engine->opts.no_drafts)
+        return;
+    size_t each = (most - rows) / g->n_work;
+    for (size_t i = 0; i < g->n_work; i++) {
+        struct work *w = &g->work[i];
+        size_t n = draft_room(w->sequence);
+        n = n < each ? n : each;
+        if (n == 0)
+            continue;
+        size_t length = draft_length(&w->sequence->drafts);
+        n = n < length ? n : length;
+        n = draft_tokens(w->sequence->tokens, w->sequence->len, w->sequence->draft, n);
+        w->drafted = take_draft_pages(g, w->sequence, n, reserved);
+        w->rows += w->drafted;
+    }
+}
+
 void generator_schedule(tinker_generator *g)
 {
     update_page_limit(g);
@@ -252,6 +301,7 @@ void generator_schedule(tinker_generator *g)
         }
         prefill -= prompt ? rows : 0;
         reserved += pages_to_come(g, s);
-        g->work[g->n_work++] = (struct work){ s, rows };
+        g->work[g->n_work++] = (struct work){ .sequence = s, .rows = rows };
     }
+    schedule_drafts(g, reserved);
 }

@@ -87,6 +87,8 @@ static bool reserve_draws(tinker_generator *g, size_t n_wants, tinker_error *err
     for (size_t i = 0; i < n_wants; i++) {
         struct want *w = &g->wants[i];
         struct request *r = w->sequence->request;
+        if (!w->due)
+            continue;
         if (w->draws && !sequence_topk_room(w->sequence)) {
             request_fail(r, TINKER_ENOMEM, "no memory for the likeliest tokens");
             w->draws = false; /* the others go on */
@@ -175,6 +177,9 @@ static void take_results(tinker_generator *g, size_t n_wants)
     for (size_t i = 0; i < n_wants; i++) {
         struct want *w = &g->wants[i];
         struct request *r = w->sequence->request;
+        if (!w->due)
+            continue;
+        w->due = false;
         if (r->canceled || r->error.status != TINKER_OK)
             continue;
         if (w->bad) {
@@ -217,13 +222,62 @@ static void evaluate_wants(tinker_generator *g, const struct model *m, size_t n_
     }
 }
 
+/* A guess is right when it was drawn: then the row behind it was computed from what is known, and
+ * its logits are those of the next token. */
+static bool guess_came(const struct want *w)
+{
+    const struct sequence *s = w->sequence;
+    return !s->done && !s->request->canceled && s->request->error.status == TINKER_OK &&
+           s->len == w->position + 1 && s->tokens[w->position] == s->draft[w->ahead - 1];
+}
+
+/* Token after token of the drafts, as long as one of them comes.  Each is drawn and taken as if a
+ * step of its own had computed it: callbacks, masks and penalties see the tokens before it. */
+static tinker_status take_guesses(tinker_generator *g, size_t n_wants, tinker_error *err)
+{
+    bool any = true;
+    for (size_t ahead = 1; ahead <= DRAFT_MAX && any; ahead++) {
+        any = false;
+        for (size_t i = 0; i < n_wants; i++) {
+            struct want *w = &g->wants[i];
+            if (w->ahead != ahead || !guess_came(w))
+                continue;
+            w->due = any = true;
+            w->sequence->came = ahead;
+            w->sequence->computed++;
+            w->sequence->reached = w->sequence->computed;
+            sequence_publish(g, w->sequence);
+        }
+        if (!any)
+            break;
+        if (!reserve_draws(g, n_wants, err))
+            return TINKER_ENOMEM;
+        generator_evaluate(g, 0, n_wants);
+        take_results(g, n_wants);
+    }
+    return TINKER_OK;
+}
+
+/* What the drafts of a batch were worth, for the next ones. */
+static void judge_drafts(tinker_generator *g, size_t first, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct work *w = &g->work[first + i];
+        if (w->drafted == 0)
+            continue;
+        draft_result(&w->sequence->drafts, w->drafted, w->sequence->came);
+        g->drafted += w->drafted;
+        g->came += w->sequence->came;
+    }
+}
+
 /* One forward batch of work[first..first + n): gather its rows, compute, then take the results.
  * Do not keep pointers into g->work across take_results(), which may reallocate it. */
 static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tinker_error *err)
 {
     const struct model *m = g->work[first].sequence->request->model;
     struct batch batch = { .tokens = g->row_tokens, .segments = g->segments, .n_segments = n };
-    size_t n_wants = 0;
+    size_t n_wants = 0, n_drafted = 0;
     for (size_t i = 0; i < n; i++) {
         struct sequence *s = g->work[first + i].sequence;
         struct request *r = s->request;
@@ -235,21 +289,28 @@ static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tink
                                            .pages = s->data,
                                            .is_long = r->is_long,
                                            .state = s->state };
-        memcpy(g->row_tokens + batch.n, s->tokens + s->computed, rows * sizeof(int32_t));
-        /* Logits are needed where a prompt token is to be scored, and of the last known token. */
+        size_t drafted = g->work[first + i].drafted, known = rows - drafted;
+        memcpy(g->row_tokens + batch.n, s->tokens + s->computed, known * sizeof(int32_t));
+        memcpy(g->row_tokens + batch.n + known, s->draft, drafted * sizeof(int32_t));
+        s->came = 0;
+        n_drafted += drafted;
+        /* Logits are needed where a prompt token is to be scored, and from the last known token
+         * on. */
         for (size_t k = 0; k < rows; k++) {
             size_t position = s->computed + k;
             /* Logits at position p predict the token at p + 1, so a prompt token is scored by
              * the row before it. */
             bool scores =
                 request_scores(r) && position + 1 < r->n_prompt && position + 1 > r->scored;
-            bool draws = position + 1 == s->len && r->max_new > 0;
+            bool draws = position + 1 >= s->len && r->max_new > 0;
             if (scores || draws)
                 g->wants[n_wants++] = (struct want){ .sequence = s,
                                                      .position = position,
                                                      .row = batch.n + k,
                                                      .scores = scores,
-                                                     .draws = draws };
+                                                     .draws = draws,
+                                                     .ahead = draws ? position + 1 - s->len : 0,
+                                                     .due = position < s->len };
         }
         batch.n += rows;
     }
@@ -262,11 +323,14 @@ static tinker_status run_batch(tinker_generator *g, size_t first, size_t n, tink
      * ones stay in the cache. */
     for (size_t i = 0; i < n; i++) {
         struct sequence *s = g->work[first + i].sequence;
-        s->computed += g->work[first + i].rows;
+        s->computed += g->work[first + i].rows - g->work[first + i].drafted;
         s->reached = s->computed > s->reached ? s->computed : s->reached;
         sequence_publish(g, s);
     }
     take_results(g, n_wants);
+    if (n_drafted > 0 && take_guesses(g, n_wants, err) != TINKER_OK)
+        return TINKER_ENOMEM;
+    judge_drafts(g, first, n);
     /* A prompt that fills the context is only scored: its samples end empty. */
     for (size_t i = 0; i < n; i++) {
         struct sequence *s = g->work[first + i].sequence;
