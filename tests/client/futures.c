@@ -30,6 +30,8 @@ static void test_wait_any_and_all(void) /* R-176 */
     CHECK_INT(tinker_future_wait_all(f, 2, 20, &w.err), TINKER_ETIMEDOUT);
     fake_release(w.server, API "optim_step"); /* an empty answer */
     CHECK_INT(tinker_future_wait_all(f, 2, 60000, &w.err), TINKER_EPROTOCOL);
+    tinker_future *turned[2] = { f[1], f[0] }; /* whichever of them it is */
+    CHECK_INT(tinker_future_wait_all(turned, 2, 60000, &w.err), TINKER_EPROTOCOL);
     CHECK_INT(tinker_future_wait_any(NULL, 0, 1000), -1);
     tinker_future_free(f[0]);
     tinker_future_free(f[1]);

@@ -3,6 +3,7 @@
 #include <tinker/engine.h>
 #include "gguf/gguf.h"
 #include "engine/gguf/gguf_model.h"
+#include "engine/gguf/gguf_scores.h"
 #include "engine/model/adapter.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
@@ -255,6 +256,53 @@ static void test_shapes(void)
     tinker_engine_close(e);
 }
 
+/* Files have the frequencies of Llama 3, not its settings: those that we know are recognized. */
+static void test_frequencies_of_llama(void)
+{
+    for (int other = 0; other < 2; other++) {
+        struct init_model o;
+        tinker_error err = { 0 };
+        tiny_with_tokenizer(&o, "llama", true);
+        o.config.rope = (struct rope_config){ .type = ROPE_LLAMA3,
+                                              .theta = 10000,
+                                              .factor = 8,
+                                              .low_freq_factor = 1,
+                                              .high_freq_factor = 4,
+                                              .original_context = other ? 4096 : 8192 };
+        tinker_engine *e = tiny_open(&o, NULL);
+        const char *path = tiny_path("llama3.gguf");
+        CHECK_INT(tinker_engine_export_gguf(e, NULL, path, TINKER_GGUF_F32, &err), TINKER_OK);
+        tinker_engine *back = open_as(path, TINKER_WEIGHTS_STORED, &err);
+        CHECK_INT(back != NULL, !other);
+        if (other)
+            CHECK(strstr(err.message, "are not the frequencies of Llama 3"));
+        else if (back)
+            CHECK(forward_loss(back, NULL) == forward_loss(e, NULL));
+        tinker_engine_close(back);
+        tinker_engine_close(e);
+    }
+}
+
+/* Both ways to write a merge in tokenizer.json. */
+static void test_merges(void)
+{
+    static const char *const texts[] = { "\"ab c\"", "[\"ab\",\"c\"]", "\"abc\"", "[\"ab\"]",
+                                         "[\"a\",\"b\",\"c\"]" };
+    for (size_t i = 0; i < 5; i++) {
+        struct json_reader r;
+        struct json_str part[2] = { { 0 } };
+        struct arena arena;
+        arena_init(&arena, 1 << 16);
+        json_reader_init(&r, texts[i], strlen(texts[i]), &arena);
+        CHECK_INT(gguf_read_merge(&r, part), i < 2);
+        if (i < 2) {
+            CHECK_MEM(part[0].s, part[0].n, "ab", 2);
+            CHECK_MEM(part[1].s, part[1].n, "c", 1);
+        }
+        arena_clear(&arena);
+    }
+}
+
 /* What a file of the architecture cannot say. */
 static void test_settings_without_key(void)
 {
@@ -313,6 +361,8 @@ int main(void)
     RUN(test_adapter_files);
     RUN(test_refusals);
     RUN(test_shapes);
+    RUN(test_frequencies_of_llama);
+    RUN(test_merges);
     RUN(test_settings_without_key);
     RUN(test_names);
     tiny_done();

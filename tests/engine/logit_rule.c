@@ -46,7 +46,7 @@ static void counts_are_of_the_sample_alone(void)
 static void settings_out_of_range_are_refused(void)
 {
     tinker_error err = { 0 };
-    const tinker_logit_bias outside = { 300, 1 }, infinite = { 1, INFINITY };
+    const tinker_logit_bias outside[] = { { 299, 1 }, { 300, 1 } }, infinite = { 1, INFINITY };
     tinker_sampling_params p[] = {
         TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLING_PARAMS_INIT,
         TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLING_PARAMS_INIT, TINKER_SAMPLING_PARAMS_INIT,
@@ -55,9 +55,10 @@ static void settings_out_of_range_are_refused(void)
     p[1].repetition_penalty = -1;
     p[2].presence_penalty = NAN;
     p[3].frequency_penalty = 1e9;
-    p[4].logit_bias = &outside;
+    p[4].logit_bias = outside;
     p[5].logit_bias = &infinite;
-    p[4].n_logit_bias = p[5].n_logit_bias = 1;
+    p[4].n_logit_bias = 2;
+    p[5].n_logit_bias = 1;
     static const char *const names[] = { "min_p",     "repetition", "presence",
                                          "frequency", "logit_bias", "logit_bias" };
     for (size_t i = 0; i < 6; i++) {

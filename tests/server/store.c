@@ -119,12 +119,31 @@ static void test_a_start_with_many_weights_and_models(void)
     server_close(s);
 }
 
+/* Nothing is computed any more with the losses of a session that has ended; those of others stay. */
+static void test_the_losses_of_an_expired_session_go(void)
+{
+    struct server *s = start_server();
+    REQUIRE(s);
+    static const char *const sessions[] = { "first", "second" };
+    for (int i = 0; i < 2; i++) {
+        const struct store_loss loss = {
+            .session_id = sessions[i], .seq = 1, .body = "x", .n_body = 1
+        };
+        CHECK_INT(store_add_loss(s->store, &loss, NULL), TINKER_OK);
+    }
+    CHECK_INT(store_set_session_expired(s->store, "first", NULL), TINKER_OK);
+    CHECK_INT(count_rows(s, "SELECT count(*) FROM custom_losses"), 1);
+    CHECK_INT(count_rows(s, "SELECT count(*) FROM custom_losses WHERE session_id='second'"), 1);
+    server_close(s);
+}
+
 int main(void)
 {
     harness_init_in_memory();
     RUN(test_the_log_of_a_busy_store_does_not_grow_for_ever);
     RUN(test_any_number_of_checkpoints_can_expire_at_once);
     RUN(test_a_start_with_many_weights_and_models);
+    RUN(test_the_losses_of_an_expired_session_go);
     harness_clear();
     return tap_done();
 }
