@@ -463,6 +463,33 @@ static void test_one_exchange_for_many(void) /* R-029 */
     world_close(&w);
 }
 
+/* An exported sampler has the token, so that who imports it need not ask for one. */
+static void test_exported_samplers_have_the_token(void)
+{
+    struct world w;
+    tinker_text text = { 0 };
+    world_open(&w, "{\"pjwt_auth_enabled\":true}", NULL);
+    answer_token(&w, 100000, 1);
+    tinker_sampler *s = world_sampler(&w);
+    REQUIRE(s);
+    CHECK_INT(tinker_sampler_export(s, &text, &w.err), TINKER_OK);
+    fake_script(w.server, TOKEN, (struct fake_reply){ .status = 403, .body = "{}", .times = -1 });
+    tinker_sampler *copy = tinker_service_import_sampler(w.service, text.s, &w.err);
+    REQUIRE(copy);
+    tinker_future *f[2] = { tinker_sampler_sample(s, fake_prompt(2), NULL, NULL, NULL), NULL };
+    CHECK_INT(world_finish(&w, f[0], 10000), TINKER_OK);
+    f[1] = tinker_sampler_sample(copy, fake_prompt(2), NULL, NULL, NULL);
+    CHECK_INT(world_finish(&w, f[1], 10000), TINKER_OK);
+    CHECK_INT(fake_count(w.server, TOKEN), 1);
+    CHECK_STR(key_of(&w, API "asample", 1), key_of(&w, API "asample", 0));
+    tinker_future_free(f[0]);
+    tinker_future_free(f[1]);
+    tinker_text_clear(&text);
+    tinker_sampler_free(copy);
+    tinker_sampler_free(s);
+    world_close(&w);
+}
+
 static void test_old_token_when_renewal_fails(void) /* */
 {
     struct world w;
@@ -655,6 +682,7 @@ int main(void)
     RUN(test_renewals_have_one_layer);
     RUN(test_short_lived_tokens);
     RUN(test_one_exchange_for_many);
+    RUN(test_exported_samplers_have_the_token);
     RUN(test_old_token_when_renewal_fails);
     RUN(test_waiters_that_end_each_other);
     RUN(test_whoami);

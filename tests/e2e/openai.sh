@@ -62,6 +62,13 @@ status=$(curl -s -o "$work/out" -w '%{http_code}' -H 'x-api-key: tml-local' -H '
 [ "$status" = 200 ] && has 'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}' &&
     has 'data: {"type":"content_block_stop","index":0}' && has 'event: message_stop'
 tap "a message of Anthropic's form as a stream" $? "$work/out"
+status=$(curl -s -o "$work/out" -w '%{http_code}' -H 'x-api-key: tml-local' -H 'Content-Type: application/json' \
+    -d '{"model":"tinker/tiny","max_tokens":2,"tools":[{"name":"weather","input_schema":{"type":"object"}}],"messages":[
+        {"role":"user","content":"Is it raining?"},{"role":"assistant","content":[{"type":"text","text":"Wait."},
+        {"type":"tool_use","id":"a","name":"weather","input":{"city":"Rome"}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"No."}]}]}' "$url/anthropic/api/v1/messages")
+[ "$status" = 200 ] && has '"type":"message"' && has '"output_tokens":2'
+tap "a tool that was used, in Anthropic's form" $? "$work/out"
 ask chat/completions "$chat,\"logprobs\":true,\"top_logprobs\":3,\"temperature\":0}"
 # without temperature the chosen token is the first of them
 first=$(sed 's/.*"content":\[//' "$work/out" | grep -o '"token":"[^"]*","logprob":[-0-9.e]*' | head -n 2 | uniq | wc -l)
@@ -70,6 +77,17 @@ tap "the first of them is the chosen one, with its value" $? "$work/out"
 ask chat/completions "$chat,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]}"
 [ "$status" = 200 ] && has '"role":"assistant"'
 tap "chat with tools" $? "$work/out"
+tools='"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
+for choice in '{"type":"function","function":{"name":"f","strict":true}}' '{"type":"function","name":"f"}'; do
+    ask chat/completions "$chat,$tools,\"tool_choice\":$choice}"
+    [ "$status" = 200 ] && has '"object":"chat.completion"'
+    tap "chat with the tool of $choice" $? "$work/out"
+done
+for choice in '{"type":"function","function":{}}' '{"type":"function","function":{"name":"g"}}' '"perhaps"'; do
+    ask chat/completions "$chat,$tools,\"tool_choice\":$choice}"
+    [ "$status" = 400 ] && has 'tool_choice'
+    tap "refused: $choice" $? "$work/out"
+done
 ask chat/completions "$chat,\"tool_choice\":\"required\"}"
 [ "$status" = 400 ] && has '"error":{"message":' && has 'tool_choice'
 tap "what is not supported is refused" $? "$work/out"

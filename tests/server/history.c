@@ -399,6 +399,7 @@ static void test_a_run_is_finished_with_its_last_step(void)
     r = result_of(s, optim_step(s, model, 2, 0.5));
     reply_clear(&r);
     CHECK(is_state(s, "\"state\":\"training\",\"in_memory\":true"));
+    CHECK(is_state(s, "\"tokens\":3,")); /* what was trained on */
     plan(s, model, "{\"planned_steps\":1}");
     CHECK(is_state(s, "\"state\":\"finished\",\"in_memory\":true"));
     plan(s, model, "{\"planned_steps\":2}");
