@@ -99,6 +99,7 @@ static bool is_cased(uint32_t cp)
            uni_in(cased, ARRAY_LEN(cased), cp);
 }
 
+/* Marks, quotes and format characters do not end a word for the rule of the sigma. */
 static bool is_ignorable(uint32_t cp)
 {
     if (cp < 0x80)
@@ -118,6 +119,7 @@ static void put_code_point(struct buf *out, utf8proc_int32_t cp)
     buf_append(out, bytes, (size_t)utf8_encode((uint32_t)cp, bytes));
 }
 
+/* The table is sorted by code point, hence bsearch(). */
 static int compare_code_point(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = ((const struct special *)b)->cp;

@@ -13,6 +13,7 @@
 typedef struct jv filter_fn(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a);
 
+/* The order of the arguments is that of transformers' own tojson. */
 static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -38,6 +39,7 @@ static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct j
     return jv_from_buf(r->x, &b);
 }
 
+/* Also "safe", since nothing is escaped here. */
 static struct jv filter_string(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -70,6 +72,7 @@ static struct jv filter_title(struct jinja_run *r, struct jv_str name, struct jv
     return jv_from_buf(r->x, &b);
 }
 
+/* Characters of a text, not bytes. */
 static struct jv filter_length(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -174,6 +177,7 @@ static struct jv filter_replace(struct jinja_run *r, struct jv_str name, struct 
     return jinja_replace(r->x, s.str, from.str, to.str, count.kind == JV_INT ? count.i : -1);
 }
 
+/* A list of pairs rather than the view of the method, so that it can be subscripted. */
 static struct jv filter_items(struct jinja_run *r, struct jv_str name, struct jv v,
                               const struct jinja_args *a)
 {
@@ -339,6 +343,7 @@ static struct jv filter_select(struct jinja_run *r, struct jv_str name, struct j
     return out;
 }
 
+/* What is sorted: the key is computed once, `at` is where the item stood. */
 struct sort_item {
     struct jv key, value;
     size_t at;
@@ -395,6 +400,7 @@ static struct jv sort_values(struct jinja_run *r, struct jv list, struct jv attr
     return out;
 }
 
+/* Stable; keys of unlike types are an error, as in Python 3. */
 static struct jv filter_sort(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -405,6 +411,7 @@ static struct jv filter_sort(struct jinja_run *r, struct jv_str name, struct jv 
                        reverse, -1);
 }
 
+/* Pairs by key or by value: items() first, then the same sort. */
 static struct jv filter_dictsort(struct jinja_run *r, struct jv_str name, struct jv v,
                                  const struct jinja_args *a)
 {
@@ -445,6 +452,7 @@ static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v
     return total;
 }
 
+/* By key in a dict, so that a long list costs no square. */
 static struct jv filter_unique(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -464,6 +472,7 @@ static struct jv filter_unique(struct jinja_run *r, struct jv_str name, struct j
     return out;
 }
 
+/* The filters that chat templates use, with the aliases of the reference. */
 static const struct {
     const char *name;
     filter_fn *fn;

@@ -119,6 +119,7 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
         unsigned char c = (unsigned char)s.s[i];
         uint32_t cp = c;
         int len = c < 0x80 ? 1 : utf8_decode(s.s + i, s.n - i, &cp);
+        /* Ill-formed UTF-8 cannot stand in JSON: U+FFFD, one for each byte. */
         if (len == 0) {
             cp = 0xfffd;
             len = 1;
@@ -159,6 +160,7 @@ static void put_newline(struct dumper *d, int level)
         buf_putc(d->out, ' ');
 }
 
+/* An empty list is "[]" even with an indent, as Python writes it. */
 static void dump_list(struct dumper *d, struct jv v, int level)
 {
     if (v.list->n == 0) {
@@ -185,6 +187,7 @@ static int compare_pairs(const void *a, const void *b)
     return c ? c : (p->key.str.n > q->key.str.n) - (p->key.str.n < q->key.str.n);
 }
 
+/* Keys in insertion order, or sorted; those that are not text are written as text. */
 static void dump_dict(struct dumper *d, struct jv v, int level)
 {
     struct jv_pair *pairs = v.dict->pairs;
@@ -271,6 +274,7 @@ static void dump_value(struct dumper *d, struct jv v, int level)
     }
 }
 
+/* Python's defaults: ", " and ": ", but "," at the ends of lines that an indent makes. */
 void jv_dump(struct jx *x, struct buf *out, struct jv v, const struct jv_dumps *how)
 {
     struct dumper d = { .x = x, .out = out, .how = *how };

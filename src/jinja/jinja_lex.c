@@ -59,6 +59,7 @@ static bool fail_lexing(struct lexer *l, const char *what)
     return jx_fail(l->x, "%s", what);
 }
 
+/* At this very place, without moving. */
 static bool looking_at(const struct lexer *l, const char *s)
 {
     size_t n = strlen(s);
@@ -160,6 +161,7 @@ static size_t put_escape(struct buf *out, const char *s, size_t n)
     return used;
 }
 
+/* Both quotes are alike.  A line break may stand inside, as in the reference. */
 static bool lex_string(struct lexer *l)
 {
     char quote = *l->p;
@@ -215,6 +217,7 @@ static bool lex_number(struct lexer *l)
                 e++;
         }
     }
+    /* Underscores are for readers: 1_000 is 1000. */
     for (const char *q = l->p; q < e && n + 1 < sizeof(text); q++)
         if (*q != '_')
             text[n++] = *q;
@@ -347,6 +350,7 @@ static bool lex_raw(struct lexer *l)
     return fail_lexing(l, "raw block is not closed");
 }
 
+/* The whole template at once: the parser then walks an array. */
 void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *out)
 {
     /* Line ends become LF, and the last newline of the source goes (keep_trailing_newline is off
@@ -376,6 +380,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
     while (!x->failed && l.p < l.end) {
         /* Text up to the next tag is collected in one token. */
         char tag = l.p + 1 < l.end && *l.p == '{' ? l.p[1] : 0;
+        /* A brace by itself is text. */
         if (tag != '{' && tag != '%' && tag != '#') {
             advance_lexer(&l, 1);
             continue;
@@ -411,6 +416,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
     }
     if (!x->failed && l.p > start)
         push_token(&l, TOK_TEXT, start, (size_t)(l.p - start));
+    /* Always the last one, so that the parser never looks behind the end. */
     push_token(&l, TOK_EOF, "", 0);
     x->line = 0;
 }

@@ -61,6 +61,7 @@ static struct jv replace_empty(struct jx *x, struct jv_str s, struct jv_str to, 
     return jv_from_buf(x, &b);
 }
 
+/* max -1: all of them. */
 struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struct jv_str to,
                         int64_t max)
 {
@@ -165,6 +166,7 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
     return out;
 }
 
+/* None as the separator is the same as no separator. */
 static struct jv method_split(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -256,6 +258,7 @@ static struct jv method_case(struct jx *x, struct jv self, struct jv_str name,
     return jv_from_buf(x, &b);
 }
 
+/* Not the filter: "old" and "new" have no keywords here, as in Python. */
 static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name,
                                 const struct jinja_args *args)
 {
@@ -280,6 +283,7 @@ static struct jv method_find(struct jx *x, struct jv self, struct jv_str name,
     return jv_int((int64_t)text_length((struct jv_str){ self.str.s, at }));
 }
 
+/* Occurrences that do not overlap. */
 static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -298,6 +302,7 @@ static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
+/* The text is the separator, the argument what is joined. */
 static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -397,6 +402,7 @@ static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
     return out;
 }
 
+/* get(key) and get(key, default). */
 static struct jv method_get(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args)
 {
@@ -416,6 +422,7 @@ static struct jv method_copy(struct jx *x, struct jv self, struct jv_str name,
     return self; /* values never change, so a copy cannot be told apart */
 }
 
+/* index() fails where count() is 0, as Python raises ValueError. */
 static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -473,6 +480,7 @@ static const struct method dict_methods[] = {
     { "items", method_items, 0 }, { "keys", method_items, 0 }, { "values", method_items, 0 },
     { "get", method_get, 2 },     { "copy", method_copy, 0 },  { NULL, NULL, 0 }
 };
+/* Tuples have them as well; append() and the like would change the value and do not exist. */
 static const struct method list_methods[] = { { "index", method_index, 1 },
                                               { "count", method_index, 1 },
                                               { "copy", method_copy, 0 },
@@ -491,6 +499,7 @@ static const struct method *find_method(struct jv v, struct jv_str name)
     return NULL;
 }
 
+/* For "x.name": as in the reference a method wins over an entry of that name. */
 bool jinja_has_method(struct jv v, struct jv_str name)
 {
     return find_method(v, name) != NULL;

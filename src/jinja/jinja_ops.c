@@ -22,6 +22,7 @@ struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, s
 
 /* ---- operators ---- */
 
+/* An undefined value knows the name that did not exist, see jv_undefined(). */
 struct jv jinja_fail_undefined(struct jx *x, struct jv v)
 {
     jx_fail(x, "'%.*s' is undefined", (int)(v.str.n < 60 ? v.str.n : 60), v.str.s ? v.str.s : "");
@@ -141,6 +142,7 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
     return over ? fail_overflow(x) : jv_int(out);
 }
 
+/* IEEE arithmetic but for division by zero and the sign rules of // and %. */
 static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
 {
     /* Python raises here, where C gives infinity. */
@@ -332,18 +334,20 @@ static bool test_kind(struct jv_str name, struct jv v, bool *known)
     return false;
 }
 
+/* Types first, as most templates ask "is defined" and "is string". */
 bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const struct jinja_args *args)
 {
     static const struct {
         const char *name;
         enum jinja_op op;
-        /* Comparisons by name: select("equalto", 3). */
-    } ops[] = { { "eq", OP_EQ },          { "equalto", OP_EQ },  { "==", OP_EQ },
+    } ops[] = { /* comparisons by name: select("equalto", 3) */
+                { "eq", OP_EQ },          { "equalto", OP_EQ },  { "==", OP_EQ },
                 { "sameas", OP_EQ },      { "ne", OP_NE },       { "!=", OP_NE },
                 { "lt", OP_LT },          { "lessthan", OP_LT }, { "<", OP_LT },
                 { "le", OP_LE },          { "<=", OP_LE },       { "gt", OP_GT },
                 { "greaterthan", OP_GT }, { ">", OP_GT },        { "ge", OP_GE },
-                { ">=", OP_GE },          { "in", OP_IN } };
+                { ">=", OP_GE },          { "in", OP_IN }
+    };
     bool known;
     bool result = test_kind(name, v, &known);
     if (known)
@@ -374,6 +378,7 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
             jx_fail(x, "range needs integers");
         v[i] = args->items[i].i;
     }
+    /* range(stop) starts at 0. */
     if (args->n == 1) {
         v[1] = v[0];
         v[0] = 0;
@@ -383,6 +388,7 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
     struct jv out = jv_list_new(x);
     while (!x->failed && (v[2] > 0 ? v[0] < v[1] : v[0] > v[1]) && jx_step(x, 1)) {
         jv_push(x, out, jv_int(v[0]));
+        /* Beyond 64 bits the end has been passed, too. */
         if (__builtin_add_overflow(v[0], v[2], &v[0]))
             break;
     }

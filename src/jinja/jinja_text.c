@@ -23,6 +23,7 @@ size_t text_length(struct jv_str s)
     return count;
 }
 
+/* NULL is white space, as strip() without an argument. */
 static bool in_set(uint32_t cp, const char *chars)
 {
     if (!chars)
@@ -100,6 +101,7 @@ size_t text_rfind(struct jv_str s, struct jv_str what)
     return SIZE_MAX;
 }
 
+/* For C code; templates have the method. */
 bool text_starts(struct jv_str s, const char *prefix)
 {
     size_t n = strlen(prefix);

@@ -28,6 +28,7 @@ bool jx_fail(struct jx *x, const char *fmt, ...)
     if (x->failed)
         return false;
     x->failed = true;
+    /* Cut at 300 bytes: a message may quote text of the template, which may be long. */
     char message[300];
     va_list ap;
     va_start(ap, fmt);
@@ -80,6 +81,7 @@ struct jv jv_undefined(const char *name)
     return v;
 }
 
+/* None prints as "None" and is a value; undefined prints as nothing and is the lack of one. */
 struct jv jv_none(void)
 {
     return (struct jv){ .kind = JV_NONE };
@@ -106,6 +108,7 @@ struct jv jv_float(double f)
     return v;
 }
 
+/* Borrowed: the text is a literal, the source of the template, or in the arena. */
 struct jv jv_strn(const char *s, size_t n)
 {
     struct jv v = { .kind = JV_STRING };
@@ -149,6 +152,7 @@ struct jv jv_list_new(struct jx *x)
     return v.list ? v : jv_undefined(NULL);
 }
 
+/* Insertion order, no index yet; as jv_list_new() when memory ran out. */
 struct jv jv_dict_new(struct jx *x)
 {
     struct jv v = { .kind = JV_DICT };
@@ -188,6 +192,7 @@ static void note_nesting(struct jx *x, int *depth, struct jv child)
         jx_fail(x, "value nested too deeply");
 }
 
+/* At the end.  Only for lists that are being made: values that a template has seen never change. */
 void jv_push(struct jx *x, struct jv list, struct jv item)
 {
     if (!jv_is_seq(list))
@@ -286,6 +291,7 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
         index_insert(d, i);
 }
 
+/* For C code, whose keys are literals. */
 void jv_set(struct jx *x, struct jv dict, const char *key, struct jv value)
 {
     jv_put(x, dict, jv_str(key), value);
@@ -299,21 +305,26 @@ bool jv_is_seq(struct jv v)
     return v.kind == JV_LIST || v.kind == JV_TUPLE;
 }
 
+/* dict_keys, dict_values, dict_items: loops walk them, subscripts and "+" refuse them, as in
+ * Python. */
 bool jv_is_view(struct jv v)
 {
     return v.kind == JV_LIST && v.list->view;
 }
 
+/* What has named members for a template: "loop" and namespaces, too. */
 bool jv_is_map(struct jv v)
 {
     return v.kind == JV_DICT || v.kind == JV_NAMESPACE || v.kind == JV_LOOP;
 }
 
+/* Big integers are none: they can be printed and compared for equality, not computed with. */
 bool jv_is_number(struct jv v)
 {
     return v.kind == JV_BOOL || v.kind == JV_INT || v.kind == JV_FLOAT;
 }
 
+/* Is it this text? */
 bool jv_is(struct jv v, const char *text)
 {
     return v.kind == JV_STRING && v.str.n == strlen(text) && memcmp(v.str.s, text, v.str.n) == 0;
@@ -357,6 +368,7 @@ bool jv_truth(struct jv v)
     }
 }
 
+/* A view is compared as a set: each item of one must be in the other, in any order. */
 static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
     if (a->n != b->n)
@@ -378,6 +390,7 @@ static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_l
     return true;
 }
 
+/* For keys: scalars, whose comparison costs next to nothing. */
 bool jv_equal(struct jv a, struct jv b)
 {
     return jv_equal_steps(NULL, a, b);
@@ -495,13 +508,12 @@ static void repr_string(struct buf *out, struct jv_str s)
         if (len == 0)
             buf_putc(out, s.s[i]);
         else if (cp == '\\' || cp == (unsigned char)quote)
-            /* Invisible characters show their code, in the shortest of Python's three forms. */
             buf_printf(out, "\\%c", (int)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             buf_puts(out, cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : "\\t");
         else if (is_printable(cp))
             buf_append(out, s.s + i, (size_t)len);
-        else
+        else /* invisible: its code, in the shortest of Python's three forms */
             buf_printf(out,
                        cp < 0x100     ? "\\x%02x"
                        : cp < 0x10000 ? "\\u%04x"
@@ -597,6 +609,7 @@ void jv_print(struct jx *x, struct buf *out, struct jv v)
         jx_nomem(x);
 }
 
+/* The text itself when it is one, so nothing is copied in the usual case. */
 struct jv jv_to_str(struct jx *x, struct jv v)
 {
     if (v.kind == JV_STRING)
