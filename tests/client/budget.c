@@ -1,5 +1,6 @@
 /* Permits and byte budgets. */
 #include "client/io/budget.h"
+#include <stdlib.h>
 #include "support/tap.h"
 
 struct waiter {
@@ -32,6 +33,25 @@ static void test_bytes(void) /* R-078 */
     CHECK_INT(s.free, 9);
     budget_give(&c.w);
     CHECK_INT(s.free, 10);
+}
+
+/* Whoever gives at once inside granted() lets the next one in from the same loop: a long line needs no deep stack. */
+static void test_a_long_line_is_no_recursion(void)
+{
+    enum { MANY = 1000000 };
+    struct budget s;
+    struct waiter first = { .w.granted = on_grant }, *line = calloc(MANY, sizeof(*line));
+    REQUIRE(line);
+    budget_init_permits(&s, 1);
+    CHECK(budget_take(&s, &first.w, 1));
+    for (size_t i = 0; i < MANY; i++) {
+        line[i] = (struct waiter){ .w.granted = on_grant, .give_at_once = 1 };
+        CHECK(!budget_take(&s, &line[i].w, 1));
+    }
+    budget_give(&first.w);
+    CHECK_INT(line[MANY - 1].granted, 1);
+    CHECK_INT(s.free, 1);
+    free(line);
 }
 
 static void test_what_is_used_up_is_no_debt(void) /* */
@@ -84,6 +104,7 @@ static void test_long_lines_do_not_recurse(void)
 int main(void)
 {
     RUN(test_bytes);
+    RUN(test_a_long_line_is_no_recursion);
     RUN(test_what_is_used_up_is_no_debt);
     RUN(test_first_come_first_served);
     RUN(test_long_lines_do_not_recurse);

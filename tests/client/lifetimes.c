@@ -135,6 +135,41 @@ static void test_lines_are_bounded(void) /* R-180 */
     world_close(&w);
 }
 
+struct slow_line {
+    atomic_int begun, ended;
+};
+
+static void end_a_line_late(tinker_log_level level, const char *line, void *state)
+{
+    struct slow_line *x = state;
+    (void)level, (void)line;
+    if (atomic_fetch_add(&x->begun, 1) == 0)
+        nanosleep(&(struct timespec){ .tv_nsec = 300000000 }, NULL);
+    atomic_fetch_add(&x->ended, 1);
+}
+
+/* After tinker_service_free() nothing of the service runs, not even a callback that had begun. */
+static void test_free_waits_for_callbacks(void)
+{
+    struct world w;
+    struct slow_line x = { 0 };
+    world_open_real(&w, NULL);
+    tinker_service_options o = options(&w);
+    o.observation.log = end_a_line_late;
+    o.observation.log_state = &x;
+    o.observation.log_verbose = 1;
+    say(&w, API "create_session", 200, "{\"session_id\":\"sess\",\"info_message\":\"hello\"}", 1);
+    tinker_service *s = tinker_service_new(&o, &w.err);
+    REQUIRE(s);
+    tinker_sampler_free(tinker_service_create_sampler(s, "tiny", NULL, WAIT_MS, &w.err));
+    for (int i = 0; i < WAIT_MS && !atomic_load(&x.begun); i++)
+        nap();
+    CHECK(atomic_load(&x.begun) > 0);
+    tinker_service_free(s);
+    CHECK_INT(atomic_load(&x.ended), atomic_load(&x.begun));
+    world_close(&w);
+}
+
 /* ---- waiting where one may not ----------------------------------------------------------------- */
 
 struct waiter {
@@ -429,6 +464,7 @@ int main(void)
 {
     RUN(test_slow_callbacks_of_a_lender);
     RUN(test_lines_are_bounded);
+    RUN(test_free_waits_for_callbacks);
     RUN(test_queues_do_not_wait_in_callbacks);
     RUN(test_imports_while_runs_are_watched);
 #ifndef __SANITIZE_THREAD__

@@ -77,12 +77,16 @@ tap "the first of them is the chosen one, with its value" $? "$work/out"
 ask chat/completions "$chat,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]}"
 [ "$status" = 200 ] && has '"role":"assistant"'
 tap "chat with tools" $? "$work/out"
-tools='"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
+call='{"model":"tinker/tiny","messages":[{"role":"user","content":"Hello"}],"max_tokens":80,"seed":1'
+tools='"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","additionalProperties":false}}}]'
 for choice in '{"type":"function","function":{"name":"f","strict":true}}' '{"type":"function","name":"f"}'; do
-    ask chat/completions "$chat,$tools,\"tool_choice\":$choice}"
-    [ "$status" = 200 ] && has '"object":"chat.completion"'
+    ask chat/completions "$call,$tools,\"tool_choice\":$choice}"
+    [ "$status" = 200 ] && has '"tool_calls":[{' && has '"name":"f"'
     tap "chat with the tool of $choice" $? "$work/out"
 done
+ask chat/completions "$call,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{ }}}],\"tool_choice\":\"required\"}"
+[ "$status" = 200 ] && has '\"arguments\": {'
+tap "parameters that say nothing mean an object" $? "$work/out"
 for choice in '{"type":"function","function":{}}' '{"type":"function","function":{"name":"g"}}' '"perhaps"'; do
     ask chat/completions "$chat,$tools,\"tool_choice\":$choice}"
     [ "$status" = 400 ] && has 'tool_choice'

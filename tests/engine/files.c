@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "base/buf.h"
 #include "engine/model/adapter.h"
+#include "engine/model/expert_stack.h"
 #include "engine/safetensors/weight_files.h"
 #include "support/tap.h"
 #include "support/tiny_model.h"
@@ -431,6 +432,66 @@ static void test_export_leaves_unused_stacks(void)
         tinker_adapter_free(a);
     }
     tinker_engine_close(e);
+}
+
+static const void *counted(void *state, size_t i, tinker_error *error)
+{
+    (void)i, (void)error;
+    return state;
+}
+
+/* GPT-OSS has its experts by columns, gates and ups in turn: each is laid out as a matrix of its own. */
+static void test_stacks_of_columns(void)
+{
+    enum { EXPERTS = 2, HIDDEN = 3, SIZE = 4 };
+    static const struct st_entry entries[] = {
+        { "model.layers.0.mlp.experts.gate_up_proj", SOURCE_F32, { EXPERTS, HIDDEN, 2 * SIZE }, 3 },
+        { "model.layers.0.mlp.experts.gate_up_proj_bias", SOURCE_F32, { EXPERTS, 2 * SIZE }, 2 },
+        { "model.layers.0.mlp.experts.down_proj", SOURCE_F32, { EXPERTS, SIZE, HIDDEN }, 3 },
+    };
+    float values[EXPERTS * HIDDEN * 2 * SIZE];
+    tinker_error err = { 0 };
+    struct weight w;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        values[i] = (float)i;
+    os_make_dirs(tiny_path("columns"), NULL);
+    CHECK_INT(safetensors_write(tiny_path("columns/model.safetensors"), entries, 3, counted, values,
+                                &err),
+              TINKER_OK);
+    struct weight_files *files = weight_files_open(tiny_path("columns"), &err);
+    if (!files)
+        TAP_FAIL("%s", err.message);
+    REQUIRE(files);
+    const struct arch *arch = arch_by_name("gpt_oss");
+    static const struct {
+        const char *name;
+        size_t rows, cols, expert_size, row_step, row_first, col_step;
+    } cases[] = {
+        { "model.layers.0.mlp.experts.1.gate_proj.weight", SIZE, HIDDEN, 24, 2, 0, 2 * SIZE },
+        { "model.layers.0.mlp.experts.1.up_proj.weight", SIZE, HIDDEN, 24, 2, 1, 2 * SIZE },
+        { "model.layers.0.mlp.experts.1.down_proj.weight", HIDDEN, SIZE, 12, 1, 0, HIDDEN },
+        { "model.layers.0.mlp.experts.1.up_proj.bias", 0, SIZE, 8, 0, 1, 2 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        REQUIRE(expert_stack_weight(files, arch, cases[i].name, cases[i].rows, cases[i].cols, &w,
+                                    &err) == STACK_FOUND);
+        const float *got = w.data;
+        for (size_t row = 0; row < (cases[i].rows ? cases[i].rows : 1); row++)
+            for (size_t col = 0; col < cases[i].cols; col++)
+                CHECK_NEAR(got[row * cases[i].cols + col],
+                           cases[i].expert_size + row * cases[i].row_step + cases[i].row_first +
+                               col * cases[i].col_step,
+                           0);
+        free(w.owned);
+    }
+    CHECK_INT(expert_stack_weight(files, arch, "model.layers.0.mlp.experts.2.up_proj.weight", SIZE,
+                                  HIDDEN, &w, &err),
+              STACK_WRONG);
+    CHECK(strstr(err.message, "has no expert 2 of 8 x 3"));
+    CHECK_INT(expert_stack_weight(files, arch, "model.layers.0.mlp.experts.2.other.weight", SIZE,
+                                  HIDDEN, &w, &err),
+              STACK_NONE);
+    weight_files_close(files);
 }
 
 /* Whether positions are rotated is written only where readers look for it. */
@@ -968,6 +1029,7 @@ int main(void)
     RUN(test_export_merges);
     RUN(test_experts_in_files);
     RUN(test_stacks_that_lie);
+    RUN(test_stacks_of_columns);
     RUN(test_position_of_written_configs);
     RUN(test_export_leaves_unused_stacks);
     RUN(test_models_that_lie);

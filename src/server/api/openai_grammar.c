@@ -28,7 +28,13 @@ static const struct call_form *find_form(const char *renderer)
     return NULL;
 }
 
-/* Members of one tool: wrapped in {"type": "function", "function": ...} or bare. */
+static bool is_empty_object(struct json_str raw)
+{
+    return raw.n >= 2 && raw.s[0] == '{' && 2 + strspn(raw.s + 1, " \t\r\n") == raw.n;
+}
+
+/* Members of one tool: wrapped in {"type": "function", "function": ...} or bare.  Arguments are always
+ * an object, so that parameters that say nothing mean any object, not any value. */
 static void read_tool(struct json_reader *r, struct grammar_call *call)
 {
     struct json_str key, raw;
@@ -41,7 +47,7 @@ static void read_tool(struct json_reader *r, struct grammar_call *call)
         else if (json_str_is(key, "parameters")) {
             if (json_peek(r) == JSON_NULL)
                 json_null(r);
-            else if (json_raw(r, &raw)) {
+            else if (json_raw(r, &raw) && !is_empty_object(raw)) {
                 call->schema = raw.s;
                 call->n_schema = raw.n;
             }
