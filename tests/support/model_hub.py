@@ -25,7 +25,7 @@ class Hub(BaseHTTPRequestHandler):
         name = self.path.rsplit("/", 1)[-1]
         if self.path.startswith("/api/models/"):
             names = [{"rfilename": n} for n in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, n))]
-            body = json.dumps({"sha": COMMIT, "siblings": names}).encode()
+            body = json.dumps({"sha": name if len(name) == 40 else COMMIT, "siblings": names}).encode()
         else:
             with open(os.path.join(folder, name), "rb") as f:
                 body = f.read()

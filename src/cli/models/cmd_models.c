@@ -333,7 +333,7 @@ int cmd_models_pull(int argc, char **argv)
     /* Options first: the token of this command line wins over the environment and the file. */
     hf_set_token(token);
     tinker_status got =
-        tokenizer_only ? hf_download_tokenizer(id, &err) : hf_download_model(id, quant, &err);
+        tokenizer_only ? hf_download_tokenizer(id, dir, &err) : hf_download_model(id, quant, &err);
     if (got != TINKER_OK)
         /* A refused id is "not found", since the Hub does not say whether it is missing or
          * gated. */
@@ -343,7 +343,7 @@ int cmd_models_pull(int argc, char **argv)
                                                                           : EXIT_IO,
                         NULL, "%s", err.message);
     /* stdout is the directory alone, for scripts; the hint goes to stderr. */
-    if (model_dir_cached(id, dir))
+    if (tokenizer_only || model_dir_cached(id, dir))
         puts(dir);
     out_say(tokenizer_only ? "Ready: %s" : "Next: tinker chat -m %s", id);
     return EXIT_OK;

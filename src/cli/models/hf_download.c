@@ -7,6 +7,7 @@
  *
  * Thread: the caller's. */
 #include "cli/models/hf_download.h"
+#include <tinker/tokenizer.h>
 
 #include <ctype.h>
 #include <errno.h>
@@ -40,7 +41,8 @@ enum { PATH = MODEL_FOLDER_MAX + 512, LIST_MAX = 64 << 20, TRIES = 5, NAME_MAX_L
 /* The model that is being fetched, and how the Hub is reached. */
 struct hub {
     const char *id, *endpoint;
-    const char *quant; /* of GGUF files; NULL: safetensors, or a usual one */
+    const char *revision; /* "main", or a commit that is pinned */
+    const char *quant;    /* of GGUF files; NULL: safetensors, or a usual one */
     char folder[MODEL_FOLDER_MAX];
     char commit[72];
     char authorization[HF_AUTHORIZATION_MAX]; /* "": no token */
@@ -476,7 +478,7 @@ static tinker_status choose_weights(const struct hub *h, struct file_list *l, ti
     return TINKER_OK;
 }
 
-/* refs/main is written last: a reader sees the whole model or none. */
+/* The name of the revision is written last: a reader sees the whole model or none. */
 static tinker_status fetch_model_files(struct hub *h, struct file_list *l, tinker_error *err)
 {
     char path[PATH];
@@ -491,8 +493,9 @@ static tinker_status fetch_model_files(struct hub *h, struct file_list *l, tinke
         return status;
     for (size_t i = 0; status == TINKER_OK && i < l->n; i++)
         status = fetch_file(h, l->names[i], err);
-    snprintf(path, sizeof(path), "%s/refs/main", h->folder);
-    if (status == TINKER_OK)
+    snprintf(path, sizeof(path), "%s/refs/%s", h->folder, h->revision);
+    /* A commit has no name in refs; where the Hub resolved it to another one it gets one. */
+    if (status == TINKER_OK && strcmp(h->revision, h->commit) != 0)
         status = os_write_file(path, h->commit, strlen(h->commit), err);
     close(lock);
     return status;
@@ -500,42 +503,49 @@ static tinker_status fetch_model_files(struct hub *h, struct file_list *l, tinke
 
 /* The token is sent only to the endpoint. The list of files names the
  * commit, and all files are fetched from that commit, so that a push in between does no harm. */
-static tinker_status download_files(const char *id, const char *quant, bool tokenizer_only,
-                                    tinker_error *err)
+static tinker_status download_files(struct hub *h, tinker_error *err)
 {
     char url[2048];
-    struct hub h = {
-        .id = id, .quant = quant, .tokenizer_only = tokenizer_only, .endpoint = hf_endpoint()
-    };
     struct web_exchange x;
     struct arena arena;
     struct file_list l = { 0 };
-    model_dir_folder(id, h.folder);
-    if (!hf_authorization(h.authorization))
+    h->endpoint = hf_endpoint();
+    model_dir_folder(h->id, h->folder);
+    if (!hf_authorization(h->authorization))
         return err_set(err, TINKER_EINVAL, "the token of the Hub is longer than any token");
-    snprintf(url, sizeof(url), "%s/api/models/%s/revision/main", h.endpoint, id);
-    tinker_status status = get_url(&h, url, true, -1, 0, &x, err);
+    snprintf(url, sizeof(url), "%s/api/models/%s/revision/%s", h->endpoint, h->id, h->revision);
+    tinker_status status = get_url(h, url, true, -1, 0, &x, err);
     arena_init(&arena, (size_t)256 << 20);
     if (status == TINKER_OK && x.status != 200)
-        status = fail_refused(&h, "the list of files", x.status, err);
+        status = fail_refused(h, "the list of files", x.status, err);
     if (status == TINKER_OK &&
         !read_file_list(x.request.resp.body.data ? x.request.resp.body.data : "",
                         x.request.resp.body.len, &arena, &l))
         status = err_set(err, TINKER_EPROTOCOL, "%s: the list of files of %s is not understood",
-                         h.endpoint, id);
+                         h->endpoint, h->id);
     web_clear(&x);
     if (status == TINKER_OK)
-        status = fetch_model_files(&h, &l, err);
+        status = fetch_model_files(h, &l, err);
     arena_clear(&arena);
     return status;
 }
 
 tinker_status hf_download_model(const char *id, const char *quant, tinker_error *err)
 {
-    return download_files(id, quant, false, err);
+    struct hub h = { .id = id, .revision = "main", .quant = quant };
+    return download_files(&h, err);
 }
 
-tinker_status hf_download_tokenizer(const char *id, tinker_error *err)
+tinker_status hf_download_tokenizer(const char *id, char dir[MODEL_DIR_MAX], tinker_error *err)
 {
-    return download_files(id, NULL, true, err);
+    tinker_tokenizer_source from;
+    tinker_status status = tinker_tokenizer_resolve(id, NULL, &from, err);
+    if (status != TINKER_OK)
+        return status;
+    struct hub h = { .id = from.repo,
+                     .revision = *from.revision ? from.revision : "main",
+                     .tokenizer_only = true };
+    status = download_files(&h, err);
+    snprintf(dir, MODEL_DIR_MAX, "%s/snapshots/%s", h.folder, h.commit);
+    return status;
 }
