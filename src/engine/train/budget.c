@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+/* At the head of the list; its order decides only whose cache shrinks first. */
 void budget_join(tinker_engine *e, struct budget_user *user)
 {
     user->next = e->budget_users;
@@ -28,6 +29,7 @@ uint64_t budget_promised(const tinker_engine *e)
     return sum;
 }
 
+/* What may still be promised to somebody new. */
 uint64_t budget_room(const tinker_engine *e)
 {
     uint64_t promised = budget_promised(e);
@@ -61,11 +63,14 @@ static void shrink_caches(tinker_engine *e, const struct budget_user *except, ui
     }
 }
 
+/* For a pass, which is in no list: all caches may have to give. */
 void budget_make_room(tinker_engine *e, uint64_t bytes)
 {
     shrink_caches(e, NULL, bytes);
 }
 
+/* What this user may have in all, now: the limit without the others, never less than its
+ * promise. */
 uint64_t budget_share(tinker_engine *e, struct budget_user *user)
 {
     uint64_t spare = e->spare != NULL ? e->spare_bytes : 0;

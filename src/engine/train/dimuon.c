@@ -26,6 +26,7 @@
 enum { ITERATIONS = 5 };
 static const double reference_rank = 32;
 
+/* Of one step; the defaults are in read_settings(). */
 struct settings {
     double learning_rate, beta1, grad_clip_norm, damping, exponent;
 };
@@ -46,6 +47,8 @@ struct dimuon_job {
 
 /* ---- the direction of one matrix ----------------------------------------------------------- */
 
+/* M of the formula above, computed again where it is needed: keeping it would take another array of
+ * the adapter's size. */
 static float new_moment(const struct dimuon_job *j, size_t i)
 {
     float g = j->a->grad ? j->a->grad[i] * j->clip : 0;
@@ -68,6 +71,7 @@ static bool precondition(const struct dimuon_job *j, const struct matrix *m, flo
             cols[c] += u * u / (double)m->rows;
             mean += u * u / n; /* of all a_i, and of all c_j */
         }
+    /* A matrix without any update, or NaN: it stays as it is. */
     if (!(mean > 0))
         return false;
     for (size_t r = 0; r < m->rows; r++)
@@ -140,6 +144,7 @@ static void find_direction(struct dimuon_job *j, const struct matrix *m, float *
         }
 }
 
+/* Slices of one matrix each.  Scratch per matrix: they differ in size, and few are large. */
 static void direction_slice(void *arg, size_t first, size_t last)
 {
     struct dimuon_job *j = arg;
@@ -156,6 +161,7 @@ static void direction_slice(void *arg, size_t first, size_t last)
     }
 }
 
+/* Only after all directions are there, so that nothing here can fail. */
 static void update_slice(void *arg, size_t first, size_t last)
 {
     const struct dimuon_job *j = arg;
@@ -177,6 +183,7 @@ static void update_slice(void *arg, size_t first, size_t last)
 
 /* ---- a step ------------------------------------------------------------------------------------ */
 
+/* Unknown names are refused: a typing error would train with a default instead. */
 static tinker_status read_settings(const tinker_optimizer *o, struct settings *set,
                                    tinker_error *err)
 {
@@ -217,6 +224,8 @@ static tinker_status read_settings(const tinker_optimizer *o, struct settings *s
     return step_check_settings(rules, ARRAY_LEN(rules), err);
 }
 
+/* Measure, directions, update: up to the update nothing of the adapter has changed but its
+ * gradient, which may be dropped. */
 static tinker_status run_step(struct dimuon_job *j, size_t n, tinker_step_metrics *metrics,
                               tinker_error *err)
 {

@@ -22,6 +22,7 @@ struct forward_space {
     float *memory;        /* of all the floats */
 };
 
+/* Keys or values of one page and one layer; in bfloat16 two of them share a float's space. */
 size_t kv_half(const struct model_config *c)
 {
     size_t numbers = c->kv_heads * KV_BLOCK * c->head_dim;
@@ -38,6 +39,7 @@ size_t kv_offset(const struct model_config *c, size_t layer)
     return model_attention_layers(c, layer) * 2 * kv_half(c);
 }
 
+/* One allocation for all floats: a batch can then fail for lack of memory only here. */
 struct forward_space *forward_space_new(const struct model_config *c, size_t rows, size_t rank,
                                         tinker_error *err)
 {

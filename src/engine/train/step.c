@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 
+/* Fixed, so that the sum of the blocks' sums does not depend on the number of threads. */
 enum { BLOCK = 1 << 14 };
 /* The square of a larger norm is not a float, and Adam keeps squares. */
 static const double norm_max = 1.8e19;
@@ -30,6 +31,7 @@ static void norm_slice(void *arg, size_t first, size_t last)
     }
 }
 
+/* The next pass makes a new one; without a gradient a step moves by its moments alone. */
 void step_drop_gradient(tinker_adapter *a)
 {
     free(a->grad);
@@ -82,6 +84,7 @@ tinker_status step_check(const tinker_adapter *a, const char *optimizer, tinker_
     return TINKER_OK;
 }
 
+/* 0 is a rate: a step that only collects moments. */
 bool step_is_rate(double v)
 {
     return v >= 0 && isfinite((float)v);

@@ -9,12 +9,14 @@
 /* Rows of a tile: with PAGE_VECS and VALUE_VECS sixteen chains each, which hide their latency. */
 enum { PAIR_SCORE_ROWS = 8, PAIR_SUM_ROWS = 4, VALUE_VECS = 4 };
 
+/* n is a multiple of ATTN_ROUNDED_DIM, so there is no rest. */
 static void pairs_round(uint16_t *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += LANES)
         vec_store_bf16(dst + i, vec_load(src + i));
 }
 
+/* R is a constant of each call, so the sums are registers. */
 INLINE void pair_scores_rows(size_t R, float *s, const uint16_t *q, const uint16_t *kt, size_t hd)
 {
     vec acc[PAIR_SCORE_ROWS][PAGE_VECS];
@@ -43,6 +45,7 @@ INLINE void pair_scores_rows(size_t R, float *s, const uint16_t *q, const uint16
             vec_store(s + r * ATTN_KEYS + v * LANES, acc[r][v]);
 }
 
+/* Eight rows at a time, the rest by the binary digits of their number. */
 static void pairs_scores(float *s, const uint16_t *q, const uint16_t *kt, size_t R, size_t hd)
 {
     size_t r = 0;
@@ -90,6 +93,7 @@ INLINE void pair_sums_rows(size_t R, size_t NV, float *y, const uint16_t *p, con
             vec_store(y + r * hd + c * LANES, acc[r][c]);
 }
 
+/* Columns by four vectors, then one by one; every column is a chain of its own. */
 INLINE void pair_sums(size_t R, float *y, const uint16_t *p, const uint16_t *v, size_t n, size_t hd)
 {
     size_t c = 0;
