@@ -33,6 +33,7 @@ extern "C" {
 #endif
 
 struct tinker_training;
+struct tinker_service;
 
 /* ---- regularizers ------------------------------------------------------------------------ */
 
@@ -161,6 +162,57 @@ tinker_training_forward_backward_custom(struct tinker_training *t, const tinker_
                                         const tinker_custom_options *opts, tinker_error *err);
 /* Values and gradients of such a future; borrowed until free.  NULL as the other results are. */
 TINKER_API const tinker_loss_report *tinker_future_loss_report(const tinker_future *f);
+
+/* ---- a loss that the service computes ---------------------------------------------------- */
+
+/* A named tensor of each datum that the loss reads, beside its logprobs: one number (rank 0), as long
+ * as the logprobs (1), or of the shape of logprobs of rank 2. */
+typedef struct tinker_graph_input {
+    const char *name; /* lower-case letters, digits and _ */
+    int rank;
+} tinker_graph_input;
+
+/* The loss of one datum; that of a batch is the sum.  Metrics are reported with
+ * tinker_tape_metric_value() under names such as "custom/margin:mean" or "custom/hits:sum". */
+typedef tinker_var *tinker_graph_loss_fn(tinker_tape *tape, tinker_var *logprobs,
+                                         tinker_var *const *inputs, void *state);
+
+typedef struct tinker_graph_loss {
+    size_t size; /* set by TINKER_GRAPH_LOSS_INIT */
+    const char *name;
+    tinker_graph_loss_fn *fn;
+    void *state;
+    int logprobs_rank; /* 2: several targets per position */
+    const tinker_graph_input *inputs;
+    size_t n_inputs; /* at most 15 */
+} tinker_graph_loss;
+#define TINKER_GRAPH_LOSS_INIT                                  \
+    {                                                           \
+        sizeof(tinker_graph_loss), NULL, NULL, NULL, 1, NULL, 0 \
+    }
+
+/* Append the graph of a loss to *out, in the form of torch.fx that create_custom_loss takes.  fn runs
+ * twice, with numbers of no meaning.  TINKER_EINVAL: it does something else for other lengths or
+ * numbers, or an operation that has no form there (gathering, padding, constants of several
+ * numbers). */
+TINKER_API tinker_status tinker_graph_loss_json(const tinker_graph_loss *loss, tinker_text *out,
+                                                tinker_error *err);
+/* Give a loss to the service for this session: tinker_future_loss_id() of the future is its name
+ * there.  Services without such losses, or without an operation of this one, fail the future. */
+TINKER_API tinker_future *tinker_service_create_custom_loss(struct tinker_service *s,
+                                                            const tinker_graph_loss *loss,
+                                                            tinker_error *err);
+TINKER_API const char *tinker_future_loss_id(const tinker_future *f);
+
+/* Accumulate its gradient for data[0..n).  With the id, the service computes the loss, in one pass;
+ * NULL: it is computed here, between two passes, which gives the same numbers (see
+ * tinker_training_forward_backward_custom(): *loss must live until the future is complete).  So the
+ * id of a future that failed is what a program falls back with. */
+TINKER_API tinker_future *tinker_training_forward_backward_graph(struct tinker_training *t,
+                                                                 const tinker_datum *data, size_t n,
+                                                                 const tinker_graph_loss *loss,
+                                                                 const char *loss_id,
+                                                                 tinker_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
 /* tape.c - nodes, errors and the walk back.  See tape.h. */
+#include "autodiff/record.h"
 #include "autodiff/tape.h"
 
 #include <math.h>
@@ -114,6 +115,7 @@ static tinker_var *bare_node(tinker_tape *t, const struct rule *rule, const stru
         v->earlier = t->last;
         t->last = v;
     }
+    record_node(v, rule, parents, n_parents);
     return v;
 }
 
@@ -334,6 +336,27 @@ void tinker_tape_metric(tinker_tape *tape, const char *name, double value)
     struct tape_metric *m = metric_slot(tape, name);
     if (m)
         m->value = value, m->text = NULL;
+}
+
+void tinker_tape_metric_value(tinker_tape *tape, const char *name, tinker_var *v)
+{
+    if (!tape_usable(v, v, "metric"))
+        return;
+    if (tape->recording) {
+        struct record_metric *m = arena_alloc(&tape->arena, sizeof(*m));
+        const char *copy = m ? arena_strdup(&tape->arena, name) : NULL;
+        if (!copy) {
+            tape_error(tape, TINKER_ENOMEM, "out of memory for a metric");
+            return;
+        }
+        *m = (struct record_metric){ tape->recorded_metrics, copy, v };
+        tape->recorded_metrics = m;
+    }
+    struct tape_metric *known = tape->metrics;
+    while (known && strcmp(known->name, name) != 0)
+        known = known->next;
+    double before = known && tape->sums_metrics ? known->value : 0;
+    tinker_tape_metric(tape, name, before + tinker_var_item(v));
 }
 
 void tinker_tape_note(tinker_tape *tape, const char *name, const char *text)

@@ -63,6 +63,12 @@ struct tinker_tape {
     bool constants_only;       /* during a walk whose result is final */
     const atomic_bool *cancel; /* may be NULL */
     struct tape_metric *metrics, **metrics_end;
+    /* see record.h */
+    bool recording;
+    unsigned hidden; /* calls that are recorded as themselves, one within the other */
+    struct record *records, **records_end;
+    struct record_metric *recorded_metrics;
+    bool sums_metrics; /* those of several datums add up */
 };
 
 /* ---- making nodes ------------------------------------------------------------------------ */

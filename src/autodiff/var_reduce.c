@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include <tinker/extra/autodiff.h>
+#include "autodiff/record.h"
 #include "autodiff/tape.h"
 
 /* What a reduction along an axis needs to know. */
@@ -72,14 +73,20 @@ static tinker_var *sum_along(const struct along *w)
     return var_reshape(y, &w->out);
 }
 
-tinker_var *tinker_var_sum(tinker_var *a, int axis, int keep)
+static tinker_var *compute_sum(tinker_var *a, int axis, int keep)
 {
     struct along w;
     return prepare_axis(&w, a, axis, keep, "sum") ? sum_along(&w) : tape_broken(a, a);
 }
 
+tinker_var *tinker_var_sum(tinker_var *a, int axis, int keep)
+{
+    bool began = record_begin(a);
+    return record_end(began, "sum", a, compute_sum(a, axis, keep), axis, keep, 0);
+}
+
 /* A mean of nothing is an error, not NaN: it usually means that a mask or a batch is empty. */
-tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
+static tinker_var *compute_mean(tinker_var *a, int axis, int keep)
 {
     struct along w;
     if (!prepare_axis(&w, a, axis, keep, "mean"))
@@ -87,6 +94,12 @@ tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
     if (w.span.n == 0)
         return tape_error(a->tape, TINKER_EINVAL, "mean: of no elements");
     return tinker_var_scale(sum_along(&w), 1.0 / (double)w.span.n);
+}
+
+tinker_var *tinker_var_mean(tinker_var *a, int axis, int keep)
+{
+    bool began = record_begin(a);
+    return record_end(began, "mean", a, compute_mean(a, axis, keep), axis, keep, 0);
 }
 
 /* Only the element that was chosen moves y. */
@@ -139,14 +152,26 @@ static tinker_var *reduce_extreme(tinker_var *a, int axis, int keep, const struc
     return var_reshape(y, &w.out);
 }
 
-tinker_var *tinker_var_max(tinker_var *a, int axis, int keep)
+static tinker_var *compute_max(tinker_var *a, int axis, int keep)
 {
     return reduce_extreme(a, axis, keep, &max_rule, 1);
 }
 
-tinker_var *tinker_var_min(tinker_var *a, int axis, int keep)
+tinker_var *tinker_var_max(tinker_var *a, int axis, int keep)
+{
+    bool began = record_begin(a);
+    return record_end(began, "max", a, compute_max(a, axis, keep), axis, keep, 0);
+}
+
+static tinker_var *compute_min(tinker_var *a, int axis, int keep)
 {
     return reduce_extreme(a, axis, keep, &min_rule, -1);
+}
+
+tinker_var *tinker_var_min(tinker_var *a, int axis, int keep)
+{
+    bool began = record_begin(a);
+    return record_end(began, "min", a, compute_min(a, axis, keep), axis, keep, 0);
 }
 
 /* ---- softmax and its relatives ----------------------------------------------------------- */
@@ -219,18 +244,30 @@ static tinker_var *normalize_axis(tinker_var *a, int axis, const struct rule *ru
     return var_reshape(y, &a->shape);
 }
 
-tinker_var *tinker_var_softmax(tinker_var *a, int axis)
+static tinker_var *compute_softmax(tinker_var *a, int axis)
 {
     return normalize_axis(a, axis, &softmax_rule, false);
 }
 
-tinker_var *tinker_var_log_softmax(tinker_var *a, int axis)
+tinker_var *tinker_var_softmax(tinker_var *a, int axis)
+{
+    bool began = record_begin(a);
+    return record_end(began, "softmax", a, compute_softmax(a, axis), axis, 0, 0);
+}
+
+static tinker_var *compute_log_softmax(tinker_var *a, int axis)
 {
     return normalize_axis(a, axis, &log_softmax_rule, true);
 }
 
+tinker_var *tinker_var_log_softmax(tinker_var *a, int axis)
+{
+    bool began = record_begin(a);
+    return record_end(began, "log_softmax", a, compute_log_softmax(a, axis), axis, 0, 0);
+}
+
 /* log of a sum of exponentials, which overflow on their own: see log_sum_exp(). */
-tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
+static tinker_var *compute_logsumexp(tinker_var *a, int axis, int keep)
 {
     struct along w;
     double *d;
@@ -245,6 +282,12 @@ tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
         for (size_t i = 0; i < s.inner; i++)
             d[o * s.inner + i] = log_sum_exp(w.a->data + o * s.n * s.inner + i, s.n, s.inner);
     return var_reshape(y, &w.out);
+}
+
+tinker_var *tinker_var_logsumexp(tinker_var *a, int axis, int keep)
+{
+    bool began = record_begin(a);
+    return record_end(began, "logsumexp", a, compute_logsumexp(a, axis, keep), axis, keep, 0);
 }
 
 /* ---- running sums ------------------------------------------------------------------------ */
@@ -280,7 +323,7 @@ tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
 
 /* ---- spread and length ------------------------------------------------------------------- */
 
-tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correction)
+static tinker_var *compute_variance(tinker_var *a, int axis, int keep, int correction)
 {
     struct along w;
     if (!prepare_axis(&w, a, axis, keep, "variance"))
@@ -292,6 +335,13 @@ tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correctio
     tinker_var *off = tinker_var_sub(a, tinker_var_mean(a, axis, 1));
     tinker_var *sum = tinker_var_sum(tinker_var_square(off), axis, keep);
     return tinker_var_scale(sum, 1.0 / ((double)w.span.n - correction));
+}
+
+tinker_var *tinker_var_variance(tinker_var *a, int axis, int keep, int correction)
+{
+    bool began = record_begin(a);
+    return record_end(began, "variance", a, compute_variance(a, axis, keep, correction), axis, keep,
+                      correction);
 }
 
 tinker_var *tinker_var_std(tinker_var *a, int axis, int keep, int correction)

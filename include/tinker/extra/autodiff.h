@@ -68,6 +68,8 @@ TINKER_API tinker_var *tinker_tape_input(tinker_tape *tape, const tinker_datum *
 
 /* Report a number or a text next to the loss; an equal name is replaced.  Both are copied. */
 TINKER_API void tinker_tape_metric(tinker_tape *tape, const char *name, double value);
+/* The same for a value of one element, which a loss that the service computes can report, too. */
+TINKER_API void tinker_tape_metric_value(tinker_tape *tape, const char *name, tinker_var *v);
 TINKER_API void tinker_tape_note(tinker_tape *tape, const char *name, const char *text);
 
 /* Differentiate y, one element, by everything it was made of; read the result with

@@ -513,6 +513,11 @@ const tinker_loss_report *tinker_future_loss_report(const tinker_future *f)
     return result_of(f, RESULT_FORWARD_BACKWARD) ? f->report : NULL;
 }
 
+const char *tinker_future_loss_id(const tinker_future *f)
+{
+    return result_of(f, RESULT_LOSS_ID);
+}
+
 const char *tinker_future_saved_path(const tinker_future *f)
 {
     return result_of(f, RESULT_SAVED_PATH);

@@ -28,6 +28,7 @@ enum result_kind {
     RESULT_TRAINING,
     RESULT_SAMPLER,
     RESULT_TOKENIZER,
+    RESULT_LOSS_ID,
     RESULT_VALUE /* a public struct, told apart by `type` */
 };
 

@@ -79,10 +79,10 @@ struct session {
     struct wire_client_config_response server; /* any, once ready: constant */
     char *_Atomic session_id;                  /* any; NULL: none yet */
     int64_t refresh_interval_sec;
-    bool cancels;                    /* the service takes canceled samples back */
-    int64_t model_seq, sampling_seq; /* counters of the session */
-    _Atomic int64_t queued_bytes;    /* any; of batches that are not accepted yet */
-    atomic_bool rounding_told;       /* any; that float64 values are rounded: said once */
+    bool cancels;                              /* the service takes canceled samples back */
+    int64_t model_seq, sampling_seq, loss_seq; /* counters of the session */
+    _Atomic int64_t queued_bytes;              /* any; of batches that are not accepted yet */
+    atomic_bool rounding_told;                 /* any; that float64 values are rounded: said once */
     struct budget response_bytes, train_bytes;
     int64_t billing_first_ns, billing_logged_ns; /* 0: no incident */
     int64_t heartbeat_ok_ns;
