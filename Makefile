@@ -326,6 +326,13 @@ fuzz:
 run-fuzz: $(FUZZERS)
 	@tools/run-fuzz $(B) $(FUZZERS)
 
+## make fuzz-hours     every fuzz target in turns for an hour of the processor in all, counted in fuzz/hours.tsv
+.PHONY: fuzz-hours
+fuzz-hours:
+	@tools/deps fuzz
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz $(subst $(B)/,$(OUT)/fuzz/,$(FUZZERS))
+	@tools/fuzz-hours $(OUT)/fuzz --jobs $(JOBS) $(if $(MINUTES),--minutes $(MINUTES))
+
 ## make bench          measure, report ratios
 bench:
 	@tools/deps conformance bench
@@ -339,10 +346,10 @@ trials: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=asan all build/asan/tools/make-tiny-model
 	@tools/trials $(if $(SHORT),--short)
 
-## make mutants        change single lines of the sources; do the tests notice?  COUNT=100, FOLDERS="src/client ..."
+## make mutants        change single lines of the sources; do the tests notice?  COUNT=100, SEED=1, FOLDERS="src/client ..."
 .PHONY: mutants
 mutants: deps
-	@tools/mutants --count $(or $(COUNT),100) $(FOLDERS)
+	@JOBS=$(JOBS) tools/mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) --bar 90 $(FOLDERS)
 
 ## make deps           name and install missing Debian packages
 deps:
