@@ -117,6 +117,18 @@ static void check_sums(const struct vec_ops *v)
     for (size_t i = 0; i < N; i++)
         want[i] = a[i] * 0.3f * b[i];
     CHECK(memcmp(y, want, sizeof y) == 0);
+    v->scale(y, a, 0.3f, N);
+    for (size_t i = 0; i < N; i++)
+        want[i] = a[i] * 0.3f;
+    CHECK(memcmp(y, want, sizeof y) == 0);
+    v->add_scaled(y, b, -0.7f, N);
+    for (size_t i = 0; i < N; i++)
+        want[i] += b[i] * -0.7f;
+    CHECK(memcmp(y, want, sizeof y) == 0);
+    v->add_products(y, a, b, N);
+    for (size_t i = 0; i < N; i++)
+        want[i] += a[i] * b[i];
+    CHECK(memcmp(y, want, sizeof y) == 0);
 }
 
 /* The same element in the middle, at an edge or alone. */

@@ -107,6 +107,24 @@ static void plain_add(float *y, const float *x, size_t n)
         y[i] += x[i];
 }
 
+static void plain_scale(float *y, const float *x, float s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * s;
+}
+
+static void plain_add_scaled(float *y, const float *x, float s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i] * s;
+}
+
+static void plain_add_products(float *y, const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += a[i] * b[i];
+}
+
 const struct vec_ops vec_plain = {
     .silu = plain_silu,
     .silu_backward = plain_silu_backward,
@@ -118,6 +136,9 @@ const struct vec_ops vec_plain = {
     .dot3 = plain_dot3,
     .scale_by = plain_scale_by,
     .add = plain_add,
+    .scale = plain_scale,
+    .add_scaled = plain_add_scaled,
+    .add_products = plain_add_products,
 };
 
 const struct vec_ops *vec_ops(void)

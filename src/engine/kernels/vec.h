@@ -25,6 +25,10 @@ struct vec_ops {
     /* y = x * s * w */
     void (*scale_by)(float *y, const float *x, const float *w, float s, size_t n);
     void (*add)(float *y, const float *x, size_t n); /* y += x */
+    /* y = s * x, which y may be; y += s * x; y += a * b: each product is rounded */
+    void (*scale)(float *y, const float *x, float s, size_t n);
+    void (*add_scaled)(float *y, const float *x, float s, size_t n);
+    void (*add_products)(float *y, const float *a, const float *b, size_t n);
 };
 
 extern const struct vec_ops vec_plain;

@@ -189,4 +189,33 @@ static void simd_add(float *y, const float *x, size_t n)
         y[i] += x[i];
 }
 
+static void simd_scale(float *y, const float *x, float s, size_t n)
+{
+    vec f = vec_set1(s);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store(y + i, vec_mul(vec_load(x + i), f));
+    for (; i < n; i++)
+        y[i] = x[i] * s;
+}
+
+static void simd_add_scaled(float *y, const float *x, float s, size_t n)
+{
+    vec f = vec_set1(s);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store(y + i, vec_add(vec_load(y + i), vec_mul(vec_load(x + i), f)));
+    for (; i < n; i++)
+        y[i] += x[i] * s;
+}
+
+static void simd_add_products(float *y, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vec_store(y + i, vec_add(vec_load(y + i), vec_mul(vec_load(a + i), vec_load(b + i))));
+    for (; i < n; i++)
+        y[i] += a[i] * b[i];
+}
+
 #endif

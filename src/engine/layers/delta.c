@@ -7,8 +7,9 @@
 #include "engine/kernels/vec.h"
 #include "engine/layers/block_linear.h"
 #include "engine/layers/norm.h"
+#include "engine/layers/turn.h"
 
-enum { ROW_GRAIN = 8, C = DELTA_CHUNK, DIM = MODEL_MAX_DELTA_DIM };
+enum { ROW_GRAIN = 8, TOGETHER = 8, C = DELTA_CHUNK, DIM = MODEL_MAX_DELTA_DIM };
 static const float l2_eps = 1e-6f;
 
 void delta_acts_init(struct delta_acts *d, const struct model_config *c, size_t rows, size_t chunks,
@@ -16,6 +17,7 @@ void delta_acts_init(struct delta_acts *d, const struct model_config *c, size_t 
 {
     size_t channels = rows * model_delta_channels(c), heads = rows * c->delta_v_heads;
     size_t keys = rows * c->delta_k_heads * c->delta_k_dim, values = heads * c->delta_v_dim;
+    d->taps = cutter_take(p, c->delta_conv * model_delta_channels(c));
     d->m = cutter_take(p, channels);
     d->conv = cutter_take(p, channels);
     d->q = cutter_take(p, keys);
@@ -103,14 +105,19 @@ static const float *input_before(const struct delta_job *j, const struct segment
 static float l2_norm(float *y, const float *x, size_t n, float scale)
 {
     float r = 1 / sqrtf(vec_ops()->dot(x, x, n) + l2_eps);
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * r * scale;
+    vec_ops()->scale(y, x, r, n);
+    vec_ops()->scale(y, y, scale, n);
     return r;
 }
 
-static float compute_silu(float x)
+void delta_silu(float *y, const float *x, size_t n)
 {
-    return x / (1 + expf(-x));
+    enum { BLOCK = 128 };
+    float ones[BLOCK];
+    for (size_t i = 0; i < BLOCK; i++)
+        ones[i] = 1;
+    for (size_t i = 0; i < n; i += BLOCK)
+        vec_ops()->silu(y + i, x + i, ones, n - i < BLOCK ? n - i : BLOCK);
 }
 
 /* ln(1 + e^x); for large x the sum is e^x. */
@@ -133,16 +140,13 @@ static void prepare_slice(void *arg, size_t begin, size_t end)
         memset(conv, 0, channels * sizeof(*conv));
         for (size_t s = 0; s < K; s++) {
             const float *m = input_before(j, seg, row, K - 1 - s);
-            for (size_t i = 0; m && i < channels; i++)
-                conv[i] += j->l->conv[i * K + s] * m[i];
+            if (m)
+                vec_ops()->add_products(conv, d->taps + s * channels, m, channels);
         }
         float *q = d->q + row * keys, *k = d->k + row * keys, *v = d->v + row * values;
-        for (size_t i = 0; i < keys; i++) {
-            q[i] = compute_silu(conv[i]);
-            k[i] = compute_silu(conv[keys + i]);
-        }
-        for (size_t i = 0; i < values; i++)
-            v[i] = compute_silu(conv[2 * keys + i]);
+        delta_silu(q, conv, keys);
+        delta_silu(k, conv + keys, keys);
+        delta_silu(v, conv + 2 * keys, values);
         for (size_t h = 0; h < c->delta_k_heads; h++) {
             size_t at = row * c->delta_k_heads + h;
             d->q_rstd[at] = l2_norm(q + h * dk, q + h * dk, dk, 1 / sqrtf((float)dk));
@@ -156,7 +160,7 @@ static void prepare_slice(void *arg, size_t begin, size_t end)
     }
 }
 
-/* y = rms(o) compute_silu(z), per value head. */
+/* y = rms(o) silu(z), per value head. */
 static void gated_norm_slice(void *arg, size_t begin, size_t end)
 {
     const struct delta_job *j = arg;
@@ -166,8 +170,7 @@ static void gated_norm_slice(void *arg, size_t begin, size_t end)
     for (size_t i = begin * c->delta_v_heads; i < end * c->delta_v_heads; i++) {
         float *y = d->y + i * dv;
         d->o_rstd[i] = norm_row(y, d->o + i * dv, j->l->delta_norm, dv, c->norm_eps);
-        for (size_t n = 0; n < dv; n++)
-            y[n] *= compute_silu(d->z[i * dv + n]);
+        vec_ops()->silu(y, d->z + i * dv, y, dv);
     }
 }
 
@@ -196,6 +199,8 @@ struct chunk {
     float qk[C * C];   /* (n, C): q_i . k_j */
     float u[C * DIM];  /* (C, dv), of one value head */
     float G[C];
+    float D[C * C];                 /* (n, C): e^(G_i - G_j) */
+    float A[C * C], P[C * C];       /* (n, C): -kk and qk times D */
     float ks[C * DIM], qs[C * DIM]; /* (n, dv): S0^T k and S0^T q */
     float w[DIM * C]; /* (dk, C): keys times what is left of them at the chunk's end */
 };
@@ -206,12 +211,9 @@ static void load_keys(const struct delta_job *j, const struct delta_head *h,
 {
     const struct attn_ops *ops = attn_ops();
     size_t stride = h->k_stride, first = h->key * h->dk, total = t->have + t->n;
-    for (size_t i = 0; i < total; i++) {
-        const float *k = i < t->have ? state->k + i * stride + first
-                                     : j->d->k + (t->row + i - t->have) * stride + first;
-        for (size_t n = 0; n < h->dk; n++)
-            t->kt[n * C + i] = k[n];
-    }
+    if (t->have)
+        turn_matrix(t->kt, C, state->k + first, stride, t->have, h->dk);
+    turn_matrix(t->kt + t->have, C, j->d->k + t->row * stride + first, stride, t->n, h->dk);
     memset(t->kk, 0, t->n * C * sizeof(float));
     memset(t->qk, 0, t->n * C * sizeof(float));
     const float *k = j->d->k + t->row * stride + first, *q = j->d->q + t->row * stride + first;
@@ -219,16 +221,58 @@ static void load_keys(const struct delta_job *j, const struct delta_head *h,
     ops->accumulate(t->qk, C, q, stride, t->kt, C, t->n, h->dk, total);
 }
 
+void delta_decays(float *D, const float *G, size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++, D += C) {
+        memcpy(D, G, (i + 1) * sizeof(*D));
+        memset(D + i + 1, 0, (C - i - 1) * sizeof(*D));
+        vec_ops()->softmax(D, i + 1, G[i], -1, 0, 1);
+    }
+}
+
 /* S1 of a full chunk into `to`, which may be S0; S0 NULL: zero. */
 static void advance_state(const struct delta_head *h, struct chunk *t, const float *s0, float *to)
 {
-    float left = expf(t->G[C - 1]);
-    for (size_t i = 0; i < h->dk * h->dv; i++)
-        to[i] = s0 ? left * s0[i] : 0;
+    const float *left = t->D + (t->n - 1) * C; /* of the last row */
+    if (s0)
+        vec_ops()->scale(to, s0, expf(t->G[C - 1]), h->dk * h->dv);
+    else
+        memset(to, 0, h->dk * h->dv * sizeof(*to));
     for (size_t d = 0; d < h->dk; d++)
         for (size_t i = 0; i < C; i++)
-            t->w[d * C + i] = t->kt[d * C + i] * expf(t->G[C - 1] - t->G[i]);
+            t->w[d * C + i] = t->kt[d * C + i] * left[i];
     attn_ops()->accumulate(to, h->dv, t->w, C, t->u, h->dv, h->dk, C, h->dv);
+}
+
+/* u and o of new rows [r, r + TOGETHER) of the chunk.  What earlier rows add to them is computed
+ * for all together, then what they add to each other: every sum runs over ascending rows, wherever
+ * a sequence was cut. */
+static void run_rows(const struct delta_head *h, const struct delta_acts *d, struct chunk *t,
+                     size_t head, bool started, size_t r)
+{
+    const struct attn_ops *ops = attn_ops();
+    size_t rows = t->n - r < TOGETHER ? t->n - r : TOGETHER, first = t->have + r, dv = h->dv;
+    size_t at = (t->row + r) * h->v_stride + head * dv;
+    float *u = t->u + first * dv, *o = d->o + at;
+    for (size_t i = 0; i < rows; i++) {
+        float decay = expf(t->G[first + i]);
+        memcpy(u + i * dv, d->v + at + i * h->v_stride, dv * sizeof(*u));
+        memset(o + i * h->v_stride, 0, dv * sizeof(*o));
+        if (started) {
+            vec_ops()->add_scaled(u + i * dv, t->ks + (r + i) * dv, -decay, dv);
+            vec_ops()->scale(o + i * h->v_stride, t->qs + (r + i) * dv, decay, dv);
+        }
+    }
+    ops->accumulate(u, dv, t->A + r * C, C, t->u, dv, rows, first, dv);
+    ops->accumulate(o, h->v_stride, t->P + r * C, C, t->u, dv, rows, first, dv);
+    for (size_t i = 0; i < rows; i++) {
+        const float *a = t->A + (r + i) * C + first, *p = t->P + (r + i) * C + first;
+        ops->accumulate(u + i * dv, dv, a, C, u, dv, 1, i, dv);
+        vec_ops()->scale(u + i * dv, u + i * dv,
+                         d->b[(t->row + r + i) * h->c->delta_v_heads + head], dv);
+        ops->accumulate(o + i * h->v_stride, dv, p, C, u, dv, 1, i + 1, dv);
+        memcpy(d->u + at + i * h->v_stride, u + i * dv, dv * sizeof(*u));
+    }
 }
 
 /* u and o of the chunk's new rows of value head `head`. */
@@ -246,25 +290,15 @@ static void run_chunk(const struct delta_job *j, const struct delta_head *h, str
         ops->accumulate(t->qs, dv, d->q + t->row * h->k_stride + first, h->k_stride, s0, dv, t->n,
                         h->dk, dv);
     }
-    for (size_t r = 0; r < t->n; r++) {
-        size_t row = t->row + r, i = t->have + r, at = row * h->v_stride + head * dv;
-        float *u = t->u + i * dv, *o = d->o + at, p[C];
-        t->G[i] = (i ? t->G[i - 1] : 0) + d->g[row * heads + head];
-        float decay = expf(t->G[i]), b = d->b[row * heads + head];
-        for (size_t n = 0; n < dv; n++) {
-            u[n] = d->v[at + n] - (s0 ? decay * t->ks[r * dv + n] : 0);
-            o[n] = s0 ? decay * t->qs[r * dv + n] : 0;
-        }
-        for (size_t k = 0; k < i; k++)
-            p[k] = -t->kk[r * C + k] * expf(t->G[i] - t->G[k]);
-        ops->accumulate(u, dv, p, C, t->u, dv, 1, i, dv);
-        for (size_t n = 0; n < dv; n++)
-            u[n] *= b;
-        for (size_t k = 0; k <= i; k++)
-            p[k] = t->qk[r * C + k] * expf(t->G[i] - t->G[k]);
-        ops->accumulate(o, dv, p, C, t->u, dv, 1, i + 1, dv);
-        memcpy(d->u + at, u, dv * sizeof(*u));
+    for (size_t r = 0, i = t->have; r < t->n; r++, i++)
+        t->G[i] = (i ? t->G[i - 1] : 0) + d->g[(t->row + r) * heads + head];
+    delta_decays(t->D, t->G, t->have, t->n);
+    for (size_t i = 0; i < t->n * C; i++) {
+        t->A[i] = -t->kk[i] * t->D[i];
+        t->P[i] = t->qk[i] * t->D[i];
     }
+    for (size_t r = 0; r < t->n; r += TOGETHER)
+        run_rows(h, d, t, head, s0 != NULL, r);
 }
 
 /* One value head over one chunk, with what the sequence keeps; in training S0 lies in states and
@@ -355,8 +389,12 @@ void delta_forward(const struct block *b, size_t layer, const float *x, struct a
     static const enum linear_id gates[] = { LINEAR_DELTA_B, LINEAR_DELTA_A };
     static const enum linear_id out[] = { LINEAR_DELTA_OUT };
     const struct delta_acts *d = &a->delta;
+    const struct layer *l = &b->model->layers[layer];
     size_t rows = b->batch->n;
-    struct delta_job job = { .b = b, .l = &b->model->layers[layer], .d = d, .layer = layer };
+    struct delta_job job = { .b = b, .l = l, .d = d, .layer = layer };
+    turn_matrix(d->taps, model_delta_channels(&b->model->config), l->conv,
+                b->model->config.delta_conv, model_delta_channels(&b->model->config),
+                b->model->config.delta_conv);
     block_linears(b, layer, 2, in, (float *[]){ d->m, d->z }, a, x);
     block_linears(b, layer, 2, gates, (float *[]){ d->b_raw, d->a_raw }, a, x);
     threads_run(b->threads, rows, ROW_GRAIN, prepare_slice, &job);

@@ -30,6 +30,7 @@ struct grads;
 enum { DELTA_CHUNK = 64 };
 
 struct delta_acts {
+    float *taps;              /* (K, channels): the convolution's weights, turned */
     float *m, *conv;          /* (rows, channels): before and after the convolution */
     float *q, *k;             /* (rows, k_heads * dk), normed */
     float *q_rstd, *k_rstd;   /* (rows, k_heads) */
@@ -85,6 +86,12 @@ struct delta_head {
 };
 
 struct delta_head delta_head(const struct model_config *c, size_t key);
+
+/* D (n, C), 1 <= n <= C: exp(G_i - G_j) for j <= i, else 0. */
+void delta_decays(float *D, const float *G, size_t first, size_t n);
+
+/* y = silu(x) */
+void delta_silu(float *y, const float *x, size_t n);
 
 /* Slots of states before those of a segment. */
 struct batch;

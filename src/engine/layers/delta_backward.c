@@ -22,8 +22,15 @@
 #include "engine/lanes.h"
 #include "engine/layers/block_linear.h"
 #include "engine/layers/norm.h"
+#include "engine/layers/turn.h"
 
-enum { ROW_GRAIN = 8, CHANNEL_GRAIN = 64, C = DELTA_CHUNK, DIM = MODEL_MAX_DELTA_DIM };
+enum {
+    ROW_GRAIN = 8,
+    CHANNEL_GRAIN = 64,
+    TOGETHER = 8,
+    C = DELTA_CHUNK,
+    DIM = MODEL_MAX_DELTA_DIM
+};
 
 void delta_back_init(struct delta_back *d, const struct model_config *c, size_t rows,
                      struct cutter *p)
@@ -57,23 +64,21 @@ static float compute_sigmoid(float x)
     return 1 / (1 + expf(-x));
 }
 
-/* d silu(x) / dx */
-static float silu_slope(float x)
-{
-    float s = compute_sigmoid(x);
-    return s * (1 + x * (1 - s));
-}
-
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
-/* One value head: a chunk's matrices, and dS, which goes from chunk to chunk. */
+/* One value head: a chunk's matrices, and dS, which goes from chunk to chunk.  Rows are copied, so
+ * that products read them from the first cache: in a batch they lie far apart. */
 struct chunk_back {
     size_t n, row;
-    float G[C], decay[C], left[C];      /* e^(G_i), e^(G_n - G_i) */
-    float kt[DIM * C];                  /* (dk, C) */
-    float A[C * C], P[C * C], D[C * C]; /* (n, C) */
-    float dA[C * C], dP[C * C];         /* (n, C), times D */
-    float turned[C * C];
+    float G[C], decay[C];                         /* e^(G_i) */
+    const float *left;                            /* (n), e^(G_n - G_i): the last row of D */
+    float q[C * DIM], k[C * DIM];                 /* (n, dk) */
+    float u[C * DIM], dO[C * DIM];                /* (n, dv) */
+    float dq[C * DIM], dk[C * DIM];               /* (n, dk) */
+    float kt[DIM * C];                            /* (dk, C) */
+    float A[C * C], minus[C * C];                 /* (n, C), 0 from the diagonal on; minus A */
+    float P[C * C], D[C * C];                     /* (n, C), 0 above the diagonal */
+    float dA[C * C], dP[C * C];                   /* (n, C), times D */
     float ks[C * DIM], qs[C * DIM], kds[C * DIM]; /* (n, dv) */
     float R[C * DIM], dR[C * DIM], dU[C * DIM];   /* (n, dv) */
     float ut[DIM * C];                            /* (dv, C) */
@@ -82,15 +87,6 @@ struct chunk_back {
     float dS[DIM * DIM];                          /* (dk, dv) */
     double dG[C]; /* sums that nearly cancel where the state decays fast */
 };
-
-/* dst (cols, ldd) = src (rows, lds) turned. */
-static void turn_matrix(float *dst, size_t ldd, const float *src, size_t lds, size_t rows,
-                        size_t cols)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++)
-            dst[c * ldd + r] = src[r * lds + c];
-}
 
 /* y (R, cols) = a (R, n) b (n, cols), or += */
 static void multiply_tile(float *y, size_t ldy, const float *a, size_t lda, const float *b,
@@ -101,13 +97,26 @@ static void multiply_tile(float *y, size_t ldy, const float *a, size_t lda, cons
     attn_ops()->accumulate(y, ldy, a, lda, b, ldb, R, n, cols);
 }
 
-/* scaled (n, dv) = diag(f) x */
-static const float *scale_rows(struct chunk_back *t, const float *x, size_t ldx, const float *f,
-                               float sign, size_t dv)
+/* y (n, C) = a (n, d) b (d, C), with zeros beyond column n */
+static void multiply_square(float *y, const float *a, const float *b, size_t n, size_t d)
+{
+    memset(y, 0, n * C * sizeof(float));
+    attn_ops()->accumulate(y, C, a, d, b, C, n, d, n);
+}
+
+/* Copy the rows of a head. */
+static void gather_rows(float *to, const float *from, size_t stride, size_t n, size_t dim)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * dim, from + i * stride, dim * sizeof(*to));
+}
+
+/* scaled (n, dv) = diag(sign f) x (n, dv) */
+static const float *scale_rows(struct chunk_back *t, const float *x, const float *f, float sign,
+                               size_t dv)
 {
     for (size_t i = 0; i < t->n; i++)
-        for (size_t k = 0; k < dv; k++)
-            t->scaled[i * dv + k] = sign * f[i] * x[i * ldx + k];
+        vec_ops()->scale(t->scaled + i * dv, x + i * dv, sign * f[i], dv);
     return t->scaled;
 }
 
@@ -118,67 +127,82 @@ struct head_rows {
     size_t head;
     const float *q, *k, *v, *u, *dO; /* of the chunk's first row */
     const float *s0;                 /* NULL: zero */
-    float *dq, *dk, *dv;
-    bool first; /* of its group: stores dq and dk, the others add */
+    float *dq, *dk, *dv;             /* dq and dk of the key head: the first of its value heads
+                                      * writes them, the others add */
+    bool first;
 };
 
-/* A, P, D and the decays, as the forward had them. */
+/* What the forward had: decays, A, P, K S0, Q S0, R; and K dS. */
 static void recompute_chunk(const struct head_rows *m, struct chunk_back *t)
 {
     const struct delta_head *h = m->h;
-    size_t heads = h->c->delta_v_heads, n = t->n;
+    size_t heads = h->c->delta_v_heads, n = t->n, dk = h->dk, dv = h->dv;
+    gather_rows(t->q, m->q, h->k_stride, n, dk);
+    gather_rows(t->k, m->k, h->k_stride, n, dk);
+    gather_rows(t->u, m->u, h->v_stride, n, dv);
+    gather_rows(t->dO, m->dO, h->v_stride, n, dv);
     for (size_t i = 0; i < n; i++)
         t->G[i] = (i ? t->G[i - 1] : 0) + m->j->d->g[(t->row + i) * heads + m->head];
-    for (size_t i = 0; i < n; i++) {
+    delta_decays(t->D, t->G, 0, n);
+    t->left = t->D + (n - 1) * C;
+    for (size_t i = 0; i < n; i++)
         t->decay[i] = expf(t->G[i]);
-        t->left[i] = expf(t->G[n - 1] - t->G[i]);
-    }
-    turn_matrix(t->kt, C, m->k, h->k_stride, n, h->dk);
-    multiply_tile(t->A, C, m->k, h->k_stride, t->kt, C, n, h->dk, n, false);
-    multiply_tile(t->P, C, m->q, h->k_stride, t->kt, C, n, h->dk, n, false);
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < n; k++) {
-            float d = k <= i ? expf(t->G[i] - t->G[k]) : 0;
-            t->D[i * C + k] = d;
-            t->P[i * C + k] *= d;
-            t->A[i * C + k] *= k < i ? d : 0;
-        }
+    turn_matrix(t->kt, C, t->k, dk, n, dk);
+    multiply_square(t->A, t->k, t->kt, n, dk);
+    multiply_square(t->P, t->q, t->kt, n, dk);
+    for (size_t i = 0; i < n; i++)
+        t->A[i * C + i] = 0;
+    for (size_t i = 0; i < n * C; i++) {
+        t->P[i] *= t->D[i];
+        t->A[i] *= t->D[i];
+        t->minus[i] = -t->A[i];
     }
     if (m->s0) {
-        multiply_tile(t->ks, h->dv, m->k, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
-        multiply_tile(t->qs, h->dv, m->q, h->k_stride, m->s0, h->dv, n, h->dk, h->dv, false);
+        multiply_tile(t->ks, dv, t->k, dk, m->s0, dv, n, dk, dv, false);
+        multiply_tile(t->qs, dv, t->q, dk, m->s0, dv, n, dk, dv, false);
     } else {
-        memset(t->ks, 0, n * h->dv * sizeof(float));
-        memset(t->qs, 0, n * h->dv * sizeof(float));
+        memset(t->ks, 0, n * dv * sizeof(float));
+        memset(t->qs, 0, n * dv * sizeof(float));
     }
-    multiply_tile(t->kds, h->dv, m->k, h->k_stride, t->dS, h->dv, n, h->dk, h->dv, false);
-    for (size_t i = 0; i < n; i++) {
-        float *r = t->R + i * h->dv;
-        for (size_t k = 0; k < h->dv; k++)
-            r[k] = m->v[i * h->v_stride + k] - t->decay[i] * t->ks[i * h->dv + k];
-        for (size_t k = 0; k < i; k++)
-            for (size_t e = 0; e < h->dv; e++)
-                r[e] -= t->A[i * C + k] * m->u[k * h->v_stride + e];
+    multiply_tile(t->kds, dv, t->k, dk, t->dS, dv, n, dk, dv, false);
+    gather_rows(t->R, m->v, h->v_stride, n, dv);
+    for (size_t i = 0; i < n; i++)
+        vec_ops()->add_scaled(t->R + i * dv, t->ks + i * dv, -t->decay[i], dv);
+    for (size_t i = 0; i < n; i += TOGETHER) { /* nothing but zeros right of a block's diagonal */
+        size_t rows = n - i < TOGETHER ? n - i : TOGETHER;
+        multiply_tile(t->R + i * dv, dv, t->minus + i * C, C, t->u, dv, rows, i + rows, dv, true);
     }
 }
 
-/* dU, then lam in its place, dR, dV and db. */
+/* dU, then lam in its place, dR, dV and db.  Rows from the last to the first: what later blocks of
+ * rows add is computed for a block together. */
 static void solve_chunk(const struct head_rows *m, struct chunk_back *t)
 {
+    const struct attn_ops *ops = attn_ops();
     const struct delta_head *h = m->h;
     size_t dv = h->dv, n = t->n, heads = h->c->delta_v_heads;
-    turn_matrix(t->turned, C, t->P, C, n, n);
-    multiply_tile(t->dU, dv, t->turned, C, m->dO, h->v_stride, n, n, dv, false);
-    for (size_t i = n; i-- > 0;) {
-        float *lam = t->dU + i * dv, b = m->j->d->b[(t->row + i) * heads + m->head];
-        for (size_t e = 0; e < dv; e++)
-            lam[e] += t->left[i] * t->kds[i * dv + e];
-        for (size_t k = i + 1; k < n; k++) /* dR of later rows is b lam of them */
-            for (size_t e = 0; e < dv; e++)
-                lam[e] -= t->A[k * C + i] * t->dR[k * dv + e];
-        m->j->s->db[(t->row + i) * heads + m->head] = lanes_dot(lam, t->R + i * dv, dv);
-        for (size_t e = 0; e < dv; e++)
-            m->dv[i * h->v_stride + e] = t->dR[i * dv + e] = b * lam[e];
+    memset(t->dU, 0, n * dv * sizeof(float));
+    for (size_t i = 0; i < n; i += TOGETHER) { /* rows before a block do not read it */
+        size_t rows = n - i < TOGETHER ? n - i : TOGETHER;
+        ops->accumulate_turned(t->dU + i * dv, dv, t->P + i * C + i, C, t->dO + i * dv, dv, rows,
+                               n - i, dv);
+    }
+    for (size_t end = n, begin; end > 0; end = begin) {
+        begin = (end - 1) / TOGETHER * TOGETHER;
+        for (size_t i = begin; i < end; i++)
+            vec_ops()->add_scaled(t->dU + i * dv, t->kds + i * dv, t->left[i], dv);
+        /* dR of later rows is b lam of them */
+        ops->accumulate_turned(t->dU + begin * dv, dv, t->minus + end * C + begin, C,
+                               t->dR + end * dv, dv, end - begin, n - end, dv);
+        for (size_t i = end; i-- > begin;) {
+            float *lam = t->dU + i * dv, *dR = t->dR + i * dv;
+            size_t at = (t->row + i) * heads + m->head;
+            ops->accumulate_turned(lam, dv, t->minus + (i + 1) * C + i, C, dR + dv, dv, 1,
+                                   end - i - 1, dv);
+            m->j->s->db[at] = lanes_dot(lam, t->R + i * dv, dv);
+            vec_ops()->scale(dR, lam, m->j->d->b[at], dv);
+            memcpy(m->dv + i * h->v_stride, dR, dv * sizeof(*dR));
+        }
     }
 }
 
@@ -188,23 +212,26 @@ static void gates_chunk(const struct head_rows *m, struct chunk_back *t)
     const struct delta_head *h = m->h;
     size_t dv = h->dv, n = t->n, heads = h->c->delta_v_heads;
     double sum = 0, all = 0;
-    turn_matrix(t->ut, C, m->u, h->v_stride, n, dv);
-    multiply_tile(t->dP, C, m->dO, h->v_stride, t->ut, C, n, dv, n, false);
-    multiply_tile(t->dA, C, t->dR, dv, t->ut, C, n, dv, n, false);
+    turn_matrix(t->ut, C, t->u, dv, n, dv);
+    multiply_square(t->dP, t->dO, t->ut, n, dv);
+    multiply_square(t->dA, t->dR, t->ut, n, dv);
     memset(t->dG, 0, sizeof(t->dG));
     for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < n; k++) {
-            float dp = k <= i ? t->dP[i * C + k] : 0, da = k < i ? -t->dA[i * C + k] : 0;
-            float x = dp * t->P[i * C + k] + da * t->A[i * C + k];
-            t->dG[i] += (double)x;
-            t->dG[k] -= (double)x;
-            t->dP[i * C + k] = dp * t->D[i * C + k];
-            t->dA[i * C + k] = da * t->D[i * C + k];
+        double row = 0;
+        for (size_t k = i * C; k <= i * C + i; k++) {
+            double x = (double)(t->dP[k] * t->P[k] + t->dA[k] * t->minus[k]);
+            row += x;
+            t->dG[k - i * C] -= x;
         }
+        t->dG[i] += row;
+        t->dA[i * C + i] = 0;
     }
+    vec_ops()->scale_by(t->dP, t->dP, t->D, 1, n * C); /* 0 above the diagonal */
+    vec_ops()->scale_by(t->dA, t->dA, t->D, 1, n * C);
+    vec_ops()->scale(t->dA, t->dA, -1, n * C);
     for (size_t i = 0; i < n; i++) {
-        float z = t->left[i] * lanes_dot(m->u + i * h->v_stride, t->kds + i * dv, dv);
-        float through = lanes_dot(m->dO + i * h->v_stride, t->qs + i * dv, dv) -
+        float z = t->left[i] * lanes_dot(t->u + i * dv, t->kds + i * dv, dv);
+        float through = lanes_dot(t->dO + i * dv, t->qs + i * dv, dv) -
                         lanes_dot(t->dR + i * dv, t->ks + i * dv, dv);
         t->dG[i] += (double)(t->decay[i] * through) - (double)z;
         sum += (double)z;
@@ -217,34 +244,48 @@ static void gates_chunk(const struct head_rows *m, struct chunk_back *t)
         m->j->s->dg[(t->row + i) * heads + m->head] = (float)(suffix += t->dG[i]);
 }
 
+/* Put or add rows (n, dk) to those of the key head. */
+static void scatter_rows(float *to, size_t stride, const float *from, size_t n, size_t dk, bool add)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (add)
+            vec_ops()->add(to + i * stride, from + i * dk, dk);
+        else
+            memcpy(to + i * stride, from + i * dk, dk * sizeof(*to));
+    }
+}
+
 /* dQ and dK of the value head, added to those of its group, then dS for the chunk to the left. */
 static void keys_chunk(const struct head_rows *m, struct chunk_back *t)
 {
+    const struct attn_ops *ops = attn_ops();
     const struct delta_head *h = m->h;
-    size_t dk = h->dk, dv = h->dv, n = t->n, ks = h->k_stride;
-    multiply_tile(m->dq, ks, t->dP, C, m->k, ks, n, n, dk, !m->first);
-    turn_matrix(t->turned, C, t->dP, C, n, n);
-    multiply_tile(m->dk, ks, t->turned, C, m->q, ks, n, n, dk, !m->first);
-    multiply_tile(m->dk, ks, t->dA, C, m->k, ks, n, n, dk, true);
-    turn_matrix(t->turned, C, t->dA, C, n, n);
-    multiply_tile(m->dk, ks, t->turned, C, m->k, ks, n, n, dk, true);
+    size_t dk = h->dk, dv = h->dv, n = t->n;
+    memset(t->dq, 0, n * dk * sizeof(float));
+    memset(t->dk, 0, n * dk * sizeof(float));
+    for (size_t i = 0; i < n; i += TOGETHER) { /* what is not 0 of the triangles */
+        size_t rows = n - i < TOGETHER ? n - i : TOGETHER, end = i + rows, at = i * C + i;
+        float *dq_rows = t->dq + i * dk, *dk_rows = t->dk + i * dk;
+        ops->accumulate(dq_rows, dk, t->dP + i * C, C, t->k, dk, rows, end, dk);
+        ops->accumulate(dk_rows, dk, t->dA + i * C, C, t->k, dk, rows, end, dk);
+        ops->accumulate_turned(dk_rows, dk, t->dP + at, C, t->q + i * dk, dk, rows, n - i, dk);
+        ops->accumulate_turned(dk_rows, dk, t->dA + at, C, t->k + i * dk, dk, rows, n - i, dk);
+    }
     if (m->s0) {
         turn_matrix(t->flat, dk, m->s0, dv, dk, dv);
-        multiply_tile(m->dq, ks, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, t->flat,
-                      dk, n, dv, dk, true);
-        multiply_tile(m->dk, ks, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, t->flat, dk, n, dv,
-                      dk, true);
+        multiply_tile(t->dq, dk, scale_rows(t, t->dO, t->decay, 1, dv), dv, t->flat, dk, n, dv, dk,
+                      true);
+        multiply_tile(t->dk, dk, scale_rows(t, t->dR, t->decay, -1, dv), dv, t->flat, dk, n, dv, dk,
+                      true);
     }
     turn_matrix(t->flat, dk, t->dS, dv, dk, dv);
-    multiply_tile(m->dk, ks, scale_rows(t, m->u, h->v_stride, t->left, 1, dv), dv, t->flat, dk, n,
-                  dv, dk, true);
-    for (size_t i = 0; i < dk * dv; i++)
-        t->dS[i] *= t->decay[n - 1];
-    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, t->dR, dv, t->decay, -1, dv), dv, dk, n, dv,
-                  true);
-    turn_matrix(t->kt, C, m->q, ks, n, dk); /* the keys are not needed any more */
-    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, m->dO, h->v_stride, t->decay, 1, dv), dv, dk,
-                  n, dv, true);
+    multiply_tile(t->dk, dk, scale_rows(t, t->u, t->left, 1, dv), dv, t->flat, dk, n, dv, dk, true);
+    scatter_rows(m->dq, h->k_stride, t->dq, n, dk, !m->first);
+    scatter_rows(m->dk, h->k_stride, t->dk, n, dk, !m->first);
+    vec_ops()->scale(t->dS, t->dS, t->decay[n - 1], dk * dv);
+    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, t->dR, t->decay, -1, dv), dv, dk, n, dv, true);
+    turn_matrix(t->kt, C, t->q, dk, n, dk); /* the keys are not needed any more */
+    multiply_tile(t->dS, dv, t->kt, C, scale_rows(t, t->dO, t->decay, 1, dv), dv, dk, n, dv, true);
 }
 
 /* A unit is a segment and a key head.  Its value heads follow each other, so that the sums over a
@@ -301,10 +342,10 @@ static void gated_norm_backward_slice(void *arg, size_t begin, size_t end)
     for (size_t i = begin * c->delta_v_heads; i < end * c->delta_v_heads; i++) {
         const float *o = j->d->o + i * dv, *z = j->d->z + i * dv, *w = j->l->delta_norm;
         float *dy = j->s->dy + i * dv, *dz = j->s->dz + i * dv, r = j->d->o_rstd[i];
-        for (size_t e = 0; e < dv; e++) {
-            dz[e] = dy[e] * w[e] * o[e] * r * silu_slope(z[e]);
-            dy[e] *= z[e] * compute_sigmoid(z[e]); /* the gradient of the norm's output */
-        }
+        float n[DIM];
+        vec_ops()->scale(n, o, r, dv);
+        vec_ops()->scale_by(n, n, w, 1, dv);
+        vec_ops()->silu_backward(dz, dy, z, n, dv); /* dy is now the norm's */
         norm_row_backward(j->s->do_ + i * dv, dy, o, w, r, dv, 0);
     }
 }
@@ -314,8 +355,20 @@ static void l2_backward(float *d, const float *y, float s, float scale, size_t n
 {
     /* y holds s x scale, so that y0 = y / scale */
     float shared = lanes_dot(y, d, n) / scale;
-    for (size_t i = 0; i < n; i++)
-        d[i] = s * (d[i] * scale - y[i] * shared);
+    vec_ops()->scale(d, d, scale, n);
+    vec_ops()->add_scaled(d, y, -shared, n);
+    vec_ops()->scale(d, d, s, n);
+}
+
+/* dx = dy d silu(x) / dx; dy is not dy any more. */
+static void silu_slopes(float *dx, float *dy, const float *x, size_t n)
+{
+    enum { BLOCK = 128 };
+    float ones[BLOCK];
+    for (size_t i = 0; i < BLOCK; i++)
+        ones[i] = 1;
+    for (size_t i = 0; i < n; i += BLOCK)
+        vec_ops()->silu_backward(dx + i, dy + i, x + i, ones, n - i < BLOCK ? n - i : BLOCK);
 }
 
 /* Gradients of the gates' linears, and of the convolution's output, from those of q, k, v, b, g. */
@@ -335,11 +388,9 @@ static void prepare_backward_slice(void *arg, size_t begin, size_t end)
             l2_backward(s->dq + at * dk, d->q + at * dk, d->q_rstd[at], 1 / sqrtf((float)dk), dk);
             l2_backward(s->dk + at * dk, d->k + at * dk, d->k_rstd[at], 1, dk);
         }
-        memcpy(dconv, s->dq + row * keys, keys * sizeof(float));
-        memcpy(dconv + keys, s->dk + row * keys, keys * sizeof(float));
-        memcpy(dconv + 2 * keys, s->dv + row * values, values * sizeof(float));
-        for (size_t i = 0; i < channels; i++)
-            dconv[i] *= silu_slope(conv[i]);
+        silu_slopes(dconv, s->dq + row * keys, conv, keys);
+        silu_slopes(dconv + keys, s->dk + row * keys, conv + keys, keys);
+        silu_slopes(dconv + 2 * keys, s->dv + row * values, conv + 2 * keys, values);
         for (size_t h = 0; h < c->delta_v_heads; h++) {
             size_t at = row * c->delta_v_heads + h;
             s->db[at] *= d->b[at] * (1 - d->b[at]);
@@ -364,8 +415,7 @@ static void conv_backward_slice(void *arg, size_t begin, size_t end)
             if (later >= seg->row + seg->n)
                 break;
             const float *d = j->s->dconv + later * channels;
-            for (size_t i = 0; i < channels; i++)
-                dm[i] += j->l->conv[i * K + s] * d[i];
+            vec_ops()->add_products(dm, j->d->taps + s * channels, d, channels);
         }
     }
 }
@@ -430,6 +480,5 @@ void delta_backward(const struct block *b, size_t layer, const float *x, const s
     /* dx of two sets of linears: the second is added */
     block_linears_backward(b, layer, 2, gates, (float *[]){ d->db, d->dg }, a, x, d->dx, g, s);
     block_linears_backward(b, layer, 2, in, (float *[]){ d->dm, d->dz }, a, x, dx, g, s);
-    for (size_t i = 0; i < rows * c->hidden; i++)
-        dx[i] += d->dx[i];
+    vec_ops()->add(dx, d->dx, rows * c->hidden);
 }

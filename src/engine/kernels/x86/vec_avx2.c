@@ -16,4 +16,7 @@ const struct vec_ops vec_avx2 = {
     .dot3 = simd_dot3,
     .scale_by = simd_scale_by,
     .add = simd_add,
+    .scale = simd_scale,
+    .add_scaled = simd_add_scaled,
+    .add_products = simd_add_products,
 };
