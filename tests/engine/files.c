@@ -299,6 +299,68 @@ static void check_peft_experts(tinker_engine *e, const tinker_adapter *a)
     tinker_adapter_free(b);
 }
 
+/* What older versions of PEFT write: a matrix for each expert, also of a factor that all share. */
+struct older_form {
+    struct st_entry entries[128];
+    char names[128][PARAM_NAME];
+    const float *from[128];
+    size_t n;
+};
+
+static void add_older(struct older_form *o, const struct param *p, const float *w)
+{
+    struct st_entry *e = &o->entries[o->n];
+    o->from[o->n] = w;
+    *e = (struct st_entry){
+        .name = o->names[o->n++], .dtype = SOURCE_F32, .shape = { p->rows, p->cols }, .ndim = 2
+    };
+}
+
+static const void *fetch_older(void *state, size_t i, tinker_error *error)
+{
+    (void)error;
+    return ((struct older_form *)state)->from[i];
+}
+
+static void check_older_peft_experts(tinker_engine *e, const tinker_adapter *a)
+{
+    static struct older_form o;
+    tinker_error err = { 0 };
+    float other[60];
+    size_t last = 0; /* a copy of a shared factor */
+    o.n = 0;
+    for (size_t i = 0; i < a->params.n; i++) {
+        const struct param *p = &a->params.list[i];
+        for (size_t k = 0; k < (p->stack ? e->model->config.experts : 1); k++) {
+            if (p->stack)
+                params_peft_expert_name(e->names, p->name, k, o.names[o.n]);
+            else
+                params_peft_name(&e->model->config, p->name, o.names[o.n]);
+            if (p->stack == 1 && k > 0)
+                last = o.n;
+            add_older(&o, p, a->w + p->offset + (p->stack > 1 ? k * p->rows * p->cols : 0));
+        }
+    }
+    const char *path = tiny_path("stacks-form/adapter_model.safetensors");
+    for (int differs = 0; differs < 2; differs++) {
+        if (differs) {
+            size_t n = o.entries[last].shape[0] * o.entries[last].shape[1];
+            REQUIRE(last > 0 && n <= sizeof(other) / sizeof(other[0]));
+            memcpy(other, o.from[last], n * sizeof(float));
+            other[n - 1] += 1;
+            o.from[last] = other;
+        }
+        CHECK_INT(safetensors_write(path, o.entries, o.n, fetch_older, &o, &err), TINKER_OK);
+        tinker_adapter *b = tinker_adapter_load(e, tiny_path("stacks-form"), 0, &err);
+        CHECK_INT(b == NULL, differs);
+        if (b)
+            CHECK_MEM(a->w, a->params.total * 4, b->w, b->params.total * 4);
+        if (!b && !strstr(err.message, differs ? "all experts share it" : "no error"))
+            TAP_FAIL("%s", err.message);
+        tinker_adapter_free(b);
+    }
+}
+
 static const void *zeros(void *state, size_t i, tinker_error *error)
 {
     static const float none[5 * 2 * 60 * 10];
@@ -393,6 +455,7 @@ static void test_experts_in_files(void)
                 CHECK(((const float *)y->data)[i] == down->b[i / 5]);
             safetensors_close(&st);
             check_peft_experts(e, a);
+            check_older_peft_experts(e, a);
         }
         tinker_adapter_free(a);
     }
