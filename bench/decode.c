@@ -1,12 +1,13 @@
 /* bench/decode [DIR]: sampling from a Qwen3-0.6B-shaped model, beside llama.cpp and ik_llama.cpp in
- * the same format.
+ * the same format, and PyTorch in bf16.
  *
  * The model has random weights (1.2 GB).  It is written to DIR unless it is there, or to a temporary
  * directory and removed at the end; DIR keeps the peers' GGUF files, too.  For each format, steps of
  * 1, 16 and 64 sequences and prompts of 512 and 2,048 tokens here and there take turns; then what
  * several adapters in a batch cost.  TINKER_BENCH_FORMATS=q8-int8,q4-int8,q8,q4,bf16,stored chooses,
- * TINKER_BENCH_PEERS=ik,llama, too ("" for none),
- * TINKER_BENCH_WORK=1,16,64,p512,p2048,adapters,drafts,growth,flight, and TINKER_BENCH_PYTHON names a Python that has the peers' packages. */
+ * TINKER_BENCH_PEERS=ik,llama,torch, too ("" for none),
+ * TINKER_BENCH_WORK=1,16,64,p512,p2048,adapters,drafts,growth,flight, TINKER_BENCH_THREADS=1
+ * the number of ours (2), and TINKER_BENCH_PYTHON names a Python that has the packages of both llamas. */
 #include "ceilings.h"
 #include "peer.h"
 
@@ -15,11 +16,12 @@
 #include <unistd.h>
 #include "base/array.h"
 #include "base/os.h"
+#include "engine/generate/generator.h"
 #include "engine/model/huge_pages.h"
 #include "engine/model/init_model.h"
 #include "engine/model/model.h"
 
-enum { TURNS = 5, STEPS = 8, RANK = 32, PEERS = 2 };
+enum { TURNS = 5, STEPS = 8, RANK = 32, PEERS = 3 };
 
 static const struct format {
     const char *name, *theirs; /* NULL: no peer computes it so */
@@ -75,6 +77,7 @@ static tinker_engine *open_model(const char *dir, tinker_weights_dtype dtype)
     tinker_engine_options o = TINKER_ENGINE_OPTIONS_INIT;
     o.dtype = dtype;
     o.no_drafts = 1; /* a step is a token of each sequence */
+    o.threads = getenv("TINKER_BENCH_THREADS") ? atoi(getenv("TINKER_BENCH_THREADS")) : 2;
     tinker_engine *e = tinker_engine_open(dir, &o, &err);
     if (e == NULL)
         die("open", &err);
@@ -86,13 +89,14 @@ static tinker_engine *open_model(const char *dir, tinker_weights_dtype dtype)
 static void add_request(tinker_generator *g, tinker_adapter *a, size_t n, int64_t max_tokens)
 {
     static const int32_t none[1];
+    size_t vocab = g->engine->model->config.vocab;
     static uint32_t first;
     tinker_error err = { 0 };
     int32_t *prompt = malloc(n * sizeof *prompt);
     tinker_sampling_params p = TINKER_SAMPLING_PARAMS_INIT;
     first++;
     for (size_t i = 0; i < n; i++)
-        prompt[i] = (int32_t)((first * 977 + i * 31) % 150000);
+        prompt[i] = (int32_t)((first * 977 + i * 31) % (vocab - 1));
     p.max_tokens = max_tokens;
     p.has_seed = 1;
     p.stop_tokens = none;
@@ -160,20 +164,22 @@ static double process_prompt(tinker_engine *e, size_t n)
 
 /* ---- beside the others ------------------------------------------------------------------ */
 
-static const char *const peer_names[PEERS] = { "ik", "llama" };
+static const char *const peer_names[PEERS] = { "ik", "llama", "torch" };
+/* where the packages of each are listed: tests/conformance/requirements-*.txt */
+static const char *const peer_sets[PEERS] = { "llama-ik", "llama-llama", "torch" };
+static const char peers_by_default[] = "ik,llama,torch";
 
-static void open_peer(struct peer *p, const char *name, const char *dir, const char *format)
+static void open_peer(struct peer *p, size_t which, const char *dir, const char *format)
 {
     double ready, none;
-    char python[1024], set[64];
-    const char *given = getenv("TINKER_BENCH_PYTHON");
+    char python[1024];
+    const char *name = peer_names[which], *given = getenv("TINKER_BENCH_PYTHON");
     *p = (struct peer){ 0 };
-    if (!is_chosen("TINKER_BENCH_PEERS", "ik,llama", name))
+    if (!is_chosen("TINKER_BENCH_PEERS", peers_by_default, name))
         return;
-    snprintf(set, sizeof set, "llama-%s", name);
-    if (given)
+    if (given && strcmp(name, "torch") != 0)
         snprintf(python, sizeof python, "%s", given);
-    else if (!peer_python(set, python, sizeof python))
+    else if (!peer_python(peer_sets[which], python, sizeof python))
         return;
     if (!peer_run(p, python, "bench/decode_oracle.py", name, dir, format))
         return;
@@ -370,8 +376,10 @@ static void compare_drafts(tinker_engine *e, const char *format)
 
 static void show_flight(tinker_engine *e, const char *format)
 {
-    for (size_t n = 1; n <= 1024; n *= 4) {
-        double seconds = decode(e, NULL, 0, n, 4);
+    double seconds = 0;
+    /* 16,384 in flight in a small model; a step of seconds says enough of a large one */
+    for (size_t n = 1; n <= 16384 && seconds < 1; n *= 4) {
+        seconds = decode(e, NULL, 0, n, 4);
         printf("%-8s %zu in flight: %.1f ms a step, %.0f tokens/s\n", format, n, seconds * 1e3,
                (double)n / seconds);
         fflush(stdout);
@@ -397,7 +405,7 @@ static void run_format(const char *dir, const struct format *f)
     tinker_engine *e = open_model(dir, f->dtype);
     struct peer peers[PEERS];
     for (size_t p = 0; p < PEERS; p++)
-        open_peer(&peers[p], peer_names[p], dir, f->theirs);
+        open_peer(&peers[p], p, dir, f->theirs);
     for (size_t i = 0; i < ARRAY_LEN(tasks); i++)
         if (is_chosen("TINKER_BENCH_WORK", all, tasks[i].name))
             compare_task(e, peers, f->name, &tasks[i]);

@@ -1,12 +1,13 @@
-"""The other side of bench/decode: the same work in llama.cpp and ik_llama.cpp, on 2 threads.
+"""The other side of bench/decode: the same work in llama.cpp, ik_llama.cpp and PyTorch, on 2 threads.
 
-    decode_oracle.py ik|llama DIR bf16|q8|q4
+    decode_oracle.py ik|llama|torch DIR bf16|q8|q4
 
 Prints a number when the model is loaded and warm, and the seconds of one turn for each line it
 reads: a step of N sequences for N, a prompt of N tokens for -N.  The packages are ik-llama-cpp-python
 and llama-cpp-python, built for this CPU (GGML_NATIVE); matrices are Q8_0, or Q4_0 with the head in
 Q8_0, as bench/decode holds them.  Only the forward is timed, with logits for the last token of each
-sequence; no token is drawn.  TINKER_BENCH_IK=repack,thp,noflash turns settings of ik_llama.cpp.
+sequence; no token is drawn.  PyTorch is transformers' model in bf16, whatever the format, with scaled dot
+product attention (TINKER_BENCH_TORCH=f32: in float32).  TINKER_BENCH_IK=repack,thp,noflash turns settings of ik_llama.cpp.
 """
 import contextlib
 import ctypes
@@ -139,7 +140,38 @@ class Model:
         return sorted(times)[len(times) // 2]
 
 
+class TorchModel:
+    def __init__(self, directory):
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(THREADS)
+        torch.set_grad_enabled(False)
+        self.torch = torch
+        dtype = torch.float32 if os.environ.get("TINKER_BENCH_TORCH") == "f32" else torch.bfloat16
+        self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="sdpa").eval()
+
+    def run(self, tokens, cache):
+        start = time.monotonic()
+        out = self.model(self.torch.tensor(tokens), past_key_values=cache, use_cache=True, logits_to_keep=1)
+        seconds = time.monotonic() - start
+        assert out.logits.shape[1] == 1 and bool(out.logits[0, 0, 0] == out.logits[0, 0, 0])
+        return seconds, out.past_key_values
+
+    def turn(self, amount):
+        if amount < 0:
+            return self.run([[(i * 31) % 150000 for i in range(-amount)]], None)[0]
+        _, cache = self.run([[300 + s * 5 + i for i in range(4)] for s in range(amount)], None)
+        times = []
+        for k in range(STEPS):
+            seconds, cache = self.run([[300 + s + k] for s in range(amount)], cache)
+            times.append(seconds)
+        return sorted(times)[len(times) // 2]
+
+
 def open_model(which, directory, dtype):
+    if which == "torch":
+        return TorchModel(directory)
     path = os.path.join(directory, f"decode-{dtype}.gguf")
     if not os.path.exists(path):
         with contextlib.redirect_stdout(sys.stderr):

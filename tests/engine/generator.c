@@ -427,6 +427,50 @@ static void samples_wait_for_memory(void)
     tinker_engine_close(little);
 }
 
+static int count_token(size_t sample, int32_t token, float logprob, void *state)
+{
+    (void)sample;
+    (void)token;
+    (void)logprob;
+    ++*(size_t *)state;
+    return 0;
+}
+
+/* Prompts are computed in slices beside what runs, which gets its token in every step. */
+static void long_prompts_keep_the_rhythm(void)
+{
+    enum { LONG = 3, LENGTH = 200 };
+    tinker_engine *e = open_engine(2, 0);
+    tinker_generator *g = tinker_generator_new(e, NULL);
+    int32_t prompts[LONG + 1][LENGTH];
+    size_t running = 0, others = 0;
+    tinker_sampling_params p = params(40, 1, 1);
+    tinker_generate q = {
+        .n_prompt = 5, .params = &p, .num_samples = 1, .on_token = count_token, .state = &running
+    };
+    for (size_t i = 0; i <= LONG; i++)
+        prompt_of(prompts[i], LENGTH, 70 + i);
+    q.prompt = prompts[LONG];
+    CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+    CHECK(tinker_generator_step(g, NULL) > 0);
+    q.n_prompt = LENGTH;
+    q.state = &others;
+    for (size_t i = 0; i < LONG; i++) {
+        q.prompt = prompts[i];
+        CHECK(tinker_generator_add(g, &q, NULL) == TINKER_OK);
+    }
+    /* 600 tokens of prompts are five slices of at most 128 */
+    for (size_t i = 0; i < 5; i++) {
+        size_t before = running;
+        CHECK(tinker_generator_step(g, NULL) > 0);
+        CHECK(running > before);
+        CHECK(i > 0 || others == 0);
+    }
+    CHECK(others >= LONG);
+    tinker_generator_free(g);
+    tinker_engine_close(e);
+}
+
 static void every_architecture_follows_the_same_rules(void)
 {
     static const char *const archs[] = { "qwen2", "llama", "qwen3_moe" };
@@ -474,6 +518,7 @@ int main(void)
     RUN(cached_prefix_gives_the_same_bits);
     RUN(little_memory_costs_time_only);
     RUN(samples_wait_for_memory);
+    RUN(long_prompts_keep_the_rhythm);
     RUN(every_architecture_follows_the_same_rules);
     RUN(fast_modes_follow_the_same_rules);
     RUN(the_bundled_model_samples_what_it_trains);
