@@ -353,7 +353,7 @@ static double follow_script(tinker_engine *e, struct script *s)
 
 static void compare_drafts(tinker_engine *e, const char *format)
 {
-    static const size_t edits[] = { 0, 32, 8, 3, 1 };
+    static const size_t edits[] = { 1, 0, 32, 8, 3 };
     static struct script script;
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
         double with[3], ratios[3];
