@@ -72,6 +72,34 @@ TINKER_API tinker_status tinker_tokens_append(tinker_tokens *t, const int32_t *i
 typedef tinker_tokenizer *tinker_tokenizer_loader_fn(const char *repo, const char *revision,
                                                      tinker_error *err, void *state);
 
+typedef struct tinker_encode_options tinker_encode_options;
+typedef struct tinker_decode_options tinker_decode_options;
+
+/* A tokenizer that is not ours: functions that encode and decode, called in the thread that calls the
+ * library, by several at once.  Spans, bytes and spellings of tokens are not known of it. */
+typedef struct tinker_tokenizer_functions {
+    size_t size; /* set by TINKER_TOKENIZER_FUNCTIONS_INIT */
+    /* Append the tokens of text[0..n) to *out (tinker_tokens_append()); opts is never NULL. */
+    tinker_status (*encode)(const char *text, size_t n, const tinker_encode_options *opts,
+                            tinker_tokens *out, tinker_error *err, void *state);
+    /* Append the text of ids[0..n) to *out (tinker_text_append()). */
+    tinker_status (*decode)(const int32_t *ids, size_t n, const tinker_decode_options *opts,
+                            tinker_text *out, tinker_error *err, void *state);
+    /* The id of a token such as "<|im_end|>", or -1; NULL: none is known. */
+    int32_t (*id)(const char *token, size_t n, void *state);
+    void (*free)(void *state); /* NULL: nothing to free; called when the tokenizer goes */
+    void *state;
+    size_t vocab_size;  /* 0: unknown */
+    int32_t special[4]; /* by tinker_special_kind; -1: none */
+} tinker_tokenizer_functions;
+#define TINKER_TOKENIZER_FUNCTIONS_INIT                                      \
+    {                                                                        \
+        sizeof(tinker_tokenizer_functions), NULL, NULL, NULL, NULL, NULL, 0, \
+        {                                                                    \
+            -1, -1, -1, -1                                                   \
+        }                                                                    \
+    }
+
 typedef struct tinker_tokenizer_options {
     size_t size;              /* set by TINKER_TOKENIZER_OPTIONS_INIT */
     const char *tokenizer_id; /* repository to use instead of the one the model name implies */
@@ -82,10 +110,13 @@ typedef struct tinker_tokenizer_options {
     int lenient;              /* accept a byte-level vocabulary that lacks some of the 256 bytes */
     tinker_tokenizer_loader_fn *loader; /* asked instead of the Hugging Face cache */
     void *loader_state;                 /* last argument of loader */
+    /* Used for any name instead of files; copied, a new tokenizer each time.  When loading fails,
+     * the state stays the caller's. */
+    const tinker_tokenizer_functions *functions;
 } tinker_tokenizer_options;
-#define TINKER_TOKENIZER_OPTIONS_INIT                                              \
-    {                                                                              \
-        sizeof(tinker_tokenizer_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL \
+#define TINKER_TOKENIZER_OPTIONS_INIT                                                    \
+    {                                                                                    \
+        sizeof(tinker_tokenizer_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL \
     }
 
 /* Load by name.  `name` is a file (tokenizer.json, *.tiktoken, tiktoken.model), a directory that
@@ -145,7 +176,7 @@ typedef enum tinker_special_policy {
     TINKER_SPECIAL_ERROR = 3  /* a special one is refused: TINKER_EINVAL with its position */
 } tinker_special_policy;
 
-typedef struct tinker_encode_options {
+struct tinker_encode_options {
     size_t size;                   /* set by TINKER_ENCODE_OPTIONS_INIT */
     int add_special;               /* add what the model's template adds (Llama 3: BOS); Python's
                                       default is on, renderers and this library's is off */
@@ -154,7 +185,7 @@ typedef struct tinker_encode_options {
     int scalar_offsets;            /* spans count code points, as in Python, instead of bytes */
     int threads;                   /* tinker_tokenizer_encode_batch(): at most so many, which exist
                                       for the call only; 0: as many as there are cores */
-} tinker_encode_options;
+};
 #define TINKER_ENCODE_OPTIONS_INIT                                      \
     {                                                                   \
         sizeof(tinker_encode_options), 0, TINKER_SPECIAL_PARSE, 0, 0, 0 \
@@ -188,13 +219,13 @@ TINKER_API tinker_status tinker_tokenizer_encode_batch(const tinker_tokenizer *t
 
 /* ---- tokens to text ------------------------------------------------------------------ */
 
-typedef struct tinker_decode_options {
+struct tinker_decode_options {
     size_t size;      /* set by TINKER_DECODE_OPTIONS_INIT */
     int skip_special; /* leave out special tokens */
     int raw_bytes;    /* the tokens' bytes as they are: may be ill-formed UTF-8 */
     int strict;       /* an id without a token is TINKER_EINVAL; otherwise it is left out */
     int cleanup;      /* remove spaces before punctuation, as old Python releases did */
-} tinker_decode_options;
+};
 #define TINKER_DECODE_OPTIONS_INIT                \
     {                                             \
         sizeof(tinker_decode_options), 0, 0, 0, 0 \

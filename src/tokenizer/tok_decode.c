@@ -391,6 +391,8 @@ tinker_status tok_decode_part(const tinker_tokenizer *t, const int32_t *ids, siz
                               const tinker_decode_options *o, struct buf *out, bool *sound,
                               tinker_error *err)
 {
+    if (t->functions)
+        return tok_functions_decode(t, ids, n, o, out, sound, err);
     bool bytes = tok_decodes_bytes(t), meta = !o->raw_bytes && tok_decodes_meta(t);
     tinker_status status = TINKER_OK;
     *sound = !bytes; /* strings are UTF-8, bytes need not be */
@@ -448,7 +450,7 @@ tinker_status tok_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n
 {
     size_t from = out->len;
     tinker_status status = tok_decode_part(t, ids, n, o, out, sound, err);
-    if (status == TINKER_OK && !o->raw_bytes && tok_decodes_meta(t))
+    if (status == TINKER_OK && !t->functions && !o->raw_bytes && tok_decodes_meta(t))
         tok_strip_meta(t, out, from, tok_strips(t));
     return status;
 }

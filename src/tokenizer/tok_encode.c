@@ -400,6 +400,8 @@ tinker_status tok_encode(const tinker_tokenizer *t, struct tok_ctx *c, const cha
                          const tinker_encode_options *o, tinker_tokens *out, tinker_spans *spans,
                          tinker_error *err)
 {
+    if (t->functions)
+        return tok_functions_encode(t, text, n, o, out, spans, err);
     struct job j = { .t = t, .c = c, .o = o, .text = text, .n = n, .spans = spans, .err = err };
     j.given = text;
     j.given_n = n;

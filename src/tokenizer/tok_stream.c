@@ -41,7 +41,10 @@ tinker_decoder *tinker_decoder_new(tinker_tokenizer *t, const tinker_decode_opti
     }
     d->t = tinker_tokenizer_ref(t);
     d->opts = o;
-    d->way = tok_decodes_bytes(t) ? WAY_BYTES : tok_decodes_meta(t) ? WAY_META : WAY_AGAIN;
+    d->way = t->functions           ? WAY_AGAIN
+             : tok_decodes_bytes(t) ? WAY_BYTES
+             : tok_decodes_meta(t)  ? WAY_META
+                                    : WAY_AGAIN;
     d->strip = d->way == WAY_META ? tok_strips(t) : 0;
     buf_init(&d->pending, SIZE_MAX);
     return d;
@@ -77,6 +80,8 @@ static size_t find_complete_prefix(const char *s, size_t n)
 static tinker_status keep_ids(tinker_decoder *d, const int32_t *ids, size_t n, tinker_error *err)
 {
     size_t had = d->ids.n;
+    if (d->t->functions) /* whether an id has one shows when it is decoded */
+        return tinker_tokens_append(&d->ids, ids, n, err);
     for (size_t i = 0; i < n; i++) {
         bool use;
         tinker_status status = tok_use_id(d->t, ids[i], &d->opts, &use, err);
@@ -129,6 +134,7 @@ static tinker_status put_meta(tinker_decoder *d, const int32_t *ids, size_t n, b
 static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, bool end,
                                struct buf *text, tinker_error *err)
 {
+    size_t had = d->ids.n;
     tinker_status status = keep_ids(d, ids, n, err);
     if (status != TINKER_OK)
         return status;
@@ -148,6 +154,8 @@ static tinker_status put_again(tinker_decoder *d, const int32_t *ids, size_t n, 
     }
     if (status == TINKER_OK && (!buf_ok(&d->pending) || !buf_ok(text)))
         status = err_nomem(err, "text");
+    if (status != TINKER_OK && d->t->functions) /* an id without a text is refused, once */
+        d->ids.n = had;
     buf_clear(&whole);
     return status;
 }

@@ -51,6 +51,8 @@ tinker_status tinker_tokenizer_encode(const tinker_tokenizer *t, const char *tex
     tinker_status status = tok_encode_options(&o, opts, err);
     if (status != TINKER_OK)
         return status;
+    if (t->functions)
+        return tok_functions_encode(t, text, n, &o, out, NULL, err);
     struct tok_ctx *c = tok_ctx_take(t); /* nobody else has it until it is given back */
     if (!c)
         return err_nomem(err, "tokens");
@@ -125,6 +127,8 @@ static bool is_token(const tinker_tokenizer *t, int32_t id)
 /* Spellings that are no plain token first: they are few, and found as they are. */
 int32_t tinker_tokenizer_id(const tinker_tokenizer *t, const char *token, size_t n)
 {
+    if (t->functions)
+        return t->functions->id ? t->functions->id(token, n, t->functions->state) : -1;
     uintptr_t odd = (uintptr_t)map_get(&t->odd, token, n);
     if (odd)
         return (int32_t)(odd - 1);
@@ -190,6 +194,8 @@ int tinker_tokenizer_is_added(const tinker_tokenizer *t, int32_t id)
 /* Added tokens may be tokens of the model, too; those count once. */
 size_t tinker_tokenizer_vocab_size(const tinker_tokenizer *t, int with_added)
 {
+    if (t->functions)
+        return t->functions->vocab_size;
     size_t n = t->bpe.header->n_vocab;
     for (size_t i = 0; with_added && i < t->n_added; i++)
         n += !(t->bpe.flags[t->added[i].id] & BPE_MODEL);
@@ -198,7 +204,7 @@ size_t tinker_tokenizer_vocab_size(const tinker_tokenizer *t, int with_added)
 
 int32_t tinker_tokenizer_max_id(const tinker_tokenizer *t)
 {
-    return (int32_t)t->bpe.n_ids - 1;
+    return (int32_t)(t->functions ? t->functions->vocab_size : t->bpe.n_ids) - 1;
 }
 
 const char *tinker_tokenizer_chat_template(const tinker_tokenizer *t)

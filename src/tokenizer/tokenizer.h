@@ -152,6 +152,8 @@ struct tinker_tokenizer {
     char *chat_template;
     int64_t max_length;
 
+    const tinker_tokenizer_functions *functions; /* in the arena; NULL: all of the above */
+
     pthread_mutex_t lock; /* guards idle and the making of slots */
     struct tok_ctx *idle;
     struct tok_slot *_Atomic slots; /* tok_decode_slots.c; NULL: not yet */
@@ -269,5 +271,16 @@ tinker_tokenizer *tok_from_block(struct os_map block, tinker_error *err);
 /* The tables of a rank file, with a tokenizer.json text that describes the rest. */
 tinker_status tok_build_ranks(const struct tok_source *source, struct os_map *block,
                               tinker_error *err);
+
+/* tok_functions.c: a tokenizer of functions. */
+tinker_tokenizer *tok_from_functions(const tinker_tokenizer_functions *functions,
+                                     tinker_error *err);
+/* What it does in place of tok_encode() and tok_decode(). */
+tinker_status tok_functions_encode(const tinker_tokenizer *t, const char *text, size_t n,
+                                   const tinker_encode_options *o, tinker_tokens *out,
+                                   tinker_spans *spans, tinker_error *err);
+tinker_status tok_functions_decode(const tinker_tokenizer *t, const int32_t *ids, size_t n,
+                                   const tinker_decode_options *o, struct buf *out, bool *sound,
+                                   tinker_error *err);
 
 #endif

@@ -493,6 +493,130 @@ static void test_rank_errors(void)
     check_rank_error("YQ== 0\nYQ== 1\n", "twice");
 }
 
+/* ---- functions instead of files -------------------------------------------------------------- */
+
+/* A token is a byte plus 1000; the state counts how often it was freed. */
+static tinker_status shift_encode(const char *text, size_t n, const tinker_encode_options *o,
+                                  tinker_tokens *out, tinker_error *e, void *state)
+{
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = 1000 + (unsigned char)text[i];
+        if (tinker_tokens_append(out, &id, 1, e) != TINKER_OK)
+            return TINKER_ENOMEM;
+        if (text[i] == '!')
+            return TINKER_EINVAL; /* and says nothing */
+    }
+    return o->add_special ? tinker_tokens_append(out, &(int32_t){ 7 }, 1, e) : TINKER_OK;
+}
+
+static tinker_status shift_decode(const int32_t *ids, size_t n, const tinker_decode_options *o,
+                                  tinker_text *out, tinker_error *e, void *state)
+{
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        char c = (char)(ids[i] - 1000);
+        if (ids[i] == 7 && o->skip_special)
+            continue;
+        if (ids[i] < 1000 && o->strict) {
+            e->status = TINKER_EINVAL;
+            snprintf(e->message, sizeof(e->message), "no byte is %d", (int)ids[i]);
+            return TINKER_EINVAL;
+        }
+        if (tinker_text_append(out, &c, 1, e) != TINKER_OK)
+            return TINKER_ENOMEM;
+    }
+    return TINKER_OK;
+}
+
+static int32_t shift_id(const char *token, size_t n, void *state)
+{
+    (void)state;
+    return n == 5 && memcmp(token, "<end>", 5) == 0 ? 7 : -1;
+}
+
+static void shift_free(void *state)
+{
+    ++*(int *)state;
+}
+
+static void test_functions_instead_of_files(void)
+{
+    static const char text[] = "h\xC3\xA9!"; /* "hé!" */
+    int freed = 0;
+    tinker_error e = { 0 };
+    tinker_tokenizer_functions f = TINKER_TOKENIZER_FUNCTIONS_INIT;
+    tinker_tokenizer_options o = TINKER_TOKENIZER_OPTIONS_INIT;
+    o.functions = &f;
+    f.encode = shift_encode;
+    f.state = &freed;
+    f.free = shift_free;
+    CHECK(!tinker_tokenizer_load("any/name", &o, &e)); /* without decode */
+    CHECK_INT(e.status, TINKER_EINVAL);
+    CHECK_INT(freed, 0);
+    f.decode = shift_decode;
+    f.id = shift_id;
+    f.vocab_size = 1256;
+    f.special[TINKER_TOKEN_EOS] = 7;
+    tinker_tokenizer *t = tinker_tokenizer_load("any/name", &o, &e);
+    REQUIRE(t);
+    memset(&f, 0, sizeof(f)); /* it was copied */
+    tinker_encode_options eo = TINKER_ENCODE_OPTIONS_INIT;
+    tinker_tokens ids = TINKER_TOKENS_INIT, many[2] = { TINKER_TOKENS_INIT, TINKER_TOKENS_INIT };
+    tinker_spans spans[2] = { TINKER_SPANS_INIT, TINKER_SPANS_INIT };
+    eo.add_special = 1;
+    CHECK_INT(tinker_tokenizer_encode(t, text, 3, &eo, &ids, &e), TINKER_OK);
+    CHECK_INT(ids.n, 4);
+    CHECK(ids.ids[0] == 1104 && ids.ids[1] == 1195 && ids.ids[2] == 1169 && ids.ids[3] == 7);
+    CHECK_INT(tinker_tokenizer_encode(t, text, 4, NULL, &ids, &e), TINKER_EINVAL);
+    CHECK_STR(e.message, "the tokenizer failed");
+    CHECK_INT(ids.n, 4); /* as it was */
+    const tinker_slice texts[] = { { "ab", 2 }, { "c", 1 } };
+    CHECK_INT(tinker_tokenizer_encode_batch(t, texts, 2, NULL, many, NULL, &e), TINKER_OK);
+    CHECK(many[0].n == 2 && many[1].n == 1 && many[1].ids[0] == 1099);
+    CHECK_INT(tinker_tokenizer_encode_batch(t, texts, 2, NULL, many, spans, &e), TINKER_EINVAL);
+    CHECK(strstr(e.message, "tells no spans") != NULL);
+    tinker_text out = TINKER_TEXT_INIT;
+    tinker_decode_options d = TINKER_DECODE_OPTIONS_INIT;
+    d.skip_special = 1;
+    CHECK_INT(tinker_tokenizer_decode(t, ids.ids, 4, &d, &out, &e), TINKER_OK);
+    CHECK_STR(out.s, "h\xC3\xA9");
+    out.n = 0;
+    CHECK_INT(tinker_tokenizer_decode(t, ids.ids, 2, NULL, &out, &e), TINKER_OK);
+    CHECK_STR(out.s, "h\xEF\xBF\xBD"); /* half a character */
+    d.skip_special = 0;
+    d.strict = 1;
+    CHECK_INT(tinker_tokenizer_decode(t, ids.ids, 4, &d, &out, &e), TINKER_EINVAL);
+    CHECK_STR(e.message, "no byte is 7");
+    /* Streaming gives complete characters. */
+    tinker_decoder *stream = tinker_decoder_new(t, NULL, &e);
+    REQUIRE(stream);
+    out.n = 0;
+    CHECK_INT(tinker_decoder_put(stream, ids.ids, 2, &out, &e), TINKER_OK);
+    CHECK_INT(out.n, 1);
+    CHECK_INT(tinker_decoder_put(stream, ids.ids + 2, 1, &out, &e), TINKER_OK);
+    CHECK_INT(tinker_decoder_end(stream, &out, &e), TINKER_OK);
+    CHECK_STR(out.s, "h\xC3\xA9");
+    size_t n = 1;
+    CHECK_INT(tinker_tokenizer_id(t, "<end>", 5), 7);
+    CHECK_INT(tinker_tokenizer_id(t, "x", 1), -1);
+    CHECK_INT(tinker_tokenizer_special(t, TINKER_TOKEN_EOS), 7);
+    CHECK_INT(tinker_tokenizer_special(t, TINKER_TOKEN_BOS), -1);
+    CHECK(!tinker_tokenizer_bytes(t, 1104, &n) && !tinker_tokenizer_is_special(t, 7));
+    CHECK_INT(tinker_tokenizer_token(t, 7, &out, &e), TINKER_EINVAL);
+    CHECK_INT(tinker_tokenizer_vocab_size(t, 1), 1256);
+    CHECK_INT(tinker_tokenizer_max_id(t), 1255);
+    CHECK(!tinker_tokenizer_chat_template(t));
+    tinker_tokenizer_free(t);
+    CHECK_INT(freed, 0); /* the decoder holds it */
+    tinker_decoder_free(stream);
+    CHECK_INT(freed, 1);
+    tinker_tokens_clear(&ids);
+    tinker_tokens_clear(&many[0]);
+    tinker_tokens_clear(&many[1]);
+    tinker_text_clear(&out);
+}
+
 int main(void)
 {
     snprintf(dir, sizeof(dir), "/tmp/tinker-tok-XXXXXX");
@@ -513,6 +637,7 @@ int main(void)
     RUN(test_more_than_the_table_holds);
     RUN(test_ranks);
     RUN(test_rank_errors);
+    RUN(test_functions_instead_of_files);
     os_remove_tree(dir, NULL);
     return tap_done();
 }

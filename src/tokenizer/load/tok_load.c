@@ -14,6 +14,8 @@
 /* The last reference is gone, or loading failed half way. */
 static void destroy_tokenizer(tinker_tokenizer *t)
 {
+    if (t->functions && t->functions->free)
+        t->functions->free(t->functions->state);
     while (t->idle) { /* all contexts were given back: no call is in progress */
         struct tok_ctx *next = t->idle->next;
         tok_ctx_free(t->idle);

@@ -364,6 +364,8 @@ tinker_tokenizer *tinker_tokenizer_load(const char *name, const tinker_tokenizer
         err_set(err, TINKER_EINVAL, "no tokenizer was named");
         return NULL;
     }
+    if (o.functions)
+        return tok_from_functions(o.functions, err);
     if (o.loader)
         return load_by_loader(name, &o, err);
     struct tok_files *f = malloc(sizeof(*f)); /* three paths: too large for a small stack */
