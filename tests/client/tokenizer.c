@@ -167,6 +167,7 @@ static void test_asks_once(void)
 struct visit {
     tinker_service *service;
     atomic_int in;
+    atomic_int go; /* it may return */
     tinker_status waited;
 };
 
@@ -179,7 +180,8 @@ static tinker_tokenizer *slow_loader(const char *repo, const char *revision, tin
     tinker_future_free(tinker_future_await(tinker_service_check_health(v->service, &e), 60000, &e));
     v->waited = e.status;
     atomic_store(&v->in, 1);
-    nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    while (!atomic_load(&v->go))
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     *err = (tinker_error){ .status = TINKER_EINVAL, .message = "no such tokenizer" };
     return NULL;
 }
@@ -221,7 +223,7 @@ static void test_as_futures(void)
     CHECK(tinker_future_take_tokenizer(f) == NULL);
     CHECK_STR(tinker_future_error_body(f), "{\"detail\":\"gone\"}");
     tinker_future_free(f);
-    struct visit v = { .service = w.service };
+    struct visit v = { .service = w.service, .go = 1 };
     o = by(slow_loader, &v);
     /* late, or the loader's wait may find it complete, which is allowed on any thread */
     fake_script(w.server, API "healthz",
@@ -232,10 +234,12 @@ static void test_as_futures(void)
     CHECK_INT(v.waited, TINKER_ESTATE);
     tinker_future_free(f);
     atomic_store(&v.in, 0);
+    atomic_store(&v.go, 0);
     f = tinker_training_request_tokenizer(t, &o, &err);
     while (!atomic_load(&v.in))
         sched_yield();
     tinker_future_cancel(f); /* while it is being loaded, and then everything goes */
+    atomic_store(&v.go, 1);
     CHECK_INT(tinker_future_wait(f, 60000, &err), TINKER_ECANCELED);
     tinker_future_free(f);
     o.size = 0;
