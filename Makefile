@@ -75,7 +75,7 @@ LIBS_cli = $(shell pkg-config --libs libedit)
 LIBS_json := -lm
 LIBS_grammar := -lm
 LIBS_BENCH_json := -ljansson
-LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns dense_nn_rounded dense_tn_rounded dense_tn_columns_rounded,-Wl,--wrap=$(f))
+LIBS_BENCH_engine := $(foreach f,gemm_forward gemm_backward gemm_left gemm_forward_left gemm_backward_left dense_nt dense_nn dense_tn dense_nt_columns dense_tn_columns dense_nn_rounded dense_tn_rounded dense_tn_columns_rounded dense_add_left dense_left,-Wl,--wrap=$(f))
 LIBS_base := -lm
 LIBS_engine := -lm
 LIBS_autodiff := -lm

@@ -162,4 +162,23 @@ void __wrap_dense_tn_columns_rounded(float *y, const float *x, const float *w, s
                   begin, end);
 }
 
+__typeof__(dense_left) __real_dense_left, __wrap_dense_left;
+__typeof__(dense_add_left) __real_dense_add_left, __wrap_dense_add_left;
+
+void __wrap_dense_left(float *left, const float *x, size_t N, size_t C, bool rounded)
+{
+    uint64_t start = cpu_ns();
+    __real_dense_left(left, x, N, C, rounded);
+    count(&adapter_products, start, 0);
+}
+
+void __wrap_dense_add_left(float *y, const float *left, const float *w, size_t N, size_t O,
+                           size_t C, float alpha, bool turned, bool rounded, size_t begin,
+                           size_t end)
+{
+    uint64_t start = cpu_ns();
+    __real_dense_add_left(y, left, w, N, O, C, alpha, turned, rounded, begin, end);
+    count(&adapter_products, start, 2 * N * C * (end - begin));
+}
+
 #endif

@@ -25,7 +25,7 @@ void threads_run_fine(struct threads *t, size_t n, size_t grain,
 
 /* Scratch memory for what the slices of the next run share: THREADS_MEMORY floats, aligned to 64
  * bytes.  The pool has one caller at a time, who may keep data there from one run to the next. */
-enum { THREADS_MEMORY = (1 << 20) + (1 << 14) };
+enum { THREADS_MEMORY = (1 << 20) + (1 << 14) + (1 << 19) };
 float *threads_memory(struct threads *t);
 
 #endif

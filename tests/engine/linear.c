@@ -62,7 +62,7 @@ static void check_forward(struct threads *t, const struct matrix *a, const struc
         y[i] = malloc(ROWS * out[i] * sizeof(float));
         z[i] = malloc(ROWS * out[i] * sizeof(float));
     }
-    struct linear_set set = { 2, { &a->linear, &b->linear }, { y[0], y[1] } };
+    struct linear_set set = { 2, { &a->linear, &b->linear }, { y[0], y[1] }, { { 0 } } };
     linear_forward(t, &set, x, ROWS);
     static const size_t parts[] = { 100, 16, 3 };
     for (size_t k = 0; k < 3; k++) {
@@ -95,7 +95,7 @@ static void check_backward(struct threads *t, const struct matrix *a, const stru
     size_t in = a->linear.in, out[2] = { a->linear.out, b->linear.out };
     float *dx = malloc(ROWS * in * sizeof(float)), *dz = malloc(ROWS * in * sizeof(float));
     float *dy[2] = { noise(ROWS * out[0], 6), noise(ROWS * out[1], 7) };
-    struct linear_set set = { 2, { &a->linear, &b->linear }, { dy[0], dy[1] } };
+    struct linear_set set = { 2, { &a->linear, &b->linear }, { dy[0], dy[1] }, { { 0 } } };
     linear_backward(t, &set, dx, ROWS);
     static const size_t parts[] = { 100, 16, 3 };
     for (size_t k = 0; k < 3; k++) {
@@ -201,8 +201,57 @@ static void test_groups(void)
     threads_free(t);
 }
 
+/* A product of low rank that is added strip by strip: the bits of the whole product and the addition
+ * behind it.  The second of the two matrices has none. */
+static void check_low_rank(struct threads *t, enum packed_dtype dtype, enum factors factors,
+                           size_t rows, size_t rank)
+{
+    enum { OUT = 700, IN = 330 };
+    struct matrix m[2];
+    matrix_init(&m[0], OUT, IN, dtype, 50);
+    matrix_init(&m[1], SHORT, IN, dtype, 60);
+    float *x = noise(rows * IN, 1), *low = noise(rows * rank, 2), *b = noise(OUT * rank, 3);
+    float *y = malloc(rows * OUT * sizeof(float)), *z = malloc(rows * OUT * sizeof(float));
+    float *other = malloc(rows * SHORT * sizeof(float));
+    struct linear_set set = { 2, { &m[0].linear, &m[1].linear }, { z, other }, { { 0 } } };
+    linear_forward(t, &set, x, rows);
+    dense_nt(z, low, b, rows, OUT, rank, 0.3F, 1, 0, rows);
+    set.y[0] = y;
+    set.low[0] = (struct low_rank){ low, b, rank, 0.3F, FACTORS_EXACT };
+    linear_forward(t, &set, x, rows);
+    CHECK(memcmp(y, z, rows * OUT * sizeof(float)) == 0);
+    /* y and `other` are gradients now, and b is (rank, IN) */
+    float *dx = malloc(rows * IN * sizeof(float)), *dz = malloc(rows * IN * sizeof(float));
+    set.low[0] = (struct low_rank){ 0 };
+    linear_backward(t, &set, dz, rows);
+    linear_nn(t, factors, dz, low, b, rows, IN, rank, 0.7F, 1);
+    set.low[0] = (struct low_rank){ low, b, rank, 0.7F, factors };
+    linear_backward(t, &set, dx, rows);
+    CHECK(memcmp(dx, dz, rows * IN * sizeof(float)) == 0);
+    float *all[] = { x, low, b, y, z, other, dx, dz };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    matrix_clear(&m[0]);
+    matrix_clear(&m[1]);
+}
+
+static void test_low_rank(void)
+{
+    struct threads *t = threads_new(3);
+    static const size_t rows[] = { 3, 17, 200, 600 }, ranks[] = { 1, 8, 37, 300, 900 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof ranks / sizeof *ranks; k++) {
+            check_low_rank(t, PACKED_F32, FACTORS_EXACT, rows[i], ranks[k]);
+            check_low_rank(t, PACKED_BF16, FACTORS_EXACT, rows[i], ranks[k]);
+            check_low_rank(t, PACKED_BF16_PAIRS, FACTORS_ROUNDED, rows[i], ranks[k]);
+            check_low_rank(t, PACKED_Q8_0_INT8, FACTORS_EXACT, rows[i], ranks[k]);
+        }
+    threads_free(t);
+}
+
 int main(void)
 {
+    RUN(test_low_rank);
     RUN(test_groups);
     RUN(test_mixed_formats);
     RUN(test_long_sums_of_many_rows);

@@ -314,17 +314,8 @@ void gemm_backward(float *dx, const float *dy, const struct packed *w, size_t N,
     }
 }
 
-/* A left operand that is packed once for all slices of columns: for every block of rows its
- * blocks of the summed index, each followed by room for what packing spills. */
-enum { SPILL = 16 };
-
 /* Columns of a strip, see gemm_forward_left(): whole pairs of panels. */
 enum { STRIP = 256 };
-
-static size_t count_k_blocks(size_t K)
-{
-    return (K + KC - 1) / KC;
-}
 
 size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
 {
@@ -332,7 +323,7 @@ size_t gemm_left_floats(const struct packed *w, size_t N, size_t K)
     if (matrix_for(ops, w))
         return matrix_for(ops, w)->left_floats(N, K);
     size_t step = gemm_block_rows(N, ops->mr);
-    return count_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
+    return gemm_left_size(N, K, step);
 }
 
 size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
@@ -341,14 +332,7 @@ size_t gemm_left_units(const struct packed *w, size_t N, size_t K)
     if (matrix_for(ops, w))
         return matrix_for(ops, w)->left_units(N, K);
     size_t step = gemm_block_rows(N, ops->mr);
-    return count_k_blocks(K) * ((N + step - 1) / step);
-}
-
-/* Where the block of rows m, a multiple of step, and of the summed index k lies. */
-static size_t left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
-{
-    size_t before = count_k_blocks(K) * (m * KC + m / step * SPILL);
-    return before + k / KC * (min_size(N - m, step) * KC + SPILL);
+    return gemm_k_blocks(K) * ((N + step - 1) / step);
 }
 
 void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, size_t N, size_t K,
@@ -359,11 +343,11 @@ void gemm_left(float *left, const float *x, size_t ld, const struct packed *w, s
         matrix_for(ops, w)->left(left, x, ld, N, K, begin, end);
         return;
     }
-    size_t step = gemm_block_rows(N, ops->mr), blocks = count_k_blocks(K);
+    size_t step = gemm_block_rows(N, ops->mr), blocks = gemm_k_blocks(K);
     for (size_t unit = begin; unit < end; unit++) {
         size_t m = unit / blocks * step, k = unit % blocks * KC;
         struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
-        pack_block(ops, left + left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
+        pack_block(ops, left + gemm_left_offset(N, K, step, m, k), x + m * ld + k, ld, &r,
                    min_size(K - k, KC), find_forward_rounding(ops, w));
     }
 }
@@ -385,7 +369,7 @@ void gemm_forward_left(float *y, const float *left, const struct packed *w, size
         for (size_t m = 0; m < N; m += step) {
             struct rows r = gemm_cut_rows(min_size(N - m, step), find_tallest(ops, w));
             for (size_t c = from; c < to; c += KC) {
-                const float *a = left + left_offset(N, to - from, step, m, c - from);
+                const float *a = left + gemm_left_offset(N, to - from, step, m, c - from);
                 struct tile_out out = {
                     y + m * w->O + at, w->O, 1, accumulate || c > from, NULL, 0
                 };
@@ -416,7 +400,7 @@ void gemm_backward_left(float *dx, const float *left, const struct packed *w, si
             unpack_columns(ops, right, w, o, c, min_size(end - c, width), K, 0);
             for (size_t m = 0; m < N; m += step) {
                 struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
-                const float *a = left + left_offset(N, to - from, step, m, o - from);
+                const float *a = left + gemm_left_offset(N, to - from, step, m, o - from);
                 struct tile_out out = {
                     dx + m * w->C + c, w->C, 1, accumulate || o > from, NULL, 0
                 };

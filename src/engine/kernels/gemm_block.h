@@ -67,4 +67,26 @@ static inline size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* A left operand (N,K) that is packed once for all slices of columns: for every block of `step` rows
+ * its blocks of the summed index, each followed by room for what packing spills. */
+enum { SPILL = 16 };
+
+static inline size_t gemm_k_blocks(size_t K)
+{
+    return (K + KC - 1) / KC;
+}
+
+/* Its floats. */
+static inline size_t gemm_left_size(size_t N, size_t K, size_t step)
+{
+    return gemm_k_blocks(K) * (N * KC + (N + step - 1) / step * SPILL);
+}
+
+/* Where the block of rows m, a multiple of step, and of the summed index k lies. */
+static inline size_t gemm_left_offset(size_t N, size_t K, size_t step, size_t m, size_t k)
+{
+    size_t before = gemm_k_blocks(K) * (m * KC + m / step * SPILL);
+    return before + k / KC * (min_size(N - m, step) * KC + SPILL);
+}
+
 #endif

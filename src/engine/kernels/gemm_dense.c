@@ -189,6 +189,70 @@ static void rounded_product(struct dense *d, struct part part)
     dense_product(d, part);
 }
 
+/* ---- dense products added to columns that are in a cache ------------------------------------- */
+
+/* A matrix unit rounds in tiles of its own and takes whole products. */
+bool dense_adds_rounded(void)
+{
+    const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
+    return !(ops->matrix && ops->matrix->dense);
+}
+
+/* What rounds the factors of a product that asks for it, else NULL. */
+static const struct weight_ops *find_pairs(bool rounded)
+{
+    const struct weight_ops *ops = &kernels_ops()->weights[PACKED_BF16_PAIRS];
+    return rounded && ops->narrow ? ops : NULL;
+}
+
+size_t dense_left_floats(size_t N, size_t C)
+{
+    return gemm_left_size(N, C, gemm_block_rows(N, kernels_ops()->mr));
+}
+
+void dense_left(float *left, const float *x, size_t N, size_t C, bool rounded)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    size_t step = gemm_block_rows(N, ops->mr);
+    struct dense d = { .a = { x, C, 1 }, .pairs = find_pairs(rounded) };
+    /* The blocks of rows and their order are those that dense_add_left() walks; each block of the
+     * summed index of theirs begins where gemm_left_offset() says. */
+    for (size_t m = 0; m < N; m += step) {
+        struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
+        for (size_t k = 0; k < C; k += KC)
+            pack_dense_left(ops, left + gemm_left_offset(N, C, step, m, k), &d, m, k, &r,
+                            min_size(C - k, KC));
+    }
+}
+
+/* Rows are the innermost loop: the right operand is laid out once for all of them. */
+void dense_add_left(float *y, const float *left, const float *w, size_t N, size_t O, size_t C,
+                    float alpha, bool turned, bool rounded, size_t begin, size_t end)
+{
+    const struct kernel_ops *ops = kernels_ops();
+    _Alignas(LINE) float right[2 * KC * NR];
+    size_t step = gemm_block_rows(N, ops->mr), width = gemm_panel_width(ops);
+    struct dense d = { .b = { w, turned ? 1 : C, turned ? O : 1 }, .pairs = find_pairs(rounded) };
+    assert(begin % NR == 0 && end <= O && (turned || !rounded));
+    /* Blocks of the summed index ascend for every column, which is all that the bits depend on. */
+    for (size_t j = begin; j < end; j += width)
+        for (size_t k = 0; k < C; k += KC) {
+            size_t K = min_size(C - k, KC), columns = min_size(end - j, width);
+            /* Columns from j, rows from k of w, whichever way it is stored. */
+            struct operand b = { w + j * d.b.row + k * d.b.col, d.b.row, d.b.col };
+            pack_dense_right(ops, right, &d, b, columns, K);
+            for (size_t m = 0; m < N; m += step) {
+                struct rows r = gemm_cut_rows(min_size(N - m, step), ops->mr);
+                struct block p = gemm_f32_block(ops, left + gemm_left_offset(N, C, step, m, k),
+                                                right, K, columns);
+                if (d.pairs)
+                    gemm_take_pairs(&p, d.pairs, PACKED_BF16_PAIRS);
+                struct tile_out out = { y + m * O + j, O, alpha, 1, NULL, 0 };
+                gemm_run_tiles(&r, &p, (struct fetch){ 0 }, out);
+            }
+        }
+}
+
 void dense_nn(float *y, const float *x, const float *w, size_t N, size_t O, size_t C, float alpha,
               int accumulate, size_t begin, size_t end)
 {

@@ -138,6 +138,17 @@ void dense_nt_columns(float *y, const float *x, const float *w, size_t N, size_t
 void dense_tn_columns(float *y, const float *a, const float *x, size_t N, size_t O, size_t C,
                       float alpha, int accumulate, size_t begin, size_t end);
 
+/* The same bits in a few columns at a time, while they are in a cache because another product has
+ * just left them there: x (N,C) is laid out first, in dense_left_floats() floats (aligned to 64
+ * bytes), for all of them.  y += alpha * x w^T, and with `turned` w is (C,O); columns [begin, end),
+ * which begin at a multiple of gemm_grain().  rounded: as below, with `turned` only, and only where
+ * dense_adds_rounded(). */
+size_t dense_left_floats(size_t N, size_t C);
+void dense_left(float *left, const float *x, size_t N, size_t C, bool rounded);
+void dense_add_left(float *y, const float *left, const float *w, size_t N, size_t O, size_t C,
+                    float alpha, bool turned, bool rounded, size_t begin, size_t end);
+bool dense_adds_rounded(void);
+
 /* For gradients where speed was asked for (PACKED_BF16_PAIRS): both factors are rounded to bfloat16
  * where kernels_bf16_rounds(), else as above. */
 void dense_nn_rounded(float *y, const float *x, const float *w, size_t N, size_t O, size_t C,

@@ -81,7 +81,7 @@ struct back {
     float *dgate, *dup; /* (rows, intermediate), or (entries, expert_size) */
     float *shared_dgate, *shared_dup, *shared_dout; /* (rows, shared_size), (rows, hidden) */
     float *shared_dx, *shared_dmix;                 /* (rows, hidden), (rows) */
-    float *dxa;                                     /* (rows, rank) */
+    float *dxa[LINEAR_SET];                         /* (rows, rank) */
     struct moe_back moe;
 };
 size_t back_floats(const struct model_config *c, size_t rows, size_t rank);

@@ -52,7 +52,8 @@ static size_t lay_out_back(struct back *s, const struct model_config *c, size_t 
     s->shared_dout = cutter_take(&p, shared ? hidden : 0);
     s->shared_dx = cutter_take(&p, shared ? hidden : 0);
     s->shared_dmix = cutter_take(&p, shared ? rows : 0);
-    s->dxa = cutter_take(&p, rows * rank);
+    for (size_t i = 0; i < LINEAR_SET; i++)
+        s->dxa[i] = cutter_take(&p, rows * rank);
     float *moe = cutter_take(&p, moe_back_floats(c, rows, rank));
     if (mem)
         moe_back_init(&s->moe, c, rows, rank, moe);

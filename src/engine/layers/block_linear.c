@@ -41,6 +41,15 @@ static void add_layer_lora(const struct block *b, size_t layer, const struct lin
     lora_forward_groups(b->threads, groups, n_groups);
 }
 
+/* The adapter of all rows of the batch, as in training; NULL: there is none, or there are several. */
+static const struct lora *find_only_lora(const struct batch *batch)
+{
+    for (size_t i = 1; i < batch->n_segments; i++)
+        if (batch->segments[i].lora != batch->segments[0].lora)
+            return NULL;
+    return batch->n_segments ? batch->segments[0].lora : NULL;
+}
+
 void block_linears(const struct block *b, size_t layer, size_t n, const enum linear_id *ids,
                    float *const *y, const struct acts *a, const float *x)
 {
@@ -49,8 +58,18 @@ void block_linears(const struct block *b, size_t layer, size_t n, const enum lin
         set.linear[i] = &b->model->layers[layer].linear[ids[i]];
         set.y[i] = y[i];
     }
+    const struct lora *only = find_only_lora(b->batch);
+    if (!only || b->batch->n <= LORA_FEW_ROWS) {
+        linear_forward(b->threads, &set, x, b->batch->n);
+        add_layer_lora(b, layer, &set, ids, a, x);
+        return;
+    }
+    struct lora_part parts[LINEAR_SET];
+    for (size_t i = 0; i < n; i++)
+        parts[i] = (struct lora_part){ lora_pair(only, layer, ids[i]), y[i], a->xa[ids[i]],
+                                       set.linear[i]->out };
+    lora_forward_down(b->threads, only, parts, n, x, b->batch->n, set.linear[0]->in, set.low);
     linear_forward(b->threads, &set, x, b->batch->n);
-    add_layer_lora(b, layer, &set, ids, a, x);
 }
 
 /* Where a parameter's gradient goes for the linear's own rows of it, or elements of a vector. */
@@ -60,17 +79,17 @@ static float *grads_rows(const struct grads *g, int index, size_t first, size_t 
     return at ? at + first * cols : NULL;
 }
 
-/* Parameter gradients of one linear, and its LoRA part of dx, which holds the base part. */
+/* Parameter gradients of one linear: with a rank its pair alone is trained, with rank 0 weight and
+ * bias. */
 static void add_linear_grads(const struct block *b, size_t layer, enum linear_id id,
                              const struct grads *g, const float *dy, const float *x,
-                             const float *xa, float *dx, float *dxa)
+                             const float *xa, const float *dxa)
 {
     const struct linear *l = &b->model->layers[layer].linear[id];
-    /* rank > 0 trains the pair alone, rank 0 weight and bias */
     if (g->lora) {
         const struct lora_pair *p = lora_pair(g->lora, layer, id);
-        lora_backward(b->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b), dx, dxa, dy,
-                      x, xa, b->batch->n, l->out, l->in);
+        lora_backward_factors(b->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b), dxa,
+                              dy, x, xa, b->batch->n, l->out, l->in);
     } else {
         const struct layer_params *p = &g->params->layers[layer];
         size_t first, rows;
@@ -88,8 +107,11 @@ void block_linears_backward(const struct block *b, size_t layer, size_t n,
     for (size_t i = 0; i < n; i++) {
         set.linear[i] = &b->model->layers[layer].linear[ids[i]];
         set.y[i] = dy[i];
+        if (g->lora)
+            set.low[i] = lora_backward_down(b->threads, g->lora, lora_pair(g->lora, layer, ids[i]),
+                                            s->dxa[i], dy[i], b->batch->n, set.linear[i]->out);
     }
     linear_backward(b->threads, &set, dx, b->batch->n);
     for (size_t i = 0; i < n; i++)
-        add_linear_grads(b, layer, ids[i], g, dy[i], x, a->xa[ids[i]], dx, s->dxa);
+        add_linear_grads(b, layer, ids[i], g, dy[i], x, a->xa[ids[i]], s->dxa[i]);
 }

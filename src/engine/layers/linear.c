@@ -13,6 +13,10 @@
  * of which there is little to lay out. */
 enum { FINE_ROWS = 4, SHARED_ROWS = 16, SHARED_MAX = 512 };
 
+/* Columns whose outputs stay in L2 between a product and that of low rank which is added to it, and
+ * the part of the pool's memory that holds the left operands of the latter. */
+enum { STRIP = 256, LOW_MEMORY = 1 << 19 };
+
 /* Products of several matrices with the same x (forward), or into the same dx (backward). */
 struct product_job {
     const struct linear_set *set;
@@ -23,6 +27,7 @@ struct product_job {
     const float *left;            /* NULL: not laid out */
     size_t from, to;              /* of the summed index, when it is */
     size_t i;                     /* backward: the matrix */
+    float *low[LINEAR_SET];       /* left operands of products of low rank; NULL: added later */
 };
 
 /* The columns of all products lie side by side.  Which columns [*first, *last) of a product, of
@@ -37,26 +42,48 @@ static int columns_of(size_t start, size_t out, size_t begin, size_t end, size_t
     return *first < *last;
 }
 
+static void add_bias(float *y, const struct linear *l, size_t rows, size_t first, size_t last)
+{
+    for (size_t r = 0; l->bias && r < rows; r++)
+        for (size_t o = first; o < last; o++)
+            y[r * l->out + o] += l->bias[o];
+}
+
+/* Columns [first, last) of product i, whose left operand is laid out.  What is added to a sum follows
+ * its last part, strip by strip. */
+static void forward_left(const struct product_job *job, size_t i, size_t first, size_t last)
+{
+    const struct linear *l = job->set->linear[i];
+    const struct low_rank *low = &job->set->low[i];
+    float *y = job->set->y[i] + job->row * l->out;
+    for (size_t at = first; at < last; at += STRIP) {
+        size_t stop = last - at < STRIP ? last : at + STRIP;
+        gemm_forward_left(y, job->left, l->w, job->rows, job->from > 0, job->from, job->to, at,
+                          stop);
+        if (job->to < l->in)
+            continue;
+        add_bias(y, l, job->rows, at, stop);
+        if (job->low[i])
+            dense_add_left(y, job->low[i], low->w, job->rows, l->out, low->rank, low->alpha, false,
+                           false, at, stop);
+    }
+}
+
 static void product_forward_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *job = arg;
     size_t first, last;
     for (size_t i = 0; i < job->set->n; i++) {
         const struct linear *l = job->set->linear[i];
-        float *y = job->set->y[i] + job->row * l->out;
         /* Where two products meet inside a slice, each gets its part. */
         if (!columns_of(job->start[i], l->out, begin, end, &first, &last))
             continue;
-        if (job->left)
-            gemm_forward_left(y, job->left, l->w, job->rows, job->from > 0, job->from, job->to,
-                              first, last);
-        else
-            gemm_forward(y, job->x, l->w, job->rows, 0, first, last);
-        /* once, after the last part of the sum */
-        if (l->bias && (!job->left || job->to == l->in))
-            for (size_t r = 0; r < job->rows; r++)
-                for (size_t o = first; o < last; o++)
-                    y[r * l->out + o] += l->bias[o];
+        if (job->left) {
+            forward_left(job, i, first, last);
+            continue;
+        }
+        gemm_forward(job->set->y[i], job->x, l->w, job->rows, 0, first, last);
+        add_bias(job->set->y[i], l, job->rows, first, last);
     }
 }
 
@@ -102,7 +129,78 @@ static size_t min_size(size_t a, size_t b)
 static size_t left_length(const struct packed *w, size_t rows)
 {
     size_t step = gemm_left_step();
-    return THREADS_MEMORY / gemm_left_floats(w, rows, step) * step;
+    return (THREADS_MEMORY - LOW_MEMORY) / gemm_left_floats(w, rows, step) * step;
+}
+
+/* One unit is one product of low rank. */
+static void low_left_slice(void *arg, size_t begin, size_t end)
+{
+    const struct product_job *job = arg;
+    for (size_t i = begin; i < end; i++) {
+        const struct low_rank *low = &job->set->low[i];
+        if (job->low[i])
+            dense_left(job->low[i], low->x + job->row * low->rank, job->rows, low->rank,
+                       low->factors == FACTORS_ROUNDED);
+    }
+}
+
+static bool has_low_rank(const struct linear_set *set)
+{
+    bool any = false;
+    for (size_t i = 0; i < set->n; i++)
+        any |= set->low[i].x != NULL;
+    return any;
+}
+
+/* Lay out the left operands of the products of low rank, for job->rows rows. */
+static void lay_out_low(struct threads *t, struct product_job *job)
+{
+    float *at = threads_memory(t) + (THREADS_MEMORY - LOW_MEMORY);
+    if (!has_low_rank(job->set))
+        return;
+    for (size_t i = 0; i < job->set->n; i++) {
+        const struct low_rank *low = &job->set->low[i];
+        job->low[i] = low->x ? at : NULL;
+        if (low->x)
+            at += dense_left_floats(job->rows, low->rank);
+    }
+    threads_run(t, job->set->n, 1, low_left_slice, job);
+}
+
+/* Whether they all can be added strip by strip: their left operands fit their memory. */
+static bool adds_strips(const struct linear_set *set, size_t rows)
+{
+    size_t floats = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        const struct low_rank *low = &set->low[i];
+        if (low->x && low->factors == FACTORS_ROUNDED && !dense_adds_rounded())
+            return false;
+        if (low->x)
+            floats += dense_left_floats(min_size(rows, SHARED_MAX), low->rank);
+    }
+    return floats <= LOW_MEMORY;
+}
+
+/* The same sums after the products, where strips do not suit. */
+static void add_low_forward(struct threads *t, const struct linear_set *set, size_t rows)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        const struct low_rank *low = &set->low[i];
+        struct dense_product p = { set->y[i], low->x, low->w, set->linear[i]->out };
+        if (low->x)
+            linear_nt_set(t, &p, 1, rows, low->rank, low->alpha, 1);
+    }
+}
+
+static void add_low_backward(struct threads *t, const struct linear_set *set, float *dx,
+                             size_t rows)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        const struct low_rank *low = &set->low[i];
+        if (low->x)
+            linear_nn(t, low->factors, dx, low->x, low->w, rows, set->linear[i]->in, low->rank,
+                      low->alpha, 1);
+    }
 }
 
 /* Kernels of different weight formats may want different layouts of x; then each matrix has a run
@@ -120,7 +218,7 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
     /* Few rows need no layout, so their matrices may have any formats. */
     if (rows > SHARED_ROWS && !has_one_layout(set)) {
         for (size_t i = 0; i < set->n; i++) {
-            struct linear_set one = { 1, { set->linear[i] }, { set->y[i] } };
+            struct linear_set one = { 1, { set->linear[i] }, { set->y[i] }, { set->low[i] } };
             linear_forward(t, &one, x, rows);
         }
         return;
@@ -136,16 +234,21 @@ void linear_forward(struct threads *t, const struct linear_set *set, const float
         threads_run_fine(t, columns, grain, product_forward_slice, &job);
     else if (rows <= SHARED_ROWS)
         threads_run(t, columns, grain, product_forward_slice, &job);
+    bool strips = rows > SHARED_ROWS && adds_strips(set, rows);
     for (; rows > SHARED_ROWS && job.row < rows; job.row += job.rows) {
         const struct linear *l = set->linear[0];
         /* Parts of rows bound the pool's memory; their results do not depend on each other. */
         job.rows = min_size(rows - job.row, SHARED_MAX);
+        if (strips)
+            lay_out_low(t, &job);
         size_t length = left_length(l->w, job.rows);
         for (size_t from = 0; from < l->in; from += length) {
             lay_out(t, &job, x, l->in, l->w, from, min_size(from + length, l->in));
             threads_run_fine(t, columns, grain, product_forward_slice, &job);
         }
     }
+    if (!strips)
+        add_low_forward(t, set, rows);
 }
 
 static void product_backward_slice(void *arg, size_t begin, size_t end)
@@ -161,9 +264,18 @@ static void backward_left_slice(void *arg, size_t begin, size_t end)
 {
     const struct product_job *j = arg;
     const struct linear *l = j->set->linear[j->i];
+    float *dx = j->dx + j->row * l->in;
     /* The same, and later parts of a summed index also add. */
-    gemm_backward_left(j->dx + j->row * l->in, j->left, l->w, j->rows, j->i > 0 || j->from > 0,
-                       j->from, j->to, begin, end);
+    gemm_backward_left(dx, j->left, l->w, j->rows, j->i > 0 || j->from > 0, j->from, j->to, begin,
+                       end);
+    if (j->i + 1 < j->set->n || j->to < l->out)
+        return;
+    for (size_t i = 0; i < j->set->n; i++) {
+        const struct low_rank *low = &j->set->low[i];
+        if (j->low[i])
+            dense_add_left(dx, j->low[i], low->w, j->rows, l->in, low->rank, low->alpha, true,
+                           low->factors == FACTORS_ROUNDED, begin, end);
+    }
 }
 
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows)
@@ -175,8 +287,11 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
         shared &= gemm_left_turns(set->linear[i]->w);
     if (!shared)
         threads_run(t, set->linear[0]->in, gemm_grain(), product_backward_slice, &job);
+    bool strips = shared && adds_strips(set, rows);
     for (; shared && job.row < rows; job.row += job.rows) {
         job.rows = min_size(rows - job.row, SHARED_MAX);
+        if (strips)
+            lay_out_low(t, &job);
         for (job.i = 0; job.i < set->n; job.i++) {
             const struct linear *l = set->linear[job.i];
             size_t length = left_length(l->w, job.rows);
@@ -187,6 +302,8 @@ void linear_backward(struct threads *t, const struct linear_set *set, float *dx,
             }
         }
     }
+    if (!strips)
+        add_low_backward(t, set, dx, rows);
 }
 
 /* A model in bfloat16 is trained with factors rounded likewise: gradients then match what the

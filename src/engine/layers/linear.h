@@ -6,20 +6,32 @@
 
 enum { LINEAR_SET = 3 };
 
+/* How exact the products of gradients are: both factors may be rounded to bfloat16 beside weights
+ * whose own products round their other factor. */
+enum factors { FACTORS_EXACT, FACTORS_ROUNDED };
+
+/* A product of low rank that is added to the result of another one, alpha x w^T in the forward and
+ * alpha x w in the backward.  x NULL: none. */
+struct low_rank {
+    const float *x; /* (rows, rank) */
+    const float *w; /* (out, rank), or in the backward (rank, in) */
+    size_t rank;
+    float alpha;
+    enum factors factors; /* of the backward */
+};
+
 /* Products that read the same input: q, k and v, or gate and up.  One parallel run. */
 struct linear_set {
     size_t n;
     const struct linear *linear[LINEAR_SET];
     float *y[LINEAR_SET]; /* (rows, out): results, or gradients of them */
+    struct low_rank low[LINEAR_SET];
 };
 
-/* y_i (rows, out_i) = x W_i^T + bias_i */
+/* y_i (rows, out_i) = x W_i^T + bias_i + low_i */
 void linear_forward(struct threads *t, const struct linear_set *set, const float *x, size_t rows);
-/* dx (rows, in) = sum over i of dy_i W_i */
+/* dx (rows, in) = sum over i of dy_i W_i, then + low_i for each i */
 void linear_backward(struct threads *t, const struct linear_set *set, float *dx, size_t rows);
-/* How exact the products of gradients are: both factors may be rounded to bfloat16 beside weights
- * whose own products round their other factor. */
-enum factors { FACTORS_EXACT, FACTORS_ROUNDED };
 enum factors linear_factors(const struct linear *l);
 
 /* dw (out, in) += dy^T x and db (out) += column sums of dy; either may be NULL.  Here and

@@ -175,13 +175,16 @@ static void head_gradient(struct lm_head *head, size_t live)
 {
     const struct model_config *c = &head->model->config;
     const struct grads *g = head->grads;
-    struct linear_set set = { 1, { &head->model->head }, { head->logits } };
+    struct linear_set set = { 1, { &head->model->head }, { head->logits }, { { 0 } } };
+    const struct lora_pair *p = g->lora ? lora_head(g->lora, c->layers) : NULL;
+    if (p)
+        set.low[0] =
+            lora_backward_down(head->threads, g->lora, p, head->dxa, head->logits, live, c->vocab);
     linear_backward(head->threads, &set, head->dhc, live);
-    if (g->lora) {
-        const struct lora_pair *p = lora_head(g->lora, c->layers);
-        lora_backward(head->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b),
-                      head->dhc, head->dxa, head->logits, head->hc, head->xac, live, c->vocab,
-                      c->hidden);
+    if (p) {
+        lora_backward_factors(head->threads, g->lora, p, grads_lora(g, p->a), grads_lora(g, p->b),
+                              head->dxa, head->logits, head->hc, head->xac, live, c->vocab,
+                              c->hidden);
     } else {
         /* a tied head adds to the gradient of the embedding */
         int index = c->tied ? g->params->embed : g->params->head;
@@ -209,11 +212,13 @@ static void rows_backward(struct lm_head *head, const float *h, size_t n, float 
 void lm_head_score(struct lm_head *head, const float *h, const struct lm_head_row *rows, size_t n)
 {
     const struct model_config *c = &head->model->config;
-    struct linear_set set = { 1, { &head->model->head }, { head->logits } };
+    struct linear_set set = { 1, { &head->model->head }, { head->logits }, { { 0 } } };
+    if (head->lora) {
+        struct lora_part part = { lora_head(head->lora, c->layers), head->logits, head->xa,
+                                  c->vocab };
+        lora_forward_down(head->threads, head->lora, &part, 1, h, n, c->hidden, set.low);
+    }
     linear_forward(head->threads, &set, h, n);
-    if (head->lora)
-        lora_forward(head->threads, head->lora, lora_head(head->lora, c->layers), head->logits,
-                     head->xa, h, n, c->vocab, c->hidden);
     /* Divisor and cap, which the gradient goes back through. */
     forward_finish_logits(head->model, head->threads, head->logits, n);
     struct rows_job job = { head, rows };

@@ -51,6 +51,23 @@ void lora_forward_set(struct threads *t, const struct lora *l, const struct lora
     linear_nt_set(t, up, count, n, l->rank, l->scale, 1);
 }
 
+void lora_forward_down(struct threads *t, const struct lora *l, const struct lora_part *parts,
+                       size_t n_parts, const float *x, size_t n, size_t in, struct low_rank *low)
+{
+    struct dense_product down[LINEAR_SET];
+    size_t count = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        const struct lora_part *p = &parts[i];
+        low[i] = (struct low_rank){ 0 };
+        if (!p->pair->a)
+            continue;
+        down[count++] = (struct dense_product){ .y = p->xa, .x = x, .w = p->pair->a, .O = l->rank };
+        low[i] =
+            (struct low_rank){ .x = p->xa, .w = p->pair->b, .rank = l->rank, .alpha = l->scale };
+    }
+    linear_nt_set(t, down, count, n, in, 1, 0);
+}
+
 /* One run of all x A^T, one of all B parts, whatever the number of adapters. */
 void lora_forward_groups(struct threads *t, const struct lora_group *groups, size_t n)
 {
@@ -78,6 +95,18 @@ void lora_forward_groups(struct threads *t, const struct lora_group *groups, siz
         linear_nt_groups(t, down, count, 0);
         linear_nt_groups(t, up, count, 1);
     }
+}
+
+struct low_rank lora_backward_down(struct threads *t, const struct lora *l,
+                                   const struct lora_pair *p, float *dxa, const float *dy, size_t n,
+                                   size_t out)
+{
+    if (!p->a)
+        return (struct low_rank){ 0 };
+    linear_nn(t, l->gradients, dxa, dy, p->b, n, l->rank, out, l->scale, 0);
+    return (struct low_rank){
+        .x = dxa, .w = p->a, .rank = l->rank, .alpha = 1, .factors = l->gradients
+    };
 }
 
 /* dxa is kept for lora_backward_factors(), which may run over more rows at once. */

@@ -42,6 +42,10 @@ struct lora_part {
 };
 void lora_forward_set(struct threads *t, const struct lora *l, const struct lora_part *parts,
                       size_t n_parts, const float *x, size_t n, size_t in);
+/* The same as two parts: all x A^T, and what remains as products of low rank that a linear adds
+ * while it has its outputs at hand. */
+void lora_forward_down(struct threads *t, const struct lora *l, const struct lora_part *parts,
+                       size_t n_parts, const float *x, size_t n, size_t in, struct low_rank *low);
 /* The same for parts of different adapters, each with rows of its own, at most LORA_FEW_ROWS. */
 enum { LORA_FEW_ROWS = 16 };
 struct lora_group {
@@ -57,6 +61,10 @@ void lora_forward_groups(struct threads *t, const struct lora_group *groups, siz
 void lora_backward(struct threads *t, const struct lora *l, const struct lora_pair *p, float *da,
                    float *db, float *dx, float *dxa, const float *dy, const float *x,
                    const float *xa, size_t n, size_t out, size_t in);
+/* dxa, and what dx gets as a product of low rank. */
+struct low_rank lora_backward_down(struct threads *t, const struct lora *l,
+                                   const struct lora_pair *p, float *dxa, const float *dy, size_t n,
+                                   size_t out);
 /* Its two halves: dxa and dx of some rows, then the factors' gradients over all of them. */
 void lora_backward_input(struct threads *t, const struct lora *l, const struct lora_pair *p,
                          float *dx, float *dxa, const float *dy, size_t n, size_t out, size_t in);

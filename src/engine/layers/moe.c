@@ -257,7 +257,9 @@ void moe_forward(const struct block *b, size_t layer, const float *x, struct act
 {
     const struct model_config *c = &b->model->config;
     struct moe_job job = { .b = b, .layer = layer, .x = x, .a = a, .y = y };
-    struct linear_set router = { 1, { &b->model->layers[layer].router }, { a->moe.probs } };
+    struct linear_set router = {
+        1, { &b->model->layers[layer].router }, { a->moe.probs }, { { 0 } }
+    };
     size_t rows = b->batch->n;
     /* probs holds the logits until route_slice() turns them into probabilities */
     linear_forward(b->threads, &router, x, rows);

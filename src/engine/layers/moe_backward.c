@@ -204,7 +204,9 @@ void moe_backward(const struct block *b, size_t layer, const float *x, const str
     threads_run(b->threads, parts, 1, experts_backward_slice, &job);
     threads_run(b->threads, parts * EXPERT_LINEARS, 1, experts_gradient_slice, &job);
     /* dn = the router's part, to which collect_slice() adds the experts' */
-    struct linear_set router = { 1, { &b->model->layers[layer].router }, { s->moe.dlogits } };
+    struct linear_set router = {
+        1, { &b->model->layers[layer].router }, { s->moe.dlogits }, { { 0 } }
+    };
     linear_backward(b->threads, &router, s->dn, rows);
     threads_run(b->threads, rows, ROW_GRAIN, collect_slice, &job);
     if (g->lora)

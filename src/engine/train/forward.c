@@ -151,7 +151,7 @@ void forward_logits(const struct model *m, struct threads *t, struct forward_spa
                     const float *h, size_t n, const struct lora *const *lora, float *logits)
 {
     const struct model_config *c = &m->config;
-    struct linear_set head = { 1, { &m->head }, { logits } };
+    struct linear_set head = { 1, { &m->head }, { logits }, { { 0 } } };
     assert(n <= s->rows);
     linear_forward(t, &head, h, n);
     struct lora_group groups[LINEAR_GROUPS];
