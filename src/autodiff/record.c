@@ -1,6 +1,7 @@
 /* record.c - see record.h. */
 #include "autodiff/record.h"
 
+/* At the end of the list, so that it is in the order of the calls. */
 void record_start(tinker_tape *t)
 {
     t->records_end = &t->records;
@@ -12,6 +13,7 @@ const struct record *record_first(const tinker_tape *t)
     return t->records;
 }
 
+/* In the tape's arena, with a copy of the parents: callers pass arrays of their own stack. */
 static struct record *add_record(tinker_tape *t, const char *op, tinker_var *y,
                                  tinker_var *const *parents, size_t n_parents)
 {
@@ -27,6 +29,7 @@ static struct record *add_record(tinker_tape *t, const char *op, tinker_var *y,
     return r;
 }
 
+/* Calls may nest; only the outermost is recorded, for the inner ones are how it is made. */
 bool record_begin(tinker_var *a)
 {
     if (!a || !a->tape->recording)
@@ -35,6 +38,7 @@ bool record_begin(tinker_var *a)
     return true;
 }
 
+/* An operation that failed leaves no record: the tape has the error. */
 tinker_var *record_end(bool began, const char *op, tinker_var *a, tinker_var *y, int axis, int keep,
                        int correction)
 {

@@ -163,6 +163,7 @@ static double inside_f(double x, const double *p)
     return x >= p[0] && x <= p[1];
 }
 
+/* 1 or 0, as all comparisons here: masks are numbers. */
 static double positive_f(double x, const double *p)
 {
     (void)p;
@@ -200,6 +201,7 @@ static void back_nan_to_num(tinker_var *y, tinker_var *g)
 
 /* ---- the functions ----------------------------------------------------------------------- */
 
+/* Functions with a number of their own take it from p, which the node keeps. */
 static double shift_f(double x, const double *p)
 {
     return x + p[0];
@@ -316,6 +318,7 @@ static double relu_f(double x, const double *p)
     return x < 0 ? 0 : x; /* NaN passes */
 }
 
+/* p[0] is the lower bound, p[1] the upper. */
 static double clamp_f(double x, const double *p)
 {
     return x < p[0] ? p[0] : x > p[1] ? p[1] : x;
@@ -346,6 +349,7 @@ static double round_f(double x, const double *p)
     return nearbyint(x);
 }
 
+/* 0 becomes 1 and everything else 0, as Python's "not". */
 static double not_f(double x, const double *p)
 {
     (void)p;

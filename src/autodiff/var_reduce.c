@@ -323,6 +323,7 @@ tinker_var *tinker_var_cumsum(tinker_var *a, int axis)
 
 /* ---- spread and length ------------------------------------------------------------------- */
 
+/* Divided by n - correction: 1 is the estimate from a sample, 0 that of the population. */
 static tinker_var *compute_variance(tinker_var *a, int axis, int keep, int correction)
 {
     struct along w;

@@ -39,6 +39,7 @@ tinker_var *tinker_var_reshape(tinker_var *a, const int64_t *shape, size_t ndim)
     return var_reshape(a, &s);
 }
 
+/* One dimension, in the order of memory. */
 tinker_var *tinker_var_flatten(tinker_var *a)
 {
     if (!tape_usable(a, a, "flatten"))
@@ -164,6 +165,7 @@ tinker_var *tinker_var_permute(tinker_var *a, const int *axes, size_t n)
     return y;
 }
 
+/* Of a matrix; permute() is for more dimensions. */
 tinker_var *tinker_var_transpose(tinker_var *a)
 {
     return tinker_var_permute(a, (int[]){ 1, 0 }, 2);
@@ -435,6 +437,7 @@ tinker_var *tinker_var_concat(tinker_var *const *v, size_t n, int axis)
     return y;
 }
 
+/* A new axis; concat() joins along one that is there. */
 tinker_var *tinker_var_stack(tinker_var *const *v, size_t n, int axis)
 {
     if (n == 0 || !v[0])

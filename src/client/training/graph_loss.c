@@ -13,6 +13,7 @@
 #include "client/training/training_op.h"
 #include "wire/wire.h"
 
+/* Older callers have a shorter struct; the rest are defaults. */
 static tinker_status copy_loss(const tinker_graph_loss *loss, tinker_graph_loss *out,
                                tinker_error *err)
 {
@@ -21,6 +22,7 @@ static tinker_status copy_loss(const tinker_graph_loss *loss, tinker_graph_loss 
     return s == TINKER_OK ? graph_loss_check(out, err) : s;
 }
 
+/* For tests and tools: what would be sent, without sending it. */
 tinker_status tinker_graph_loss_json(const tinker_graph_loss *loss, tinker_text *out,
                                      tinker_error *err)
 {
@@ -59,6 +61,7 @@ static const struct call_spec loss_spec = {
 };
 static const struct poll_kind loss_kind = { "CreateCustomLoss", false };
 
+/* Also of an operation that was never submitted. */
 static void loss_free(struct loss_op *c)
 {
     buf_clear(&c->graph);
@@ -76,6 +79,7 @@ static void loss_destroy(struct operation *op)
     loss_free(c);
 }
 
+/* Leave whichever of the three it waits for. */
 static void loss_abandon(struct operation *op)
 {
     struct loss_op *c = (struct loss_op *)op;
@@ -85,6 +89,7 @@ static void loss_abandon(struct operation *op)
     operation_destroy(op);
 }
 
+/* Into the future's arena: the id is the result. */
 static tinker_status loss_decode(struct poll *p, const char *body, size_t n, bool proto,
                                  tinker_error *err)
 {
@@ -109,6 +114,7 @@ static void loss_polled(struct poll *p)
     operation_fail(&c->op, &p->call.err);
 }
 
+/* The response is a promise; its id is polled as any other. */
 static void loss_sent(struct call *call)
 {
     struct loss_op *c = container_of(call, struct loss_op, call);
@@ -127,6 +133,7 @@ static void loss_sent(struct call *call)
     poll_start(&c->poll, id);
 }
 
+/* The number is taken here, once for all attempts, so a retry makes no second loss. */
 static void loss_ready(struct session_wait *w, const tinker_error *err)
 {
     struct loss_op *c = container_of(w, struct loss_op, wait);

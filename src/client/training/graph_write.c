@@ -47,6 +47,7 @@ struct writer {
     tinker_status status;
 };
 
+/* The first failure counts; "" so that callers can go on without a test. */
 static const char *fail_write(struct writer *w, const char *what)
 {
     if (w->status == TINKER_OK)
@@ -56,6 +57,7 @@ static const char *fail_write(struct writer *w, const char *what)
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
+/* JSON has no infinity and no NaN: an object names them. */
 static void put_number(struct json_writer *j, double v)
 {
     if (isfinite(v)) {
@@ -174,6 +176,7 @@ static const char *put_call2(struct writer *w, const char *target, struct arg a,
 
 /* ---- operands ---------------------------------------------------------------------------- */
 
+/* From the end: most operands were made just before. */
 static const struct place *find_place(const struct writer *w, const tinker_var *v)
 {
     for (size_t i = w->n_places; i-- > 0;)

@@ -197,6 +197,8 @@ static tinker_future *submit_both_locked(tinker_training *t, struct training_op 
     return f;
 }
 
+/* Both operations take their turns together, so that no other request of this client can stand
+ * between their numbers; the second waits for the function's result. */
 tinker_future *training_submit_custom(tinker_training *t, const tinker_datum *data, size_t n,
                                       struct custom_job *job, tinker_future **forward,
                                       tinker_error *err)
@@ -261,6 +263,7 @@ static tinker_future *submit_single(tinker_training *t, const struct training_ki
     return f;
 }
 
+/* On the I/O thread, when its turn has given it a number. */
 static tinker_status encode_step(struct training_op *op, int64_t seq_id, const void *arg,
                                  struct buf *out, tinker_error *err)
 {
@@ -270,6 +273,7 @@ static tinker_status encode_step(struct training_op *op, int64_t seq_id, const v
     return wire_encode_json(&wire_optim_step_request, &req, out, err);
 }
 
+/* NULL is Adam with the defaults of TINKER_ADAM_INIT. */
 tinker_future *tinker_training_optim_step(tinker_training *t, const tinker_adam *adam,
                                           tinker_error *err)
 {
@@ -280,6 +284,7 @@ tinker_future *tinker_training_optim_step(tinker_training *t, const tinker_adam 
     return submit_single(t, &optim_step_kind, encode_step, &ours, err);
 }
 
+/* The settings were encoded at once, while the caller's struct was there. */
 static tinker_status encode_optimizer_step(struct training_op *op, int64_t seq_id, const void *arg,
                                            struct buf *out, tinker_error *err)
 {
@@ -332,6 +337,7 @@ static tinker_status check_save_extras(const tinker_save_options *o, unsigned ma
     return TINKER_OK;
 }
 
+/* Before it takes a turn: a save that cannot work must not use up a number. */
 static tinker_status check_save(struct save_args *a, const char *name,
                                 const tinker_save_options *opts, unsigned may, tinker_error *err)
 {
@@ -346,6 +352,7 @@ static tinker_status check_save(struct save_args *a, const char *name,
     return s == TINKER_OK ? wire_check_checkpoint_name(name, err) : s;
 }
 
+/* Without any the member is left out: older services do not know it. */
 static struct wire_named_strings metadata_of(const tinker_save_options *o)
 {
     return (struct wire_named_strings){ o->n_user_metadata > 0, o->user_metadata,
@@ -368,6 +375,7 @@ static tinker_status encode_save(struct training_op *op, int64_t seq_id, const v
     return wire_encode_json(&wire_save_weights_request, &req, out, err);
 }
 
+/* With the state of the optimizer; may replace one of the same name. */
 tinker_future *tinker_training_save_state(tinker_training *t, const char *name,
                                           const tinker_save_options *opts, tinker_error *err)
 {
@@ -392,6 +400,7 @@ static tinker_status encode_sampler_save(struct training_op *op, int64_t seq_id,
     return wire_encode_json(&wire_save_weights_for_sampler_request, &req, out, err);
 }
 
+/* Weights alone; a name is used once, as samplers may be using it. */
 tinker_future *tinker_training_save_for_sampler(tinker_training *t, const char *name,
                                                 const tinker_save_options *opts, tinker_error *err)
 {
@@ -416,6 +425,7 @@ static tinker_status encode_external_save(struct training_op *op, int64_t seq_id
     return wire_encode_json(&wire_save_weights_external_request, &req, out, err);
 }
 
+/* In the format of PEFT, for use outside of the service. */
 tinker_future *tinker_training_save_external(tinker_training *t, const char *name,
                                              const tinker_save_options *opts, tinker_error *err)
 {
@@ -438,6 +448,7 @@ static void renew_unnamed_save(struct training_op *op, struct buf *body)
     wire_encode_json(&wire_save_weights_for_sampler_request, &req, body, NULL);
 }
 
+/* The body is made by renew, for each try anew; here only its space. */
 static tinker_status encode_unnamed_save(struct training_op *op, int64_t seq_id, const void *arg,
                                          struct buf *out, tinker_error *err)
 {
@@ -452,6 +463,7 @@ tinker_future *tinker_training_request_sampler(tinker_training *t, tinker_error 
     return submit_single(t, &unnamed_save_kind, encode_unnamed_save, NULL, err);
 }
 
+/* Blocking, so it is refused inside a callback of the library. */
 tinker_sampler *tinker_training_create_sampler(tinker_training *t, int64_t timeout_ms,
                                                tinker_error *err)
 {
@@ -481,6 +493,7 @@ static tinker_status encode_load(struct training_op *op, int64_t seq_id, const v
     return wire_encode_json(&wire_load_weights_request, &req, out, err);
 }
 
+/* The token of another account's weights is a secret from here on: redacted in logs. */
 tinker_future *tinker_training_load_state(tinker_training *t, const char *path, int optimizer,
                                           const char *access_token, tinker_error *err)
 {

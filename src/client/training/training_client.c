@@ -34,11 +34,13 @@ tinker_training *training_client_new(struct session *h, const char *model_id,
     return t;
 }
 
+/* Any thread that has a reference may take another. */
 void training_client_ref(tinker_training *t)
 {
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
 }
 
+/* A derived handle holds its base, which has the lock and the gaps; the last of them frees it. */
 void training_client_unref(tinker_training *t)
 {
     if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
@@ -83,6 +85,7 @@ tinker_status training_client_check_path(const char *path, tinker_error *err)
     return s;
 }
 
+/* Requests of both handles share one order: it belongs to the base. */
 tinker_training *tinker_training_with(tinker_training *t, const tinker_call_options *opts,
                                       tinker_error *err)
 {
@@ -105,6 +108,7 @@ tinker_training *tinker_training_with(tinker_training *t, const tinker_call_opti
     return made;
 }
 
+/* Operations under way hold references of their own, so they go on. */
 void tinker_training_free(tinker_training *t)
 {
     training_client_unref(t);
@@ -182,6 +186,7 @@ static tinker_status create_decode(struct poll *p, const char *body, size_t n, b
     return s;
 }
 
+/* While the service has no capacity it says so: the observer is told. */
 static void create_state(struct poll *p, enum wire_queue_state state, const char *reason,
                          bool changed)
 {
@@ -267,6 +272,7 @@ static void create_ready(struct session_wait *w, const tinker_error *err)
     call_start(&c->call);
 }
 
+/* The session is opened first, if this is the first request of the service. */
 static void create_start(struct operation *op)
 {
     struct create_op *c = (struct create_op *)op;

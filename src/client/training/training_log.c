@@ -54,6 +54,8 @@ static bool begin_log(struct buf *body, struct json_writer *w, int64_t step, tin
     return true;
 }
 
+/* Numbers that are not finite are left out, since JSON has no text for them; with none left it is
+ * an error. */
 tinker_future *tinker_training_log(tinker_training *t, int64_t step,
                                    const tinker_named_number *metrics, size_t n, tinker_error *err)
 {
@@ -83,6 +85,7 @@ tinker_future *tinker_training_log(tinker_training *t, int64_t step,
     return NULL;
 }
 
+/* NULL leaves the member out, and the service keeps what it has. */
 static void put_member(struct json_writer *w, const char *key, const char *value)
 {
     if (!value)
@@ -91,6 +94,7 @@ static void put_member(struct json_writer *w, const char *key, const char *value
     json_put_string(w, value);
 }
 
+/* One text per call; the service keeps the newest of a run. */
 tinker_future *tinker_training_log_text(tinker_training *t, int64_t step, const char *label,
                                         const char *prompt, const char *text, tinker_error *err)
 {
@@ -114,6 +118,7 @@ tinker_future *tinker_training_log_text(tinker_training *t, int64_t step, const 
     return submit_log(t, &log_kind, "/metrics", &body, err);
 }
 
+/* 0 planned steps say nothing, so the member is left out. */
 tinker_future *tinker_training_describe(tinker_training *t, const tinker_run_description *note,
                                         tinker_error *err)
 {

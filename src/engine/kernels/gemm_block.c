@@ -115,6 +115,7 @@ void gemm_run_tiles(const struct rows *r, const struct block *b, struct fetch f,
         out.lines = t < f.tiles ? f.lines : 0;
         if (f.pieces > 0)
             fetch_pieces(&f, t, r->tiles);
+        /* Nearly always: only the last panel of a matrix has an edge. */
         if (whole)
             run_tile(m, mr, b, &out);
         else
@@ -125,6 +126,7 @@ void gemm_run_tiles(const struct rows *r, const struct block *b, struct fetch f,
     }
 }
 
+/* Decided by the tallest tile, since all tiles of a block share the panels. */
 size_t gemm_panel_width(const struct kernel_ops *ops)
 {
     return ops->wide >= ops->mr ? 2 * NR : NR;

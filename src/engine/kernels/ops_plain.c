@@ -32,6 +32,7 @@ static void plain_tile_f32(enum packed_dtype type, size_t mr, size_t np, size_t 
     }
 }
 
+/* Float32 panels are what tiles read: only a part of one is copied. */
 static void plain_expand_f32(float *dst, enum packed_dtype type, const void *panel, size_t K,
                              size_t k, size_t n)
 {
