@@ -11,7 +11,7 @@ BUILD = os.environ.get("BUILD_DIR", "build/release")
 MAKE = os.path.join(BUILD, "tools", "make-tiny-model")
 DUMP = os.path.join(BUILD, "tools", "engine-dump")
 TINKER = os.path.join(BUILD, "tinker")
-F32, BF16, STORED, Q8, Q4 = range(5)  # tinker_weights_dtype
+F32, BF16, STORED, Q8, Q4, Q8_INT8, Q4_INT8 = range(7)  # tinker_weights_dtype
 count = failed = 0
 
 
