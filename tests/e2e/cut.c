@@ -7,7 +7,7 @@
 #include <tinker/tinker.h>
 #include <tinker/extra/stream.h>
 
-enum { N = 12, STEPS_MAX = 64, TIMEOUT_MS = 60000 };
+enum { N = 12, STEPS_MAX = 64, TIMEOUT_MS = 600000 };
 
 static void require(int ok, const char *what, const tinker_error *err)
 {
