@@ -349,7 +349,7 @@ trials: deps
 ## make mutants        change single lines of the sources; do the tests notice?  COUNT=100, SEED=1, FOLDERS="src/client ..."
 .PHONY: mutants
 mutants: deps
-	@JOBS=$(JOBS) tools/mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) --bar 90 $(FOLDERS)
+	@JOBS=$(JOBS) tools/mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) --bar 90 --scripts $(or $(SCRIPTS),openai,stream,sessions) $(FOLDERS)
 
 ## make deps           name and install missing Debian packages
 deps:
