@@ -5,9 +5,9 @@ tinker="$VALGRIND $BUILD_DIR/tinker"
 cd "$work" || exit 1
 HOME=$work/home
 unset TINKER_BASE_URL TINKER_API_KEY HF_TOKEN HUGGING_FACE_HUB_TOKEN HF_TOKEN_PATH HF_HOME
-TINKER_TELEMETRY=0
-export HOME TINKER_TELEMETRY
-mkdir home
+TINKER_TELEMETRY=0 TMPDIR=$work/tmp
+export HOME TINKER_TELEMETRY TMPDIR
+mkdir home tmp
 command -v python3 >/dev/null || { tap "push-hf # SKIP there is no python3 for the mock" 0; tap_plan; }
 python3 "$root/tests/support/hub.py" log >port &
 hub=$!
@@ -38,5 +38,5 @@ expect 0 $tinker checkpoint push-hf "$path" --json && grep -q "\"repo_id\": \"me
 tap "a name from model and run" $? out
 grep -q "/branch/sampler_weights-v1" log; tap "and a branch that is made" $? log
 HF_ENDPOINT=http://127.0.0.1:9 expect 7 $tinker checkpoint push-hf "$path" -r me/plain; tap "a Hub that is away" $? err
-[ -z "$(ls -d "${TMPDIR:-/tmp}"/tinker-weights.* 2>/dev/null)" ]; tap "nothing is left behind" $?
+[ -z "$(ls -d "$TMPDIR"/tinker-weights.* 2>/dev/null)" ]; tap "nothing is left behind" $?
 tap_plan

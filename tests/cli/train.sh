@@ -70,6 +70,13 @@ rm other/generation_config.json
 expect 0 $tinker train sft -m ./other --data mine.jsonl --dry-run && grep -q 'lr 5.6e-04 linear (auto: by family and width)$' err
 tap "a directory of the family Qwen has its rate" $? err
 
+for s in 0 1 2 3 4 5 6 7 8 9; do
+    taken=tinker-runs/$(date -d "+$s sec" +%Y-%m-%d-%H%M%S)-sft-mine
+    mkdir -p "$taken" && echo '{}' >"$taken/config.json"
+done
+expect 0 $tinker $sft --max-steps 1 && [ -e tinker-runs/*-sft-mine-2/metrics.jsonl ]
+tap "a run that begins in the same second as another has a folder of its own" $? err
+
 # ---- interrupted: the steps that follow are the same ----
 strip() { sed 's/"time[^,}]*[,}]//g' "$1"; }
 $tinker $sft --test-size 4 --epochs 10 --out whole -q >/dev/null 2>&1

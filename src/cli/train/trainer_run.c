@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/buf.h"
 #include "base/clock.h"
 #include "cli/command.h"
@@ -25,7 +26,7 @@ static const char *const kind_names[] = {
     [TRAIN_SFT] = "sft", [TRAIN_DPO] = "dpo", [TRAIN_RL] = "rl", [TRAIN_DISTILL] = "distill"
 };
 
-/* ./tinker-runs/2026-08-09-101112-sft-NAME */
+/* ./tinker-runs/2026-08-09-101112-sft-NAME, and -2 after it when that second has one already. */
 static char *default_folder(const struct trainer *t)
 {
     time_t now = time(NULL);
@@ -43,6 +44,11 @@ static char *default_folder(const struct trainer *t)
     /* Without the extension of the data's file, which says nothing about the run. */
     buf_printf(&b, "tinker-runs/%s-%s-%.*s", day, kind_names[t->kind], (int)strcspn(name, "."),
                strcmp(name, "-") == 0 ? "stdin" : name);
+    size_t end = b.len;
+    for (int i = 2; i < 1000 && buf_ok(&b) && access(b.data, F_OK) == 0; i++) {
+        b.len = end;
+        buf_printf(&b, "-%d", i);
+    }
     return buf_detach(&b, NULL);
 }
 
