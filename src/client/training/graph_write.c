@@ -602,7 +602,8 @@ tinker_status graph_write(const tinker_graph_loss *loss, struct buf *out, tinker
         }
         free(w);
     }
-    if (status == TINKER_OK && (out->len != again.len || memcmp(out->data, again.data, out->len)))
+    if (status == TINKER_OK &&
+        (out->len != again.len || memcmp(out->data, again.data, out->len) != 0))
         status = err_set(&own, TINKER_EINVAL,
                          "custom loss %.60s: it looks at lengths or numbers, so that no graph is "
                          "right for all datums",
