@@ -25,6 +25,7 @@ tinker_dtype wire_dtype(tinker_dtype in)
     case TINKER_UINT32:
     case TINKER_UINT64:
         return TINKER_INT64;
+    /* Results only: requests of the reference carry float32 and int64, nothing else. */
     case TINKER_BFLOAT16:
         break;
     }
@@ -59,6 +60,8 @@ static tinker_status check_sparse(const tinker_tensor *t, const struct wire_plac
         return wire_refuse(at, err, "row pointers and column indices go together");
     if (!t->shape || t->ndim != 2)
         return wire_refuse(at, err, "a sparse tensor needs a shape of two dimensions");
+    /* The struct does not say how long crow is. The caller vouches for rows + 1 entries; decoders
+     * compare the counts before they call this. */
     int64_t rows = t->shape[0], cols = t->shape[1];
     if (rows < 0 || cols < 0)
         return wire_refuse(at, err, "the shape holds a negative size");
@@ -69,6 +72,7 @@ static tinker_status check_sparse(const tinker_tensor *t, const struct wire_plac
         if (t->crow[i] > t->crow[i + 1] || t->crow[i] < 0)
             return wire_refuse(at, err, "row pointer %lld decreases", (long long)i + 1);
     for (size_t i = 0; i < t->n; i++)
+        /* In any order, but in range: a reader uses them as indices into a dense row. */
         if (t->col[i] < 0 || t->col[i] >= cols)
             return wire_refuse(at, err, "column index %zu is %lld, of %lld columns", i,
                                (long long)t->col[i], (long long)cols);
@@ -86,6 +90,7 @@ static tinker_status check_values(const tinker_tensor *t, const struct wire_plac
             return wire_refuse(at, err, "value %zu is above the largest int64", i);
     /* Rounding to float32 is expected, becoming infinite is not. */
     for (size_t i = 0; t->dtype == TINKER_FLOAT64 && i < t->n; i++)
+        /* NaN and infinity pass: protobuf carries them, and the writer of JSON refuses them. */
         if (isfinite(d[i]) && !isfinite((float)d[i]))
             return wire_refuse(at, err, "value %zu (%g) is too large for float32", i, d[i]);
     return TINKER_OK;
@@ -95,6 +100,7 @@ static tinker_status check_values(const tinker_tensor *t, const struct wire_plac
 static tinker_status check_tensor(const tinker_tensor *t, const struct wire_place *at,
                                   tinker_error *err)
 {
+    /* Without a shape the tensor is a vector of whatever length it has. */
     uint64_t count = t->n;
     if (t->n && !t->data)
         return wire_refuse(at, err, "has no data");
@@ -103,6 +109,7 @@ static tinker_status check_tensor(const tinker_tensor *t, const struct wire_plac
         return wire_refuse(at, err, "is too large");
     if (!t->shape && t->ndim)
         return wire_refuse(at, err, "has %zu dimensions but no shape", t->ndim);
+    /* Decoders hold a shape in an array of this size on the stack. */
     if (t->ndim > WIRE_DIMENSIONS_MAX)
         return wire_refuse(at, err, "has more than %d dimensions", WIRE_DIMENSIONS_MAX);
     if (t->crow || t->col) {
@@ -114,6 +121,7 @@ static tinker_status check_tensor(const tinker_tensor *t, const struct wire_plac
     for (size_t i = 0; t->shape && i < t->ndim; i++)
         zero = zero || t->shape[i] == 0;
     for (size_t i = 0; t->shape && i < t->ndim; i++) {
+        /* A dimension of 0 never gets to the division: zero is set then. */
         count = i ? count : 1;
         if (t->shape[i] < 0 || (!zero && count > (uint64_t)INT64_MAX / (uint64_t)t->shape[i]))
             return wire_refuse(at, err, "the shape is negative or too large");
@@ -131,6 +139,7 @@ static tinker_status check_tensor(const tinker_tensor *t, const struct wire_plac
 static tinker_status check_input_tensor(const tinker_tensor *t, const struct wire_place *at,
                                         tinker_error *err)
 {
+    /* A message of its own, because the type exists and users meet it in results. */
     if (t->dtype == TINKER_BFLOAT16)
         return wire_refuse(at, err, "bfloat16 is not accepted as input: use float32");
     if (!wire_dtype(t->dtype))
@@ -179,17 +188,20 @@ static tinker_status check_chunk(const tinker_chunk *c, bool pointers, const str
 {
     switch (c->kind) {
     case TINKER_CHUNK_TEXT:
+        /* Estimates count up to 10 bytes a token (size.c), a product that must not wrap. */
         if ((c->n_tokens && !c->tokens) || c->n_tokens > SIZE_MAX / 16)
             return refuse_member(at, "tokens", err, c->tokens ? "too many" : "has no data");
         return TINKER_OK;
     case TINKER_CHUNK_IMAGE:
         if (c->n_bytes && !c->bytes)
             return refuse_member(at, "data", err, "has no data");
+        /* The field is an int32 in protobuf. */
         if (c->has_expected_tokens &&
             (c->expected_tokens < INT32_MIN || c->expected_tokens > INT32_MAX))
             return refuse_member(at, "expected_tokens", err, "does not fit 32 bits");
         return check_format(c, at, err);
     case TINKER_CHUNK_IMAGE_POINTER:
+        /* The Chunk of protobuf has no arm for a pointer; sampling requests are JSON. */
         if (!pointers)
             return wire_refuse(at, err,
                                "an image_asset_pointer works for sampling only: "
@@ -198,6 +210,7 @@ static tinker_status check_chunk(const tinker_chunk *c, bool pointers, const str
             return refuse_member(at, "location", err, "is required");
         return check_format(c, at, err);
     case TINKER_CHUNK_DMEL:
+        /* The length in tokens stands in the header of the tensor, so there has to be one. */
         if (!c->bytes || !c->n_bytes)
             return refuse_member(at, "dmel", err, "is empty");
         return TINKER_OK;
@@ -240,10 +253,13 @@ static tinker_status check_spans(const tinker_provenance *spans, size_t n, int64
         const tinker_provenance *s = &spans[i];
         if (!s->sequence_id || !*s->sequence_id)
             return wire_refuse(at, err, "span %zu has no sequence_id", i);
+        /* Whether the sequence has these positions is known to the service only. */
         if (s->offset < 0 || s->length < 0 || s->length > INT64_MAX - covered)
             return wire_refuse(at, err, "span %zu has a negative offset or length", i);
         covered += s->length;
     }
+    /* Spans follow each other, so only their sum is compared; offset is a position in the sequence,
+     * not in the field. */
     if (length >= 0 && covered != length)
         return wire_refuse(at, err, "the spans cover %lld positions but the field has %lld",
                            (long long)covered, (long long)length);
@@ -269,6 +285,7 @@ static tinker_status check_provenance(const tinker_datum *d, const struct wire_p
     }
     for (size_t i = 0; i < d->n_inputs; i++) {
         const tinker_tensor *t = &d->inputs[i].tensor;
+        /* A matrix has several targets per position; how spans cover it is not checked here. */
         if (strcmp(d->inputs[i].name, "target_tokens") == 0 && (!t->shape || t->ndim == 1))
             targets = (int64_t)t->n;
     }
@@ -288,7 +305,9 @@ tinker_status wire_check_data(const tinker_datum *data, size_t n, tinker_error *
         return wire_refuse(&list, err, "at least one datum is needed");
     for (; item.index < n; item.index++) {
         const tinker_datum *d = &data[item.index];
+        /* Which names a loss needs, and of which types, is for the service to say. */
         struct wire_place map = { .up = &item, .name = "loss_fn_inputs" };
+        /* input refers to item, so its place moves with the loop. */
         tinker_status status = check_chunks(&d->model_input, false, &input, err);
         if (status)
             return status;
@@ -376,15 +395,19 @@ tinker_status wire_check_adam(const tinker_adam *adam, tinker_error *err)
 /* Ranges that no model and no service can give another meaning; all others are for the service. */
 tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker_error *err)
 {
+    /* 0 stands for "not given": as many as the context has room for. */
     if (p->max_tokens < 0)
         return err_set(err, TINKER_EINVAL, "sampling_params.max_tokens: must not be negative");
+    /* 0 is greedy decoding. */
     if (!isfinite(p->temperature) || p->temperature < 0)
         return err_set(err, TINKER_EINVAL,
                        "sampling_params.temperature: must be zero or a positive number");
     if (!isfinite(p->top_p) || p->top_p < 0 || p->top_p > 1)
         return err_set(err, TINKER_EINVAL, "sampling_params.top_p: must be between 0 and 1");
+    /* -1 is the default of the reference, and means no limit. */
     if (p->top_k < -1)
         return err_set(err, TINKER_EINVAL, "sampling_params.top_k: must be -1 or more");
+    /* Negated, so that NaN is refused, too. */
     if (!(p->min_p >= 0 && p->min_p <= 1))
         return err_set(err, TINKER_EINVAL, "sampling_params.min_p: must be between 0 and 1");
     if (!isfinite(p->repetition_penalty) || p->repetition_penalty < 0)
@@ -414,7 +437,8 @@ tinker_status wire_check_sampling_params(const tinker_sampling_params *p, tinker
 tinker_status wire_check_checkpoint_name(const char *name, tinker_error *err)
 {
     size_t n = name ? strlen(name) : 0, i = 0;
-    /* What is safe in a URL and as a file name everywhere. */
+    /* What is safe in a URL and as a file name everywhere. A leading dot would allow ".." and
+     * hidden files; 255 bytes are the longest name of most file systems. */
     while (i < n && (isalnum((unsigned char)name[i]) || strchr("._-", name[i])))
         i++;
     if (n == 0 || n > WIRE_CHECKPOINT_NAME_MAX || i < n || name[0] == '.')

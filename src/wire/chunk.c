@@ -6,7 +6,8 @@
 #include "base/err.h"
 #include "wire/topk.h"
 
-/* One event of a streamed sample, as a JSON object on one line. */
+/* One event of a streamed sample, as a JSON object on one line: server-sent events end a field with
+ * a line break, so there may be none inside. */
 void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
 {
     struct json_writer w;
@@ -21,6 +22,8 @@ void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c)
         json_put_key(&w, "token_id");
         json_put_int64(&w, c->token);
         json_put_key(&w, "token");
+        /* Empty while a UTF-8 character is split over tokens: JSON cannot carry half of one, so the
+         * token that completes it brings all of its bytes. */
         json_put_string_n(&w, c->text ? c->text : "", c->text ? c->n_text : 0);
         /* JSON has no NaN: a logprob that was not computed is left out. */
         if (isfinite(c->logprob)) {
@@ -89,9 +92,8 @@ static bool read_int(struct json_reader *r, int64_t *out, bool *seen)
     return true;
 }
 
-/* One member; null counts as absent, and a failure stays in the reader. */
-/* Chunks come one per event, so they are read straight, without a table: this is the hot path of a
- * stream. */
+/* One member; null counts as absent, and a failure stays in the reader. This runs for every token
+ * of a stream, so keys are compared directly instead of through a table. */
 static void read_member(struct wire_reader *w, struct json_str key, struct wire_sample_chunk *c,
                         int64_t *token, struct seen *seen)
 {
@@ -116,6 +118,7 @@ static void read_member(struct wire_reader *w, struct json_str key, struct wire_
         c->logprob = (float)logprob;
     } else if (json_str_is(key, "topk_logprobs")) {
         w->place = &place;
+        /* It fails through w, whose status ends the loop of the caller. */
         topk_read_row(w, &c->topk_tokens, &c->topk_logprobs, &c->topk);
         w->place = NULL;
     } else if (json_str_is(key, "error"))
@@ -130,6 +133,7 @@ static void read_member(struct wire_reader *w, struct json_str key, struct wire_
 tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
                               struct wire_sample_chunk *out, tinker_error *err)
 {
+    /* A wire_reader only for topk_read_row(); the rest goes through its json. */
     struct wire_reader w = { .arena = arena, .mode = WIRE_LENIENT, .err = err };
     struct json_str key;
     struct seen seen = { 0 };
@@ -137,14 +141,17 @@ tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
     /* NaN: not given. */
     *out = (struct wire_sample_chunk){ .logprob = NAN };
     json_reader_init(&w.json, json, n, arena);
+    /* Members in any order: which kind of event it is follows when all were read. */
     if (json_begin_object(&w.json))
         while (w.status == TINKER_OK && json_next_key(&w.json, &key))
             read_member(&w, key, out, &token, &seen);
     if (w.status != TINKER_OK)
+        /* Only topk_read_row() sets it; its TINKER_EINVAL is about a text of the service. */
         return wire_as_answer(w.status, err);
     if (!json_end(&w.json))
         return err_set(err, TINKER_EPROTOCOL, "an event of the stream is no chunk: %s",
                        json_error(&w.json));
+    /* Token ids are int32, as in protobuf; sequence is the index of a sample. */
     if (token < INT32_MIN || token > INT32_MAX || out->sequence < 0)
         return err_set(err, TINKER_EPROTOCOL, "a token or sequence of the stream is out of range");
     out->token = (int32_t)token;

@@ -12,6 +12,7 @@
 
 /* By enum wire_queue_state; UNKNOWN has no name on the wire. */
 static const char *const queue_names[] = { NULL, "active", "paused_capacity", "paused_rate_limit" };
+/* By TINKER_CATEGORY_*. Compared with their case: "User" is no category, and unknown. */
 static const char *const category_names[] = { "unknown", "server", "user" };
 
 /* A word of a newer service is unknown, and no error. */
@@ -55,6 +56,7 @@ struct keys {
 static void read_text_value(struct json_reader *r, const char **out)
 {
     char *s = NULL;
+    /* Also when the key came before as a text: its last value counts. */
     *out = NULL;
     if (json_peek(r) != JSON_STRING)
         json_skip(r);
@@ -93,7 +95,7 @@ static bool read_keys(struct json_reader *r, struct keys *k)
     return json_end(r);
 }
 
-/* NULL equals nothing. */
+/* s may be NULL: the key is absent, or its value is of another kind. */
 static bool is_text(const char *s, const char *want)
 {
     return s && strcmp(s, want) == 0;
@@ -121,6 +123,7 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
             return TINKER_OK;
         }
     json_reader_init(&r, body, n, arena);
+    /* A failed arena must not look like a bad response: the service did nothing wrong. */
     bool read = read_keys(&r, &k);
     if (!read && arena->failed)
         return err_nomem(err, "retrieve_future: the response");
@@ -133,9 +136,13 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
         out->state = WIRE_FUTURE_PENDING;
         set_queue_state(&k, out);
     } else if (is_text(k.status, "complete_metadata")) {
+        /* Sent only when the poll said allow_metadata_only; the client reserves that many bytes of
+         * its budget and polls again for the payload. */
         out->state = WIRE_FUTURE_METADATA;
         out->payload_size = k.size;
     } else if (k.error.s) {
+        /* The key alone decides, whatever its value is, even null. So no JSON result may have
+         * it. */
         out->state = WIRE_FUTURE_FAILED;
         out->category = wire_category_parse(k.category);
         /* Its text, or the JSON of anything else. */
@@ -148,6 +155,7 @@ tinker_status wire_classify_future(const char *content_type, const char *body, s
         if (!out->error)
             return err_nomem(err, "retrieve_future");
     } else {
+        /* {} is a result, too: of a load_weights, whose members are all optional. */
         out->state = WIRE_FUTURE_JSON;
     }
     return TINKER_OK;
@@ -173,6 +181,7 @@ bool wire_read_queue_state(const char *body, size_t n, struct arena *arena,
 static struct json_str body_text(const char *body, size_t n, struct arena *arena)
 {
     static const char *const names[] = { "detail", "error", "message" };
+    /* "detail" is FastAPI's, "error" and "message" are what proxies and other servers write. */
     struct json_str found[3] = { { 0 } }, key, whole = { body, n };
     struct json_reader r;
     /* The body may be a JSON text, an object, or no JSON at all. */
@@ -185,6 +194,8 @@ static struct json_str body_text(const char *body, size_t n, struct arena *arena
         return whole;
     json_begin_object(&r);
     while (json_next_key(&r, &key)) {
+        /* Values of another kind, such as the list of a 422 of FastAPI, leave the whole body as
+         * text. */
         int i = 0;
         while (i < 3 && !json_str_is(key, names[i]))
             i++;

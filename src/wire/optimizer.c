@@ -6,6 +6,8 @@
 
 #include "base/err.h"
 
+/* Of one optimizer, numbers and texts together. Either list may get all of them, so each has that
+ * much room and never grows while a text of a peer is read. */
 enum { SETTINGS_MAX = 64 };
 
 /* "type" is the name of the optimizer, and of no setting. */
@@ -17,6 +19,8 @@ static tinker_status check_setting(const char *name, tinker_error *err)
     return TINKER_OK;
 }
 
+/* Numbers and texts go into one object, told apart by their JSON type. Which names and values make
+ * sense is for the service to say. */
 tinker_status wire_optimizer_encode(const tinker_optimizer *o, struct buf *out, tinker_error *err)
 {
     struct json_writer w;
@@ -29,6 +33,8 @@ tinker_status wire_optimizer_encode(const tinker_optimizer *o, struct buf *out, 
     for (size_t i = 0; i < o->n_config; i++) {
         if (check_setting(o->config[i].name, err) != TINKER_OK)
             return TINKER_EINVAL;
+        /* JSON has neither NaN nor infinity; the writer would fail without saying which setting it
+         * was. */
         if (!isfinite(o->config[i].value))
             return err_set(err, TINKER_EINVAL, "optimizer_params.%.60s: must be finite",
                            o->config[i].name);
@@ -42,10 +48,12 @@ tinker_status wire_optimizer_encode(const tinker_optimizer *o, struct buf *out, 
         json_put_string(&w, o->texts[i].value ? o->texts[i].value : "");
     }
     json_put_end_object(&w);
+    /* The numbers are finite, so an append can fail only for lack of memory. */
     return out->failed ? err_nomem(err, "optimizer_params") : TINKER_OK;
 }
 
-/* A setting of the reader: null says nothing. */
+/* One setting, whose key was read. null says nothing, as if the key were absent. A text or number
+ * that cannot be read stays as a failure in r, which json_end() of the caller reports. */
 static tinker_status read_setting(struct json_reader *r, const char *name,
                                   tinker_named_number *numbers, size_t *n_numbers,
                                   tinker_named_string *texts, size_t *n_texts, tinker_error *err)
@@ -70,6 +78,8 @@ static tinker_status read_setting(struct json_reader *r, const char *name,
     }
 }
 
+/* "type" may stand anywhere among the settings. Booleans, arrays and objects are refused: a
+ * tinker_optimizer has no place for them. */
 tinker_status wire_optimizer_decode(struct json_str text, struct arena *arena,
                                     tinker_optimizer *out, tinker_error *err)
 {
@@ -88,6 +98,7 @@ tinker_status wire_optimizer_decode(struct json_str text, struct arena *arena,
         if (!name)
             return err_nomem(err, "optimizer_params");
         if (strcmp(name, "type") == 0)
+            /* If it is no text, the reader fails, and type stays NULL. */
             json_cstring(&r, &type);
         else if (n_numbers + n_texts == SETTINGS_MAX)
             return err_set(err, TINKER_EINVAL, "optimizer_params: more than %d settings",
@@ -95,6 +106,7 @@ tinker_status wire_optimizer_decode(struct json_str text, struct arena *arena,
         else if (read_setting(&r, name, numbers, &n_numbers, texts, &n_texts, err) != TINKER_OK)
             return TINKER_EINVAL;
     }
+    /* Also for every read above that failed: the reader keeps the first failure. */
     if (!json_end(&r))
         return arena->failed ? err_nomem(err, "optimizer_params")
                              : err_set(err, TINKER_EINVAL, "optimizer_params: %s", json_error(&r));

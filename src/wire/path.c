@@ -41,14 +41,17 @@ static tinker_status parse_path(const char *text, bool any, struct wire_path *ou
         return refuse_path(text, any, err);
     const char *run = text + sizeof scheme - 1;
     const char *kind = strchr(run, '/');
+    /* tinker://<run> alone names a run and no checkpoint. */
     if (!kind)
         return refuse_path(text, any, err);
+    /* kind runs to the end of the text: "weights/<name>" is the id that REST paths have. */
     size_t n_run = (size_t)(kind++ - run), n = strcspn(kind, "/");
     const char *name = kind[n] ? kind + n + 1 : kind;
     bool bare = name == kind;
     /* The lengths of "sampler_weights" and "external_weights", which is_kind() checks. */
     bool sampler = !bare && n == 15, external = !bare && n == 16;
     /* A slash in a name would lead elsewhere on a server's disk. */
+    /* Bare, the name of a kind is a path whose name is missing, and not a name. */
     if (bare ? !any || is_kind(kind, n) : strchr(name, '/') || !is_kind(kind, n))
         return refuse_path(text, any, err);
     if (external && !any)
@@ -99,10 +102,13 @@ tinker_status wire_check_segment(const char *what, const char *s, size_t n, tink
 {
     if (n == 0)
         return err_set(err, TINKER_EINVAL, "%s must not be empty", what);
+    /* Clients and proxies remove these two from a path (RFC 3986, 5.2.4), escaped or not, because a
+     * dot is unreserved. */
     if (s[0] == '.' && (n == 1 || (n == 2 && s[1] == '.')))
         return err_set(err, TINKER_EINVAL, "%s is \"%.*s\", which is a direction and no name", what,
                        (int)n, s);
     for (size_t i = 0; i < n; i++)
+        /* Escaped they are legal, but would get into logs, headers and file names. */
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
             return err_set(err, TINKER_EINVAL, "%s has a control character, which no name has",
                            what);
@@ -115,8 +121,8 @@ void wire_put_segment(struct buf *out, const char *s, size_t n)
     static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
-        /* What RFC 3986 reserves for no use, and the colon: ids of runs have it, and it means nothing
-         * behind the first slash. */
+        /* The unreserved characters (RFC 3986, 2.3), and the colon: ids of runs have it, and behind
+         * the first slash of a path it means nothing (3.3). */
         if ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
             (c && strchr("-._~:", c)))
             buf_putc(out, (char)c);
@@ -143,6 +149,7 @@ bool wire_read_segment(const char *s, size_t n, char *out)
     for (size_t i = 0; i < n; i++) {
         int c = (unsigned char)s[i];
         if (c == '%') {
+            /* A cut or wrong escape becomes 0, which is refused below as NUL is. */
             int high = i + 2 < n ? hex_digit(s[i + 1]) : -1;
             int low = high >= 0 ? hex_digit(s[i + 2]) : -1;
             c = low >= 0 ? high * 16 + low : 0;

@@ -29,6 +29,7 @@ size_t wire_datum_bytes(const tinker_datum *datum)
         bytes += chunk_bytes(&datum->model_input.chunks[i], 4);
     for (size_t i = 0; i < datum->n_inputs; i++) {
         const tinker_tensor *t = &datum->inputs[i].tensor;
+        /* The width on the wire, not in memory: a float64 counts 4 and an int32 counts 8. */
         bytes += t->n * (wire_dtype(t->dtype) == TINKER_INT64 ? 8 : 4);
         if (t->crow && t->shape && t->ndim == 2) /* row pointers and column indices */
             bytes += 8 * ((size_t)t->shape[0] + 1) + 8 * t->n;
@@ -50,12 +51,14 @@ size_t wire_prompt_bytes(const tinker_model_input *prompt)
 size_t wire_chunk_end(const tinker_datum *data, size_t n, size_t first, size_t max_len,
                       size_t max_bytes, size_t *bytes)
 {
+    /* Greedy, as the reference cuts: a server that counts requests sees the same ones. */
     size_t end = first, total = 0;
     while (end < n && (end == first || end - first < max_len)) {
         size_t more = wire_datum_bytes(&data[end]);
         /* A datum that is too large alone is sent alone: the service decides about it. */
         if (end > first && (total > max_bytes || more > max_bytes - total))
             break;
+        /* more is at most what is left, so the sum cannot wrap; the first datum begins at 0. */
         total += more;
         end++;
     }
@@ -116,6 +119,7 @@ tinker_status wire_chunk_length(const tinker_chunk *c, int64_t *length, tinker_e
     if (!c->has_expected_tokens)
         return err_set(err, TINKER_EINVAL,
                        "expected_tokens: needed to know the length of an image");
+    /* The service may refuse a request whose image turns out to have another length. */
     *length = c->expected_tokens;
     return TINKER_OK;
 }

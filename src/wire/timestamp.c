@@ -10,15 +10,17 @@
 #include <string.h>
 #include <strings.h>
 
+/* All times are microseconds since 1970 UTC, without leap seconds, as Python counts them. The
+ * limits are the first microsecond of year 1 and the last one of year 9999. */
 static const int64_t US = 1000000;
 static const int64_t DAY_US = INT64_C(86400) * 1000000;
 static const int64_t FIRST_US = INT64_C(-62135596800) * 1000000; /* of year 1 */
 static const int64_t LAST_US = INT64_C(253402300800) * 1000000 - 1;
 
-/* Days from 1970-01-01; the year starts in March so that leap days come last.
- * An era is 400 years, 146097 days; yoe, doe and doy count years and days in it and days in the year;
- * (153 * m + 2) / 5 is the number of days before month m, counted from March (H. Hinnant,
- * "chrono-compatible low-level date algorithms"). */
+/* Days from 1970-01-01; the year starts in March so that leap days come last. An era is 400 years,
+ * 146097 days; yoe and doe count years and days in it, doy the days in the year; (153 * m + 2) / 5
+ * is the number of days before month m, counted from March (H. Hinnant, "chrono-compatible
+ * low-level date algorithms"). */
 static int64_t days_from_date(int64_t y, int m, int d)
 {
     y -= m <= 2;
@@ -26,6 +28,7 @@ static int64_t days_from_date(int64_t y, int m, int d)
     int64_t yoe = y - era * 400;
     int64_t doy = (153 * (m + (m > 2 ? -3 : 9)) + 2) / 5 + d - 1;
     int64_t doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    /* 719468 days lie between 0000-03-01, where the eras begin, and 1970-01-01. */
     return era * 146097 + doe - 719468;
 }
 
@@ -35,8 +38,11 @@ static void date_from_days(int64_t days, int64_t *y, int *m, int *d)
     days += 719468;
     int64_t era = (days >= 0 ? days : days - 146096) / 146097;
     int64_t doe = days - era * 146097;
+    /* Take the leap days out, so that every year has 365: one after each 4 years (1460 days), but
+     * not after 100 (36524), and again after 400 (146096). */
     int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
     int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    /* Five months from March or from August have 153 days; mp is 0 in March. */
     int64_t mp = (5 * doy + 2) / 153;
     *d = (int)(doy - (153 * mp + 2) / 5 + 1);
     *m = (int)(mp < 10 ? mp + 3 : mp - 9);
@@ -53,6 +59,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 void wire_time_format(struct wire_time t, char out[WIRE_TIME_TEXT])
 {
     int64_t days = floor_div(t.us, DAY_US), in_day = t.us - days * DAY_US, y;
+    /* Any int64 fits: with a year of six digits and a sign the text is 30 bytes long. */
     int m, d, n;
     date_from_days(days, &y, &m, &d);
     int sec = (int)(in_day / US), us = (int)(in_day % US);
@@ -121,8 +128,10 @@ static bool read_clock(struct scan *s, int64_t *us)
     if (!scan_digits(s, 2, &h) || !skip_char(s, ':') || !scan_digits(s, 2, &m) || h > 23 || m > 59)
         return false;
     if (skip_char(s, ':')) {
+        /* RFC 3339 knows a leap second :60; datetime of the reference does not. */
         if (!scan_digits(s, 2, &sec) || sec > 59)
             return false;
+        /* ISO 8601 allows both signs, RFC 3339 only the first. */
         if (skip_char(s, '.') || skip_char(s, ',')) {
             for (; s->p < s->end && isdigit((unsigned char)*s->p); s->p++, n++)
                 if (n < 6)
@@ -158,6 +167,7 @@ static bool read_offset(struct scan *s, struct wire_time *out)
     if (h > 23 || m > 59 || s->p != s->end)
         return false;
     int64_t us = (h * INT64_C(3600) + m * 60) * US;
+    /* Local time minus the offset is UTC. "-00:00", an unknown zone in RFC 3339, is UTC, too. */
     out->us += minus ? us : -us;
     /* the last day of all, west of Greenwich: there is no text for it in UTC */
     out->us = out->us < FIRST_US ? FIRST_US : out->us > LAST_US ? LAST_US : out->us;
@@ -170,6 +180,8 @@ bool wire_time_from_number(double v, struct wire_time *out)
     if (!isfinite(v))
         return false;
     int64_t unit = fabs(v) > 2e10 ? 1000 : US; /* milliseconds, as the reference guesses */
+    /* Compared as doubles first: converting one that no int64 can hold is undefined (C11,
+     * 6.3.1.4). */
     double most = (double)(LAST_US / US) * (double)(US / unit);
     if (v < (double)(FIRST_US / unit) || v > most)
         return false;
@@ -190,6 +202,7 @@ static bool read_number(const char *s, size_t n, struct wire_time *out)
             dot = true;
             continue;
         }
+        /* Longer ones are no times; the bound keeps scale finite. */
         if (!isdigit((unsigned char)s[i]) || n > 32)
             return false;
         any = true;
@@ -211,6 +224,7 @@ bool wire_time_parse(const char *s, size_t n, struct wire_time *out)
     *out = (struct wire_time){ .has = 1 };
     if (!read_date(&in, &days))
         return false;
+    /* A date alone is its midnight. */
     if (in.p == in.end) {
         out->naive = true;
         out->us = days * DAY_US;
@@ -249,6 +263,7 @@ bool wire_time_parse_http(const char *s, struct wire_time *out)
     while (skip_char(&in, ' ')) {
     }
     *out = (struct wire_time){ .has = 1, .us = days_from_date(y, m + 1, d) * DAY_US + us };
+    /* HTTP dates are always GMT; "UTC" and offsets as in mail are tolerated. */
     if (in.end - in.p == 3 && (strncmp(in.p, "GMT", 3) == 0 || strncmp(in.p, "UTC", 3) == 0))
         return true;
     if (in.p == in.end || *in.p == 'Z' || !read_offset(&in, out))
@@ -256,8 +271,8 @@ bool wire_time_parse_http(const char *s, struct wire_time *out)
     return true;
 }
 
-/* As Python prints a timedelta: days are rounded down, so -1 us is "-1 day, 23:59:59.999999" and the
- * rest is never negative. */
+/* As Python prints a timedelta: days are rounded down, so -1 us is "-1 day, 23:59:59.999999" and
+ * the rest is never negative. */
 void wire_duration_format(int64_t us, char out[WIRE_TIME_TEXT])
 {
     int64_t days = floor_div(us, DAY_US), rest = us - days * DAY_US;

@@ -16,8 +16,7 @@ struct topk_rows {
     size_t n, cap, widest;
 };
 
-/* One [token, logprob] pair.
- * Exactly two items: a third one is an error, not ignored. */
+/* One [token, logprob] pair. Exactly two items: a third one is an error, not ignored. */
 static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
 {
     int64_t id = 0;
@@ -27,10 +26,12 @@ static bool read_pair(struct wire_reader *r, int32_t *token, float *logprob)
     json_begin_array(&r->json);
     if (!json_next_item(&r->json) || !wire_read_int(r, &id) || !json_next_item(&r->json) ||
         !wire_read_double(r, &lp) || json_next_item(&r->json))
+        /* A fault of the JSON text itself comes first; it says more than this message. */
         return wire_read_ok(r) && wire_read_fail(r, "expected pairs of token and logprob");
     if (id < INT32_MIN || id > INT32_MAX)
         return wire_read_fail(r, "token %lld does not fit 32 bits", (long long)id);
     *token = (int32_t)id;
+    /* As precise as protobuf, which carries these numbers as float32. */
     *logprob = (float)lp;
     return wire_read_ok(r);
 }
@@ -48,7 +49,8 @@ static bool read_row(struct wire_reader *r, struct topk_row *row)
         return false;
     json_begin_array(&r->json);
     while (json_next_item(&r->json)) {
-        /* Rows are short, but how short is known only at the end. */
+        /* How long a row is becomes known only at its end. Two lists that grow in turn are copied
+         * each time, for only the last allocation of an arena grows in place; rows are short. */
         if (row->n == cap) {
             size_t more = cap ? cap * 2 : 8;
             tokens = arena_grow(r->arena, tokens, cap * sizeof *tokens, more * sizeof *tokens);
@@ -72,12 +74,13 @@ static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct
                            struct topk_matrix *out)
 {
     out->rows = rows->n;
+    /* All rows are null: a matrix without columns, of which only the number of rows is told. */
     if (rows->widest == 0)
         return true;
     if (rows->n > SIZE_MAX / rows->widest)
         return wire_read_nomem(r);
-    /* Every cell but those of a few null rows has a text: a short text cannot ask for
-     * much memory by one long row among many empty ones. */
+    /* Memory follows what was sent: a pair takes at least five bytes, so a matrix of more cells
+     * than the text has bytes is mostly padding. 65,536 cells of it are allowed, for null rows. */
     size_t cells = rows->n * rows->widest, text = (size_t)(r->json.end - r->json.start);
     if (cells > text && cells - text > 16 * TOPK_MAX)
         return wire_read_fail(r, "%s: too few of the %zu cells are given", name, cells);
@@ -88,6 +91,7 @@ static bool rows_to_matrix(struct wire_reader *r, const char *name, const struct
         return wire_read_nomem(r);
     for (size_t i = 0; i < rows->n; i++) {
         for (size_t j = 0; j < rows->widest; j++) {
+            /* Token 0 is a valid id, so the logprob tells an unused cell. */
             bool there = j < rows->v[i].n;
             tokens[i * rows->widest + j] = there ? rows->v[i].tokens[j] : 0;
             logprobs[i * rows->widest + j] = there ? rows->v[i].logprobs[j] : TOPK_UNUSED;
@@ -153,7 +157,8 @@ bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out)
     return read_rows(r, &rows) && rows_to_matrix(r, name, &rows, out);
 }
 
-/* A row without its unused end. */
+/* A row without its unused end, or null when all of it is unused. An unused cell before a used one
+ * is written, so that the others keep their ranks. */
 static bool write_row(struct wire_writer *w, const int32_t *tokens, const float *logprobs, size_t k)
 {
     while (k && tokens[k - 1] == 0 && logprobs[k - 1] == TOPK_UNUSED)
@@ -164,6 +169,7 @@ static bool write_row(struct wire_writer *w, const int32_t *tokens, const float 
     }
     json_put_begin_array(&w->json);
     for (size_t j = 0; j < k; j++) {
+        /* JSON has no text for the -infinity of a token that was excluded. */
         if (!isfinite(logprobs[j]))
             return wire_write_fail(w, "must be finite");
         json_put_begin_array(&w->json);

@@ -20,6 +20,8 @@ tinker_status wire_zstd_compress(const void *p, size_t n, struct buf *out, tinke
     if (ZSTD_isError(bound) || !buf_reserve(out, bound))
         return err_nomem(err, "compressed body");
     size_t len = ZSTD_compress(out->data + out->len, bound, p, n, LEVEL);
+    /* Any input can be compressed and the room suffices: only memory of the library can be
+     * short. */
     if (ZSTD_isError(len))
         return err_set(err, TINKER_ENOMEM, "zstd: %s", ZSTD_getErrorName(len));
     out->len += len;
@@ -61,8 +63,9 @@ static tinker_status decompress_stream(ZSTD_DStream *d, ZSTD_inBuffer *in, size_
     return TINKER_OK;
 }
 
-/* A frame may ask for up to 128 MB to look back in.  What is smaller needs no more than it has, and
- * 8 MB in any case, which every decoder has to have (RFC 8878, 3.1.1.1.2). */
+/* How far frames may look back (Window_Size) is memory that their header asks for; the library
+ * allows 128 MiB, 2^27. Content of at most max bytes needs no more than that, and 8 MiB, 2^23, is
+ * what RFC 8878, 3.1.1.1.2 wants every decoder to support. */
 static ZSTD_DStream *new_stream(size_t max)
 {
     ZSTD_DStream *d = ZSTD_createDStream();
@@ -100,9 +103,11 @@ tinker_status wire_zstd_content_size(const void *p, size_t n, size_t max, size_t
     unsigned long long stated = ZSTD_getFrameContentSize(p, n);
     if (stated == ZSTD_CONTENTSIZE_ERROR)
         return err_set(err, TINKER_EINVAL, "zstd: not a zstd frame");
+    /* Set before the comparison, so that a caller can tell "larger than max" from "no memory". */
     *out = stated < SIZE_MAX ? (size_t)stated : SIZE_MAX;
     if (stated != ZSTD_CONTENTSIZE_UNKNOWN && stated > max)
         return refuse_size(max, err);
+    /* One frame is the whole input. That it holds what it states is checked while decoding. */
     if (stated != ZSTD_CONTENTSIZE_UNKNOWN && ZSTD_findFrameCompressedSize(p, n) == n)
         return TINKER_OK;
     ZSTD_DStream *d = new_stream(max);
@@ -121,8 +126,9 @@ tinker_status wire_zstd_decompress(const void *p, size_t n, size_t max, struct b
     tinker_status status = wire_zstd_content_size(p, n, max, &content, err);
     if (status != TINKER_OK)
         return status;
-    /* One block of 128 KiB takes at least a few bytes, so a header that promises more than that
-     * lies; it is then believed only as far as the data goes. */
+    /* The densest block is four bytes for 128 KiB of one value (RFC 8878, 3.1.1.2), so a header
+     * that promises more than 64 KiB per byte lies. It is then believed only as far as the data
+     * goes. */
     if (content > step && content / 65536 <= n)
         step = content;
     ZSTD_DStream *d = new_stream(max);

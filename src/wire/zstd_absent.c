@@ -8,6 +8,8 @@ bool wire_zstd_available(void)
     return false;
 }
 
+/* TINKER_EINVAL, so that a server answers "invalid body" and not "too large" or "no memory". A
+ * client does not get here: it asks wire_zstd_available() before it compresses. */
 static tinker_status refuse(tinker_error *err)
 {
     return err_set(err, TINKER_EINVAL, "zstd: this build is without it; send the body as it is");
