@@ -101,17 +101,18 @@ enum jinja_op {
 /* One node.  Which fields mean what:
  *   CONST value; NAME name; LIST, TUPLE, DICT (key, value, key, value ...) list;
  *   ATTR a.name; ITEM a[b]; SLICE a[b:c:d] (NULL: absent);
- *   CALL a(list, kwargs); FILTER a|name(list, kwargs); TEST a is name(list), negated: op;
- *   NOT, NEG, POS a; AND, OR, BINARY a op b; COMPARE a, then pairs in list with ops in each
- *   operand's op; COND "a if b else c" (c NULL: undefined);
- *   TEXT value; PRINT a; IF a, body, other; FOR targets in a if b: body, other;
- *   SET targets = a; SET_BLOCK targets, body, filtered by a (a filter on NULL) if any;
- *   MACRO name(params = names, defaults in kwargs) body; CALL b(params) a: body;
- *   FILTER name(list, kwargs): body; WITH targets = list: body; GROUP body. */
+ *   CALL a(list, kwargs); FILTER a|name(list, kwargs); TEST a is [not] name(list), not: flag;
+ *   NOT, NEG, POS a; AND, OR, BINARY a op b; COMPARE a, then each entry of list is another
+ *   COMPARE node: its op and, in its a, the right operand; COND "a if b else c" (c NULL:
+ *   undefined);
+ *   TEXT value; PRINT a; IF a, body, other; FOR keys in a if b: body, other;
+ *   SET keys = a; SET_BLOCK keys, body, filtered by a (a filter on NULL) if any;
+ *   MACRO name(keys, defaults in kwargs) body; CALL (keys, defaults in kwargs) a: body, where a
+ *   is an EX_CALL; FILTER name(list, kwargs): body; WITH keys = kwargs: body; GROUP body. */
 struct jinja_node {
     enum jinja_kind kind;
     enum jinja_op op;
-    bool flag; /* TEST: negated; FOR: recursive */
+    bool flag; /* TEST: "is not" */
     int line;
     struct jv value;
     struct jv_str name;
@@ -151,22 +152,27 @@ bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str
 /* ---- evaluation ---- */
 
 struct jinja_frame;
+/* The frame is kept by pointer: a macro sees later changes of the variables around it, as a
+ * Python closure does. */
 struct jinja_macro {
     const struct jinja_node *node;
     struct jinja_frame *closure;
 };
 
+/* Evaluated arguments of one call; both arrays live in the arena of the run. */
 struct jinja_args {
     struct jv *items;
     size_t n;
     struct jv kwargs; /* a dict, or undefined when there are none */
 };
 
+/* One rendering.  Statements print to out, which a capture replaces for its duration; frame is the
+ * innermost scope. */
 struct jinja_run {
     struct jx *x;
     struct buf *out;
     struct jinja_frame *frame;
-    int64_t now; /* for strftime_now */
+    int64_t now; /* seconds since 1970, for strftime_now */
 };
 
 /* Append the output of tree to out; globals is a dict of the template's variables. */

@@ -13,7 +13,9 @@
 
 enum { SIGMA = 0x3a3, SMALL_SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2, DOTTED_I = 0x130 };
 
-/* Characters whose upper case is several.  title NULL: the same.  U+1F80 to U+1FAF follow a rule. */
+/* Characters whose upper case is several: the unconditional part of Unicode's SpecialCasing.txt.
+ * title NULL: the same as upper.  U+1F80 to U+1FAF are left out, because they follow a rule, see
+ * put_upper().  Sorted by code point. */
 static const struct special {
     uint32_t cp;
     const char *upper, *title;
@@ -74,7 +76,8 @@ static const struct special {
     { 0xfb17, "\xd5\x84\xd4\xbd", "\xd5\x84\xd5\xad" },
 };
 
-/* Cased and not of category Lu, Ll, Lt. */
+/* Cased and not of category Lu, Ll, Lt: the properties Other_Lowercase and Other_Uppercase, such as
+ * modifier letters, Roman numerals and circled letters. */
 static const struct uni_range cased[] = {
     { 0xaa, 0xaa },       { 0xba, 0xba },       { 0x2b0, 0x2b8 },     { 0x2c0, 0x2c1 },
     { 0x2e0, 0x2e4 },     { 0x345, 0x345 },     { 0x37a, 0x37a },     { 0x1d2c, 0x1d6a },
@@ -99,7 +102,8 @@ static bool is_cased(uint32_t cp)
            uni_in(cased, ARRAY_LEN(cased), cp);
 }
 
-/* Marks, quotes and format characters do not end a word for the rule of the sigma. */
+/* The property Case_Ignorable of Unicode: marks, quotes and format characters do not end a word for
+ * the rule of the sigma. */
 static bool is_ignorable(uint32_t cp)
 {
     if (cp < 0x80)
@@ -136,7 +140,9 @@ static void put_upper(struct buf *out, uint32_t cp, bool title)
         s = bsearch(&cp, specials, ARRAY_LEN(specials), sizeof(specials[0]), compare_code_point);
     if (s) {
         buf_puts(out, title && s->title ? s->title : s->upper);
-    } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) { /* with iota below: beside */
+    } else if (cp >= 0x1f80 && cp <= 0x1faf && !title) {
+        /* Three rows of 16 for alpha, eta and omega with an iota below, small ones before capitals.
+         * Both halves become the capital without it, and a capital iota of its own follows. */
         put_code_point(out, (utf8proc_int32_t)(bases[(cp - 0x1f80) / 16] + cp % 8));
         put_code_point(out, 0x399);
     } else {
@@ -144,7 +150,7 @@ static void put_upper(struct buf *out, uint32_t cp, bool title)
     }
 }
 
-/* Whether letters come before a sigma, and none after it; marks and the like aside. */
+/* What stands around the character at hand, for the rule of the sigma. */
 struct around {
     bool after_letter; /* the last character that counts is cased */
     struct jv_str rest;
@@ -169,7 +175,11 @@ static bool ends_word(const struct around *a)
 }
 
 /* One pass with two facts about what came before: does a word begin here, and was the last letter
- * that counts cased. */
+ * that counts cased.
+ *
+ * str.title() begins a word after anything uncased, so "they're" becomes "They'Re"; the filter
+ * (TEXT_WORDS) does not. str.title() and str.capitalize() use the title case of a first letter (a
+ * ligature fi becomes "Fi"), the filter its upper case ("FI"), as do_title() calls upper(). */
 void text_case(struct buf *out, struct jv_str s, enum text_case how)
 {
     struct around around = { .after_letter = false };
@@ -187,6 +197,7 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
         around.rest = (struct jv_str){ s.s + i, s.n - i };
         if (up)
             put_upper(out, cp, how == TEXT_CAPITALIZE || how == TEXT_TITLE);
+        /* The only character whose lower case is two: U+0130 is i and U+0307, a dot above. */
         else if (cp == DOTTED_I)
             buf_puts(out, "i\xcc\x87");
         else if (cp == SIGMA)

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
+/* Recursion is bounded by the reader, which refuses more than 64 levels. */
 static struct jv load_value(struct jx *x, struct json_reader *r);
 
 /* Python distinguishes 1 and 1.0; so does the reader, by the spelling. */
@@ -40,6 +41,9 @@ static struct jv load_number(struct jx *x, struct json_reader *r)
     return v;
 }
 
+/* The next value of any kind. Strings are copied: the reader may lend them from the input, which
+ * need not live as long as the arena. On a syntax error r fails, not x, and jv_loads() drops what
+ * was read so far. */
 static struct jv load_value(struct jx *x, struct json_reader *r)
 {
     bool b = false;
@@ -51,7 +55,8 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     } words[] = { { "NaN", NAN }, { "Infinity", INFINITY }, { "-Infinity", -INFINITY } };
     if (!jx_step(x, 1))
         return jv_undefined(NULL);
-    /* NaN and Infinity are no JSON, but Python writes and reads them. */
+    /* NaN and Infinity are no JSON (RFC 8259, section 6), but Python writes and reads them. To the
+     * reader "-Infinity" begins like a number and the other two like nothing at all. */
     enum json_kind kind = json_peek(r);
     for (size_t i = 0; i < ARRAY_LEN(words) && !r->failed; i++) {
         size_t n = strlen(words[i].word);
@@ -100,6 +105,7 @@ struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
     struct jv v = load_value(x, &r);
     if (x->failed || json_end(&r))
         return x->failed ? jv_undefined(NULL) : v;
+    /* The reader's message is in r, on this stack: the caller gets a copy in the arena. */
     if (why) {
         struct jv copy = jv_str_copy(x, json_error(&r), strlen(json_error(&r)));
         *why = copy.str.s;
@@ -119,7 +125,8 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
         unsigned char c = (unsigned char)s.s[i];
         uint32_t cp = c;
         int len = c < 0x80 ? 1 : utf8_decode(s.s + i, s.n - i, &cp);
-        /* Ill-formed UTF-8 cannot stand in JSON: U+FFFD, one for each byte. */
+        /* Values hold valid UTF-8. If a byte is not, it becomes \ufffd with ensure_ascii and is
+         * copied otherwise. */
         if (len == 0) {
             cp = 0xfffd;
             len = 1;
@@ -130,6 +137,7 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
             buf_printf(out, "\\%c", letters[found - shorts]);
         else if (cp < 0x20 || (ascii && cp > 0x7e && cp < 0x10000))
             buf_printf(out, "\\u%04x", (unsigned)cp);
+        /* UTF-16, as RFC 8259, section 7, wants it: the 20 bits of cp - 0x10000 in two halves. */
         else if (ascii && cp >= 0x10000)
             buf_printf(out, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((cp - 0x10000) >> 10)),
                        (unsigned)(0xdc00 + ((cp - 0x10000) & 0x3ff)));
@@ -150,7 +158,8 @@ struct dumper {
 
 static void dump_value(struct dumper *d, struct jv v, int level);
 
-/* With an indent, each item begins a line of its own; without, nothing is written. */
+/* With an indent, each item begins a line of its own; without, nothing is written. An indent of 0
+ * breaks lines as well: only -1 means one line, as Python's None. */
 static void put_newline(struct dumper *d, int level)
 {
     if (d->how.indent < 0)
@@ -196,7 +205,8 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
         buf_puts(d->out, "{}");
         return;
     }
-    /* Sorting needs one type of keys: they are compared as text. */
+    /* Keys of several types are compared as text, where Python refuses to sort them. The pairs are
+     * copied, because the order of the value itself must not change. */
     if (d->how.sort_keys) {
         pairs = arena_memdup(d->x->arena, pairs, n * sizeof(*pairs));
         for (size_t i = 0; pairs && i < n; i++)
@@ -226,7 +236,8 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
     buf_putc(d->out, '}');
 }
 
-/* The level bounds recursion, which matters for values that share parts; steps bound their size. */
+/* Writes one value of any kind. The level bounds recursion; steps bound the output of a value whose
+ * parts are shared, since each occurrence is written again: 60 levels of [a, a] are 2^60 items. */
 static void dump_value(struct dumper *d, struct jv v, int level)
 {
     if (!jx_step(d->x, 1))
@@ -239,7 +250,8 @@ static void dump_value(struct dumper *d, struct jv v, int level)
         jx_nomem(d->x);
         return;
     }
-    switch (jv_is_view(v) ? JV_METHOD : v.kind) { /* neither can be written */
+    /* A view of a dict is refused like a method: json.dumps() cannot write either. */
+    switch (jv_is_view(v) ? JV_METHOD : v.kind) {
     case JV_NONE:
         buf_puts(d->out, "null");
         break;
@@ -269,12 +281,14 @@ static void dump_value(struct dumper *d, struct jv v, int level)
     case JV_DICT:
         dump_dict(d, v, level);
         break;
+    /* Undefined, too: a misspelled variable must not end up in a prompt as null. */
     default:
         jx_fail(d->x, "object of type %s is not JSON serializable", jv_type_name(v));
     }
 }
 
-/* Python's defaults: ", " and ": ", but "," at the ends of lines that an indent makes. */
+/* Python's defaults: ", " and ": ", but "," at the ends of lines that an indent makes, so that no
+ * line ends in a blank. */
 void jv_dump(struct jx *x, struct buf *out, struct jv v, const struct jv_dumps *how)
 {
     struct dumper d = { .x = x, .out = out, .how = *how };

@@ -24,7 +24,9 @@ struct lexer {
     struct jinja_tokens *out;
 };
 
-/* Append a token; its text is borrowed from the source, which lives in the same arena. */
+/* Append a token; its text is borrowed from the source, which lives in the same arena. Growing
+ * leaves the old arrays behind in the arena; as each is half its successor, they add up to less
+ * than the last one. */
 static void push_token(struct lexer *l, enum jinja_token_kind kind, const char *s, size_t n)
 {
     struct jinja_tokens *t = l->out;
@@ -78,14 +80,18 @@ static void skip_space(struct lexer *l)
     }
 }
 
-/* Literal text up to a tag that begins with "{?" and the given strip sign. */
+/* Literal text up to a tag that begins with "{", the byte `tag`, and `sign`.
+ *
+ * sign '-': all white space before the tag goes, across lines. '+': nothing does. None: the rule
+ * of lstrip_blocks, which holds for "{%" and "{#" but never for "{{". */
 static void put_text(struct lexer *l, const char *s, size_t n, char tag, char sign)
 {
     struct jv_str text = { s, n };
     if (sign == '-') {
         text = text_trim(text, NULL, false, true);
     } else if (sign != '+' && (tag == '%' || tag == '#')) {
-        /* lstrip_blocks: only blanks between the start of the line and the tag. */
+        /* Only when the tag is the first thing on its line: what precedes it there is blank, and
+         * the line begins in this text (line > 0) or right after the tag before it. */
         size_t line = n;
         while (line > 0 && s[line - 1] != '\n')
             line--;
@@ -97,7 +103,9 @@ static void put_text(struct lexer *l, const char *s, size_t n, char tag, char si
         push_token(l, TOK_TEXT, text.s, text.n);
 }
 
-/* After a tag's closing marker of `len` bytes; trims what follows by its sign. */
+/* Skip a tag's closing marker of `len` bytes and trim what follows by its sign: '-' all white
+ * space, '+' nothing, none the one newline that trim_blocks removes. "}}" keeps its newline.
+ * line_starting tells put_text() whether the text that follows begins a line. */
 static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
 {
     advance_lexer(l, len);
@@ -114,7 +122,8 @@ static void close_tag(struct lexer *l, size_t len, char sign, bool trim_newline)
 
 /* ---- inside tags ---- */
 
-/* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. */
+/* Code point of \xNN, \uNNNN or \UNNNNNNNN at s (after the letter); -1 when malformed. Surrogates
+ * count as malformed, because text must stay valid UTF-8. */
 static int64_t read_hex(const char *s, size_t n, size_t digits)
 {
     int64_t v = 0;
@@ -130,8 +139,11 @@ static int64_t read_hex(const char *s, size_t n, size_t digits)
     return v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? -1 : v;
 }
 
-/* Undo one escape at s, the byte after the backslash; returns how many bytes it took. An escaped
- * newline vanishes; what Python does not know stays as it was written. */
+/* Undo one escape at s, the byte after the backslash; returns how many bytes it took.
+ *
+ * Python's table: the single letters below, \ooo with one to three octal digits, \xNN, \uNNNN and
+ * \UNNNNNNNN. An escaped newline vanishes; anything else stays as it was written, with its
+ * backslash. \N{NAME} is not known and stays, too. */
 static size_t put_escape(struct buf *out, const char *s, size_t n)
 {
     static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -152,7 +164,7 @@ static size_t put_escape(struct buf *out, const char *s, size_t n)
         for (cp = 0; used < 3 && used < n && s[used] >= '0' && s[used] <= '7'; used++)
             cp = cp * 8 + (s[used] - '0');
     }
-    if (cp < 0) { /* unknown: stays as it was written */
+    if (cp < 0) { /* unknown: write the backslash, and let the caller copy what follows */
         buf_putc(out, '\\');
         return 0;
     }
@@ -161,13 +173,15 @@ static size_t put_escape(struct buf *out, const char *s, size_t n)
     return used;
 }
 
-/* Both quotes are alike.  A line break may stand inside, as in the reference. */
+/* A string in single or double quotes; both know the same escapes.  A line break may stand inside,
+ * as in the reference. */
 static bool lex_string(struct lexer *l)
 {
     char quote = *l->p;
     const char *s = l->p + 1, *e = s;
     bool plain = true;
-    /* Find the end first: most strings have no escapes and are borrowed as they are. */
+    /* Find the end first: most strings have no escapes and are borrowed as they are. A backslash
+     * takes the byte after it along, so that an escaped quote does not end the string. */
     while (e < l->end && *e != quote) {
         plain = plain && *e != '\\';
         e += *e == '\\' && e + 1 < l->end ? 2 : 1;
@@ -193,7 +207,10 @@ static bool lex_string(struct lexer *l)
 }
 
 /* INT = digits with underscores; FLOAT needs digits after the point, so that "1.x" is an attribute
- * of 1, and may have an exponent. */
+ * of 1, and may have an exponent.
+ *
+ * The prefixes 0x, 0o and 0b of the reference are not known: "0x10" becomes the number 0 and the
+ * name x10, which the parser refuses. Leading zeros are accepted, and 007 is 7, never octal. */
 static bool lex_number(struct lexer *l)
 {
     const char *e = l->p;
@@ -229,8 +246,10 @@ static bool lex_number(struct lexer *l)
         return false;
     errno = 0;
     double v = 0;
+    /* The result of number_read() is not needed: the spelling was checked above, and for 1e999 it
+     * says no but has stored infinity, which is what Python reads. */
     if (real)
-        number_read(text, &v); /* infinite where it is too large, as in the reference */
+        number_read(text, &v);
     l->out->items[l->out->n - 1].value = real ? jv_float(v) : jv_int(strtoll(text, NULL, 10));
     if (errno == ERANGE && !real)
         return fail_lexing(l, "integer is too large");
@@ -246,7 +265,8 @@ static bool is_name_byte(char c, bool first)
            (!first && isdigit((unsigned char)c));
 }
 
-/* Two-character operators first. Brackets are counted, because "}}" may close two dicts. */
+/* Two-character operators first: "//" is not two divisions. Brackets are counted, because "}}" may
+ * close two dicts; which bracket closes which is the parser's business. */
 static bool lex_operator(struct lexer *l, int *nesting)
 {
     static const char *const two[] = { "==", "!=", "<=", ">=", "//", "**" };
@@ -265,7 +285,8 @@ static bool lex_operator(struct lexer *l, int *nesting)
     return true;
 }
 
-/* Tokens up to the end of the tag.  A "}}" inside brackets closes brackets first. */
+/* Tokens up to the end of the tag.  A "}}" inside brackets closes brackets first.  More closing
+ * brackets than opening ones make nesting negative, which must not hide the end of the tag. */
 static bool lex_tag(struct lexer *l, bool block)
 {
     const char *close = block ? "%}" : "}}";
@@ -300,7 +321,8 @@ static bool lex_tag(struct lexer *l, bool block)
     return false;
 }
 
-/* At "{%": if it is {% raw %}, take the text up to {% endraw %}; false otherwise. */
+/* At "{%": if it is {% raw %}, take the text up to {% endraw %} and return true; false otherwise,
+ * and also when the block is not closed, which is a failure. */
 static bool lex_raw(struct lexer *l)
 {
     /* Look ahead with a copy; only if all of it matches does the lexer move. */
@@ -378,7 +400,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         jx_fail(x, "template is not valid UTF-8");
     const char *start = l.p;
     while (!x->failed && l.p < l.end) {
-        /* Text up to the next tag is collected in one token. */
+        /* Text up to the next tag is collected in one token, which begins at `start`. */
         char tag = l.p + 1 < l.end && *l.p == '{' ? l.p[1] : 0;
         /* A brace by itself is text. */
         if (tag != '{' && tag != '%' && tag != '#') {
@@ -388,7 +410,8 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         char sign = l.p + 2 < l.end && (l.p[2] == '-' || l.p[2] == '+') ? l.p[2] : 0;
         if (tag == '{' && sign == '+') /* {{+ is an expression with a plus */
             sign = 0;
-        /* The sign of a tag decides about the text before it, so the text is written only now. */
+        /* The sign of a tag decides how much of the text before it stays, so the token for that
+         * text is made only here. */
         put_text(&l, start, (size_t)(l.p - start), tag, sign);
         if (tag == '%' && lex_raw(&l)) {
             start = l.p;
@@ -399,6 +422,7 @@ void jinja_lex(struct jx *x, const char *source, size_t n, struct jinja_tokens *
         if (tag != '#')
             push_token(&l, tag == '{' ? TOK_VAR_BEGIN : TOK_BLOCK_BEGIN, l.p, 0);
         advance_lexer(&l, sign ? 3 : 2);
+        /* Comments do not nest and make no token; only their signs and newline count. */
         if (tag == '#') {
             const char *body = l.p;
             while (l.p < l.end && !looking_at(&l, "#}"))

@@ -12,9 +12,12 @@
 #include <strings.h>
 #include "base/number.h"
 
-enum { NUMBER_TEXT = 400 }; /* as many bytes as any number needs that is not a joke */
+/* Bytes of a number as text. "%.15f" of the largest double needs 326: a sign, 309 digits, a point
+ * and 15 digits, which is what jinja_round() may print. Longer input does not count as a number. */
+enum { NUMBER_TEXT = 400 };
 
-/* s without the underscores between its digits; false where one stands elsewhere, or s is long. */
+/* s without the underscores between its digits (PEP 515); false where one stands elsewhere, or s is
+ * empty, has a NUL in it, or is too long. */
 static bool plain_text(struct jv_str s, char out[NUMBER_TEXT])
 {
     size_t n = 0;
@@ -59,7 +62,7 @@ static struct jv parse_int(struct jx *x, const char *s)
     char *text = jx_alloc(x, n + sign + 1);
     if (!text)
         return jv_none();
-    text[0] = '-';
+    text[0] = '-'; /* overwritten by the digits when there is no sign */
     memcpy(text + sign, digits, n + 1);
     struct jv v = jv_strn(text, n + sign);
     v.kind = JV_BIG;
@@ -78,6 +81,7 @@ static struct jv parse_float(const char *s)
         return jv_float(NAN);
     if (*e == '.')
         e = skip_digits(e + 1);
+    /* Neither group of digits: nothing at all, or a point alone. */
     if (e == body || (e == body + 1 && *point == '.' && point == body))
         return jv_none();
     if (*e == 'e' || *e == 'E') {
@@ -93,6 +97,8 @@ static struct jv parse_float(const char *s)
     return jv_float(v);
 }
 
+/* White space around the number is ignored. With real false, text that is no integer is read as a
+ * float, for which the filter "int" relies on: "42.23"|int is 42. */
 struct jv jinja_parse_number(struct jx *x, struct jv_str s, bool real)
 {
     char text[NUMBER_TEXT];
@@ -108,6 +114,7 @@ static struct jv round_int(struct jx *x, int64_t v, int64_t digits)
     int64_t unit = 1, out;
     for (int64_t i = digits; i < 0; i++)
         unit *= 10;
+    /* v = steps * unit +- rest. rest > unit - rest says 2 * rest > unit without overflow. */
     int64_t steps = v / unit, rest = v % unit < 0 ? -(v % unit) : v % unit;
     if (rest > unit - rest || (rest == unit - rest && steps % 2))
         steps += v < 0 ? -1 : 1;
@@ -117,7 +124,10 @@ static struct jv round_int(struct jx *x, int64_t v, int64_t digits)
 }
 
 /* Rounding of decimal digits must look at the exact binary value: round(2.675, 2) is 2.67. printf()
- * does; multiplying by a power of ten does not. Ties go to even. */
+ * does; multiplying by a power of ten does not. Ties go to even. "common" keeps an int an int;
+ * "ceil" and "floor" multiply and divide as the reference does, and always give a float.
+ *
+ * More than 15 digits are refused: up to there the power of ten is exact in a double. */
 struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv method)
 {
     bool up = jv_is(method, "ceil"), down = jv_is(method, "floor");
@@ -127,8 +137,9 @@ struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv metho
         return v;
     }
     double f = jv_number(v), scale = pow(10, (double)digits);
+    /* Python's ceil() and floor() give integers, which have no -0; adding 0.0 makes -0.0 a 0.0. */
     if (up || down)
-        return jv_float((up ? ceil(f * scale) : floor(f * scale)) / scale + 0.0); /* no -0.0 */
+        return jv_float((up ? ceil(f * scale) : floor(f * scale)) / scale + 0.0);
     if (v.kind != JV_FLOAT && digits >= 0)
         return jv_int(v.kind == JV_INT ? v.i : v.b);
     if (v.kind != JV_FLOAT)

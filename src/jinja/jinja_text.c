@@ -14,7 +14,7 @@ bool text_is_space(uint32_t cp)
            cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
-/* Code points are the bytes that are not continuation bytes. */
+/* Each code point has one byte that is not a continuation byte (10xxxxxx): its first. */
 size_t text_length(struct jv_str s)
 {
     size_t count = 0;
@@ -23,7 +23,8 @@ size_t text_length(struct jv_str s)
     return count;
 }
 
-/* NULL is white space, as strip() without an argument. */
+/* Whether cp is one of the code points of `chars`; NULL is white space, as strip() without an
+ * argument. */
 static bool in_set(uint32_t cp, const char *chars)
 {
     if (!chars)
@@ -41,8 +42,8 @@ static bool in_set(uint32_t cp, const char *chars)
     return false;
 }
 
-/* Ill-formed bytes are never trimmed. From the right, continuation bytes lead back to the start of
- * the last character. */
+/* The result is a part of s, nothing is copied. Ill-formed bytes are never trimmed. From the right,
+ * continuation bytes lead back to the start of the last character. */
 struct jv_str text_trim(struct jv_str s, const char *chars, bool left, bool right)
 {
     uint32_t cp;
@@ -73,6 +74,8 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from)
         return SIZE_MAX;
     if (what.n == 0)
         return from;
+    /* `end` is one past the last place where `what` still fits. UTF-8 is self-synchronizing, so a
+     * match of bytes never begins inside a character. */
     const char *end = s.s + s.n - what.n + 1;
     for (const char *p = s.s + from; p < end; p++) {
         p = memchr(p, what.s[0], (size_t)(end - p));
@@ -84,13 +87,15 @@ size_t text_find(struct jv_str s, struct jv_str what, size_t from)
     return SIZE_MAX;
 }
 
-/* In units of 64 by 64 bytes. */
+/* One step for 64 by 64 bytes: a long text and a short word cost what reading the text costs, two
+ * long texts that nearly match run into the limit of steps instead of taking seconds. */
 uint64_t text_find_steps(struct jv_str s, struct jv_str what)
 {
     return 1 + (uint64_t)(s.n / 64 + 1) * (what.n / 64 + 1);
 }
 
-/* Simple and from the right; prices are those of text_find_steps(). */
+/* Tries every place from the right; callers charge text_find_steps() first. An empty `what` is
+ * found at the end. */
 size_t text_rfind(struct jv_str s, struct jv_str what)
 {
     if (what.n > s.n)

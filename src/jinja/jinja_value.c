@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "json/json.h"
 
-/* Dicts up to this size are searched from the start: most have a handful of entries. */
+/* Dicts with fewer entries have no index and are searched from the start: most have a handful. */
 enum { INDEX_FROM = 12 };
 
 void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error *err)
@@ -22,7 +22,8 @@ void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error
     *x = (struct jx){ .arena = arena, .err = err, .max_steps = max_steps };
 }
 
-/* The first failure is the cause; those that follow from it are dropped. */
+/* The first failure is the cause; those that follow from it are dropped. Every failure but a lack
+ * of memory is TINKER_EINVAL: the template, or its data, is at fault. */
 bool jx_fail(struct jx *x, const char *fmt, ...)
 {
     if (x->failed)
@@ -160,8 +161,9 @@ struct jv jv_dict_new(struct jx *x)
     return v.dict ? v : jv_undefined(NULL);
 }
 
-/* Room for one more element; the old array stays behind in the arena.
- * NULL and failed when the arena is full, which is how a template runs out of memory. */
+/* Room for one more element; the old array stays behind in the arena, and pointers into it keep
+ * their old contents. NULL and failed when the arena is full, which is how a template runs out of
+ * memory. */
 static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
@@ -179,8 +181,11 @@ static void *grow_items(struct jx *x, void *items, size_t n, size_t *cap, size_t
 }
 
 /* Depth of a container is one more than its deepest child at the time it was added. Values are
- * never changed after that except namespaces, which do not count, so recursion over any value is
- * bounded by JV_DEPTH_MAX. */
+ * never changed after that except namespaces, so recursion over any value is bounded by
+ * JV_DEPTH_MAX.
+ *
+ * A namespace counts as 0 and may even contain itself. That is safe because nothing recurses into
+ * one: repr() prints its type, "==" compares identity, tojson refuses it. `loop` is alike. */
 static void note_nesting(struct jx *x, int *depth, struct jv child)
 {
     int below = jv_is_seq(child)        ? child.list->depth
@@ -206,7 +211,10 @@ void jv_push(struct jx *x, struct jv list, struct jv item)
     l->items[l->n++] = item;
 }
 
-/* Keys that are equal must have equal hashes: 1, 1.0 and True are one key, as in Python. */
+/* Keys that are equal must have equal hashes: 1, 1.0 and True are one key, as in Python.
+ *
+ * Callers take the low bits. The multiplier (2^64 divided by the golden ratio) is odd, so numbers
+ * with different low bits keep different ones, and consecutive integers do not collide. */
 static uint64_t hash_key(struct jv key)
 {
     switch (key.kind) {
@@ -217,7 +225,9 @@ static uint64_t hash_key(struct jv key)
     case JV_INT:
         return (uint64_t)key.i * 0x9e3779b97f4a7c15u;
     case JV_FLOAT: /* equal to an int, it has its hash */
+        /* The conversion is undefined beyond 64 bits; no int is equal to such a float. */
         return key.f > -9e18 && key.f < 9e18 ? (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u : 1;
+    /* None and big integers are rare as keys: they share one chain, where jv_equal() decides. */
     default:
         return 1;
     }
@@ -246,6 +256,7 @@ struct jv *jv_find(struct jv dict, struct jv key)
                 return &d->pairs[i].value;
         return NULL;
     }
+    /* At most half of the index is in use, so a free entry ends every search. */
     size_t mask = d->index_cap - 1;
     for (size_t at = (size_t)hash_key(key) & mask; d->index[at]; at = (at + 1) & mask)
         if (jv_equal(d->pairs[d->index[at] - 1].key, key))
@@ -282,6 +293,7 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
     while (cap < d->n * 4)
         cap *= 2;
     d->index = x->failed ? NULL : arena_array(x->arena, cap, sizeof(*d->index));
+    /* Without an index jv_find() falls back to the linear search, so the dict stays usable. */
     if (!d->index) {
         jx_nomem(x);
         return;
@@ -343,7 +355,8 @@ double jv_number(struct jv v)
     return v.kind == JV_FLOAT ? v.f : v.kind == JV_INT ? (double)v.i : v.kind == JV_BOOL ? v.b : 0;
 }
 
-/* Empty is false, as in Python; functions, macros and namespaces are true. */
+/* Empty is false, as in Python; functions, macros, namespaces and big integers (never 0) are
+ * true. */
 bool jv_truth(struct jv v)
 {
     switch (v.kind) {
@@ -368,7 +381,8 @@ bool jv_truth(struct jv v)
     }
 }
 
-/* A view is compared as a set: each item of one must be in the other, in any order. */
+/* A view is compared as a set: each item of one must be in the other, in any order. Keys are
+ * unique, so equal sizes and one direction are enough. */
 static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_list *b)
 {
     if (a->n != b->n)
@@ -390,13 +404,15 @@ static bool equal_lists(struct jx *x, const struct jv_list *a, const struct jv_l
     return true;
 }
 
-/* For keys: scalars, whose comparison costs next to nothing. */
+/* For keys: scalars, whose comparison costs next to nothing. Templates cannot make a list or a dict
+ * a key: a literal refuses it, and the filter "unique" takes its text instead. */
 bool jv_equal(struct jv a, struct jv b)
 {
     return jv_equal_steps(NULL, a, b);
 }
 
-/* x NULL: without a price, for keys, which are scalars. bool and int compare as numbers. */
+/* x NULL: no steps are charged, for keys. bool and int compare as numbers. An int is compared with
+ * a float as a double, so beyond 2^53 they may be equal where Python, which is exact, says no. */
 bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
 {
     if (x && !jx_step(x, 1 + (a.kind == JV_STRING ? a.str.n / 256 : 0)))
@@ -416,6 +432,7 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
     case JV_LIST:
     case JV_TUPLE:
         return a.list == b.list || equal_lists(x, a.list, b.list);
+    /* Same keys with equal values; the order of insertion does not matter, as in Python. */
     case JV_DICT:
         if (a.dict == b.dict)
             return true;
@@ -439,7 +456,7 @@ bool jv_equal_steps(struct jx *x, struct jv a, struct jv b)
 }
 
 /* Numbers with numbers, text with text, sequences item by item; anything else is an error, as in
- * Python 3. */
+ * Python 3. 0 on failure. NaN compares as equal to any number: there is no fourth answer. */
 int jv_compare(struct jx *x, struct jv a, struct jv b)
 {
     if (jv_is_number(a) && jv_is_number(b)) {
@@ -455,6 +472,8 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
         int c = n ? memcmp(a.str.s, b.str.s, n) : 0; /* UTF-8 sorts as code points do */
         return c ? (c > 0) - (c < 0) : (a.str.n > b.str.n) - (a.str.n < b.str.n);
     }
+    /* The first unequal pair decides; if there is none, the shorter sequence is less. Equality is
+     * asked first, because equal items need not have an order: [none, 1] < [none, 2]. */
     if (jv_is_seq(a) && a.kind == b.kind && !jv_is_view(a) && !jv_is_view(b)) {
         for (size_t i = 0; i < a.list->n && i < b.list->n; i++)
             if (!jv_equal_steps(x, a.list->items[i], b.list->items[i]))
@@ -476,7 +495,8 @@ const char *jv_type_name(struct jv v)
 
 /* ---- printing ---- */
 
-/* Whether repr() shows a character as it is. */
+/* Whether repr() shows a character as it is: str.isprintable(), which excludes the categories Other
+ * (C*) and Separator (Z*) of Unicode except the ASCII space. */
 static bool is_printable(uint32_t cp)
 {
     if (cp < 0x7f)
@@ -562,7 +582,7 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         buf_append(out, v.str.s, v.str.n);
         break;
     case JV_FLOAT:
-        /* The shortest text that reads back, as repr() writes it. */
+        /* The shortest text that reads back, with ".0" or an exponent as repr() writes it. */
         if (isnan(v.f) || isinf(v.f)) {
             buf_puts(out, isnan(v.f) ? "nan" : v.f > 0 ? "inf" : "-inf");
         } else {
@@ -588,6 +608,7 @@ void jv_repr(struct jx *x, struct buf *out, struct jv v)
         }
         buf_putc(out, '}');
         break;
+    /* Python prints an address here, which no template can rely on. */
     default:
         buf_printf(out, "<%s>", jv_type_name(v));
     }
@@ -620,7 +641,8 @@ struct jv jv_to_str(struct jx *x, struct jv v)
     return jv_from_buf(x, &b);
 }
 
-/* A new list, so that a loop is not disturbed by what its body does to a namespace. */
+/* A new list, so that a loop is not disturbed by what its body does to a namespace. The caller owns
+ * it and may overwrite its items. Undefined has no items, as Jinja's Undefined.__iter__(). */
 struct jv jv_iterate(struct jx *x, struct jv v)
 {
     struct jv out = jv_list_new(x);
@@ -634,7 +656,7 @@ struct jv jv_iterate(struct jx *x, struct jv v)
         for (size_t i = 0; i < v.str.n && jx_step(x, 1);) {
             uint32_t cp;
             int len = utf8_decode(v.str.s + i, v.str.n - i, &cp);
-            len = len ? len : 1;
+            len = len ? len : 1; /* an ill-formed byte is an item of its own */
             jv_push(x, out, jv_strn(v.str.s + i, (size_t)len));
             i += (size_t)len;
         }

@@ -2,7 +2,7 @@
  *
  * Values behave and print as Python's do, because templates and the text of tool
  * calls were written against Python.  Everything lives in one arena with a maximum;
- * a jv is two words, copied freely.  Failure (no memory, over a limit, wrong type) is
+ * a jv is three words, copied freely.  Failure (no memory, over a limit, wrong type) is
  * sticky in struct jx: functions return an undefined value or do nothing from then on, and
  * the caller looks at x->failed where it matters.  Not thread-safe. */
 #ifndef JINJA_VALUE_H
@@ -62,14 +62,15 @@ struct jv_list {
     struct jv *items;
     size_t n, cap;
     int depth;        /* of nesting; limited, so that recursion over values is */
-    const char *view; /* "dict_keys" ...: only to be gone through; NULL: a list as any other */
+    const char *view; /* "dict_keys" ...: may be iterated only; NULL: an ordinary list */
 };
 
 struct jv_pair {
     struct jv key, value;
 };
 
-/* Insertion-ordered; index is a hash table over pairs once there are many. */
+/* Insertion-ordered; index is a hash table over pairs once there are many (NULL before), whose size
+ * index_cap is a power of two. */
 struct jv_dict {
     struct jv_pair *pairs;
     size_t n, cap;
@@ -89,10 +90,11 @@ struct jx {
     tinker_error *err;
     bool failed;
     uint64_t steps, max_steps;
-    int depth;
-    int line; /* of the statement being run, 0 outside templates */
+    int depth; /* levels of nesting that the parser, or the run, is inside of */
+    int line;  /* of the token or node at hand, for messages; 0 outside templates */
 };
 
+/* Of values, and of tags and brackets in a source. */
 enum { JV_DEPTH_MAX = 100 };
 
 void jx_init(struct jx *x, struct arena *arena, uint64_t max_steps, tinker_error *err);
@@ -129,7 +131,7 @@ struct jv *jv_find(struct jv dict, struct jv key); /* NULL: absent */
 struct jv jv_get(struct jv dict, const char *key); /* undefined when absent or no dict */
 bool jv_truth(struct jv v);
 bool jv_equal(struct jv a, struct jv b);
-/* The same at a cost: shared parts of a value may make comparing it take exponential time. */
+/* The same, but charged in steps: where parts are shared, comparing may take exponential time. */
 bool jv_equal_steps(struct jx *x, struct jv a, struct jv b);
 /* -1, 0, 1; fails when the kinds cannot be ordered. */
 int jv_compare(struct jx *x, struct jv a, struct jv b);
@@ -150,7 +152,7 @@ struct jv_str text_trim(struct jv_str s, const char *chars, bool left,
 /* Offset of the first (last) occurrence of what in s from offset `from`; SIZE_MAX: none. */
 size_t text_find(struct jv_str s, struct jv_str what, size_t from);
 size_t text_rfind(struct jv_str s, struct jv_str what);
-/* Steps that looking for `what` may be worth at worst, when it nearly occurs everywhere. */
+/* Steps to charge for a search for `what`: the worst case, where it nearly matches everywhere. */
 uint64_t text_find_steps(struct jv_str s, struct jv_str what);
 bool text_starts(struct jv_str s, const char *prefix);
 bool text_ends(struct jv_str s, const char *suffix);
