@@ -31,9 +31,11 @@ static struct survey survey_adapters(struct server *s, const struct model *excep
             continue;
         v.n++;
         v.bytes += tinker_adapter_bytes(m->adapter);
-        /* A replay is still to rebuild what the disk lacks: saving now would lose it. */
+        /* After a restart next_seq is already past the requests that are to be replayed, and the
+         * adapter does not have their effect yet: saved now, it would be recorded as if it had. */
         bool replays = m->pending && m->pending->replay;
         bool idle = m != except && !m->busy && !replays && m->state == MODEL_ACTIVE;
+        /* Models with nothing to do come before those that wait for their turn. */
         bool before = !v.oldest ||
                       (!m->pending != !v.oldest->pending ? !m->pending : m->used < v.oldest->used);
         if (idle && before)

@@ -78,6 +78,8 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
     else
         status =
             wire_decode_json(json_type(w->kind), body, n, WIRE_LENIENT, &w->arena, &w->pass, err);
+    /* Exactly one of the two: adam_params is AdamW's own struct, optimizer_params the object of any
+     * other optimizer, kept as text until the step runs (train_state_step()). */
     if (status == TINKER_OK && w->kind == JOB_OPTIM_STEP &&
         !w->optim.adam_params == !w->optim.optimizer_params.s)
         status = err_set(err, TINKER_EINVAL,
@@ -96,8 +98,9 @@ tinker_status job_decode(struct job *w, bool proto, const char *body, size_t n, 
 
 /* ---- peeking ------------------------------------------------------------------------- */
 
-/* model_id and seq_id of an object whose other members may be anything. */
-/* For a body that job_decode() refused: whose turn it would have taken is still worth knowing. */
+/* model_id and seq_id of an object whose other members may be anything.  For a body that
+ * job_decode() refused: its number must be used up, or the numbers behind it wait for nothing.
+ * One of the two with a value of another type counts as missing. */
 static bool peek_json(const char *body, size_t n, struct arena *arena, const char **model_id,
                       struct wire_opt_int *seq)
 {
@@ -115,10 +118,12 @@ static bool peek_json(const char *body, size_t n, struct arena *arena, const cha
             json_skip(&r);
     }
     *model_id = id;
+    /* json_end(): in a body that was cut, the number itself may lack digits. */
     return id && seq->has && json_end(&r);
 }
 
-/* A protobuf varint: 7 bits per byte, low ones first, the top bit says that more follow. */
+/* A protobuf varint: 7 bits per byte, low ones first, the top bit says that more follow.  64 bits
+ * take at most ten bytes; false for more, and where the body ends inside one. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *out)
 {
     *out = 0;
@@ -131,7 +136,9 @@ static bool read_varint(const unsigned char **p, const unsigned char *end, uint6
     return false;
 }
 
-/* The first two top-level fields of a ForwardBackwardRequest: model_id and seq_id. */
+/* The first two top-level fields of a ForwardBackwardRequest: model_id and seq_id.  A tag is
+ * field number << 3 | wire type (0 varint, 2 length-delimited).  Serializers write fields in the
+ * order of their numbers, so the first other field ends the search and no datum is looked at. */
 static bool peek_proto(const char *body, size_t n, struct arena *arena, const char **model_id,
                        struct wire_opt_int *seq)
 {
@@ -148,6 +155,7 @@ static bool peek_proto(const char *body, size_t n, struct arena *arena, const ch
                 return false;
             /* proto3 does not send 0, so 0 and absent look the same; numbers begin at 1. */
             seq->has = value != 0;
+            /* A negative int32 comes sign-extended to 64 bits; the cast restores it. */
             seq->value = (int32_t)value;
         } else {
             break;
@@ -213,10 +221,12 @@ struct wire_opt_int job_seq(const struct job *w)
     }
 }
 
-/* Two requests of one number are the same when this is.  The kind counts: two kinds may have the same
- * fields.  0 stands for "not known" in the store, so no hash is 0. */
+/* Two requests with one number are the same when their hashes are.  The kind counts: two kinds may
+ * have the same fields.  JOB_HASH_UNKNOWN (0) has a meaning in the store, so no hash is 0. */
 uint64_t job_hash(const struct job *w)
 {
+    /* A body that does not decode leaves fields unset.  Its error message stands for it, and is the
+     * same when the body is sent again. */
     uint64_t h = w->refused[0] ? hash_bytes(w->refused, strlen(w->refused), 1)
                                : wire_hash(json_type(w->kind), &w->pass);
     uint64_t kind = w->kind;
@@ -246,7 +256,8 @@ int64_t job_tokens(const struct job *w)
     return n;
 }
 
-/* These must be replayed, or saved, for the state of a model to be the same again. */
+/* These must be replayed, or saved, for the state of a model to be the same again.  FORWARD and the
+ * saves only read it; UNLOAD is recorded as the status of the model. */
 bool job_kind_changes(enum job_kind kind)
 {
     return kind == JOB_FORWARD_BACKWARD || kind == JOB_OPTIM_STEP || kind == JOB_LOAD ||
@@ -258,6 +269,7 @@ const char *job_kind_name(enum job_kind kind)
 {
     static const char *const names[] = {
         [JOB_CREATE] = "create_model",
+        /* The same path: a body without model_id makes the model that it loads into. */
         [JOB_CREATE_BY_LOAD] = "load_weights",
         [JOB_FORWARD] = "forward",
         [JOB_FORWARD_BACKWARD] = "forward_backward",

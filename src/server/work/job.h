@@ -49,7 +49,7 @@ struct job {
     const int32_t *flat;
     /* SAMPLE: follows it token by token, for streams; NULL: nobody does. */
     struct observer *observer;
-    /* SAMPLE: what the text must be; NULL: anything.  Used by the engine thread alone, once queued. */
+    /* SAMPLE: what the text must be; NULL: anything.  Once queued, the engine thread's alone. */
     struct grammar *grammar;
     /* Not empty: the route refused the request, but its number must be used up: it fails with
      * this message when its turn comes. */

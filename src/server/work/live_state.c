@@ -30,6 +30,8 @@ static void *find_by_id(const struct map *m, const char *id)
     return id ? map_get(m, id, strlen(id)) : NULL;
 }
 
+/* Sessions and models stay valid without the lock for a caller that holds evict_lock for reading,
+ * and futures until they are over.  What is needed of a sampler is copied under the lock. */
 struct session *live_find_session_locked(struct server *s, const char *id)
 {
     return find_by_id(&s->sessions, id);
@@ -100,7 +102,7 @@ static struct tenant *find_tenant_locked(struct server *s, const char *name)
 /* Tenants are never removed, so the pointer stays good without the lock; counters are atomic. */
 struct server_counters *live_user_counters(struct server *s, const char *user)
 {
-    static struct server_counters none;
+    static struct server_counters none; /* callers only read */
     pthread_mutex_lock(&s->lock);
     struct tenant *t = find_by_id(&s->tenants, user);
     pthread_mutex_unlock(&s->lock);
@@ -210,7 +212,8 @@ static void future_free(struct future *f)
     free(f);
 }
 
-/* On failure the job stays the caller's. */
+/* On failure the job stays the caller's.  The id must be new, since map_put() would replace another
+ * future and leak it: callers make sure under `lock` or submit_lock. */
 struct future *live_add_future_locked(struct server *s, const char *id, const char *owner,
                                       enum job_kind kind, struct job *job)
 {
@@ -222,14 +225,15 @@ struct future *live_add_future_locked(struct server *s, const char *id, const ch
     f->kind = kind;
     f->created_ns = clock_now_ns(s->clock);
     if (f->id && f->owner && map_put(&s->futures, id, strlen(id), f, NULL)) {
-        f->job = job;
+        f->job = job; /* last: future_free() below must not free it */
         return f;
     }
     future_free(f);
     return NULL;
 }
 
-/* Only finished futures are removed, so no queue and no poll refers to it. */
+/* Only finished futures are removed, so no queue and no poll refers to it.  Its session is still
+ * there, because evict.c keeps the sessions that futures refer to. */
 void live_remove_future_locked(struct server *s, struct future *f)
 {
     map_remove(&s->futures, f->id, strlen(f->id));
@@ -240,7 +244,8 @@ void live_remove_future_locked(struct server *s, struct future *f)
     future_free(f);
 }
 
-/* prev_of_session is NULL for the first, whose predecessor is the list's head. */
+/* Nothing refers to m: evict.c has looked for futures and pins, or m was made under this lock.
+ * prev_of_session is NULL for the first, whose predecessor is the list's head. */
 void live_remove_model_locked(struct server *s, struct model *m)
 {
     map_remove(&s->models, m->id, strlen(m->id));
@@ -304,7 +309,8 @@ static void release_tenant(void *v)
 
 void live_clear(struct server *s)
 {
-    /* From the bottom up: a stream that ends here still wakes the listener. */
+    /* From the bottom up, for a future refers to its model and session.  Freeing its job ends its
+     * stream, which still wakes the listener. */
     clear_map(&s->futures, release_future);
     clear_map(&s->sample_logs, release_log);
     clear_map(&s->models, release_model);

@@ -84,7 +84,7 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
         route_store_error(s, res, &err);
         return false;
     }
-    /* A base that is not served since the last start gives 404, as an unknown sampler does. */
+    /* A base model that is no longer served gives 404, as an unknown sampler does. */
     struct base *base = v ? live_find_base(s, v->base_model) : NULL;
     if (!v || !base || strcmp(v->owner, req->user) != 0) {
         response_error(res, 404, "Sampling session not found");
@@ -97,6 +97,7 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
                       : c && !v->dir    ? c->dir
                       : v->run          ? "deleted"
                                         : NULL;
+    /* The record is in the request's arena; the map keeps a copy of its own. */
     pthread_mutex_lock(&s->lock);
     bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);
@@ -126,7 +127,8 @@ static bool find_sampler(struct server *s, struct request *req, const char *id,
 bool sampler_table_find(struct server *s, struct request *req, struct response *res, const char *id,
                         struct sampler_view *out)
 {
-    /* From memory, or restored from the store and then from memory. */
+    /* From memory, or restored from the store and then from memory.  evict.c cannot come between
+     * the two: handlers hold evict_lock. */
     return find_sampler(s, req, id, out) ||
            (restore_sampler(s, req, res, id) && find_sampler(s, req, id, out));
 }

@@ -272,7 +272,7 @@ static enum submit_status accept_create(struct server *s, const struct store_mod
     pthread_mutex_unlock(&s->lock);
     if (created)
         return SUBMIT_OK;
-    /* The journal has the model and its creation: the request, sent again, or a restart makes it. */
+    /* The journal has the model and its creation: a retry of the request or a restart makes it. */
     job_free(job);
     return err_nomem(err, "model"), SUBMIT_FAILED;
 }

@@ -55,6 +55,8 @@ static void flush_locked(struct server *s)
     struct usage *u = s->usage;
     if (!u->n)
         return;
+    /* Amounts are added to the rows of the database with the same key, so an hour may be written in
+     * many parts. */
     if (store_add_usage(s->store, u->rows, u->n, &err) == TINKER_OK)
         clear_rows_locked(u);
     else
@@ -116,7 +118,7 @@ void usage_flush(struct server *s)
     pthread_mutex_unlock(&s->usage->lock);
 }
 
-/* Bytes of all projects of a user. */
+/* Bytes of all projects of a user; 0 when the store cannot tell, which counts too little. */
 static int64_t stored_bytes(struct server *s, const char *owner, struct arena *arena)
 {
     struct store_usage *list;

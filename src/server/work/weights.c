@@ -1,7 +1,9 @@
 /* weights.c - see weights.h.
  *
  * A list is enough: there are at most WEIGHTS_IDLE unused entries plus one per running sample.
- * `tick` counts uses and orders them; it needs no clock. */
+ * `tick` counts uses and orders them; it needs no clock.  Models take theirs from it, too.
+ *
+ * The cache owns its entries and their adapters; `refs` counts the sample tasks that use one. */
 #include "server/work/weights.h"
 
 #include <stdlib.h>
@@ -42,7 +44,7 @@ bool weights_drop_idle(struct weights_cache *c, size_t keep)
     return true;
 }
 
-/* For the metrics; memory maps of the base model are not in it. */
+/* What counts against the adapters' part of --memory; the base model is not in it. */
 uint64_t weights_bytes(const struct weights_cache *c)
 {
     uint64_t sum = 0;
@@ -101,7 +103,8 @@ struct weights *weights_get(struct server *s, struct weights_cache *c, struct ba
         char path[CHECKPOINT_PATH];
         tinker_adapter *a = NULL;
         checkpoint_path(s, dir, path);
-        /* The checkpoint may have been deleted after the sampling session was created. */
+        /* The checkpoint may have been deleted after the sampling session was created.  Making
+         * space may drop idle entries of this list, so no pointer to one is kept across it. */
         if (!os_is_dir(path))
             err_set(err, TINKER_EINVAL, "the weights of this sampling session no longer exist");
         else if (adapter_limit_make_space(s, c, NULL, err) == TINKER_OK)
@@ -120,7 +123,8 @@ struct weights *weights_get(struct server *s, struct weights_cache *c, struct ba
     return w;
 }
 
-/* A sample is done with the weights; they stay for the next one while there is space. */
+/* A sample is done with the weights; they stay for the next one while there is space.  w may be
+ * freed by this call. */
 void weights_put(struct weights_cache *c, struct weights *w)
 {
     if (!w)
@@ -129,7 +133,8 @@ void weights_put(struct weights_cache *c, struct weights *w)
     evict_idle(c);
 }
 
-/* save_weights_for_sampler has just made the adapter: the first sample need not load it. */
+/* save_weights_for_sampler has just made the adapter: the first sample need not load it.  The entry
+ * starts without references, so it is idle until then and may be dropped before. */
 void weights_add(struct weights_cache *c, struct base *base, const char *dir,
                  tinker_adapter *adapter)
 {

@@ -24,7 +24,8 @@ struct weights_cache {
     uint64_t tick;
 };
 
-/* Take a reference, loading if needed.  NULL with a retryable TINKER_ENOMEM: see adapter_limit_make_space(). */
+/* Take a reference, loading if needed.  NULL with a retryable TINKER_ENOMEM: see
+ * adapter_limit_make_space(). */
 struct weights *weights_get(struct server *s, struct weights_cache *c, struct base *base,
                             const char *dir, tinker_error *err);
 void weights_put(struct weights_cache *c, struct weights *w);
