@@ -13,13 +13,13 @@
 #include "wire/wire.h"
 
 struct custom_loss {
-    struct arena arena;
+    struct arena arena; /* the decoded request, `one`, `sums` and the metrics of `result` */
     struct graph *graph;
-    const tinker_datum *data;
+    const tinker_datum *data; /* the job's: must live until the last slice of the pass */
     size_t n_data;
-    size_t n; /* metrics of the graph */
-    double *one, *sums;
-    tinker_forward_backward result;
+    size_t n;                       /* metrics of the graph */
+    double *one, *sums;             /* metrics of the datum at hand, and sums of those before it */
+    tinker_forward_backward result; /* what custom_loss_result() returns */
 };
 
 /* The number is that of the request, which makes it unique in its session and the same when a
@@ -66,7 +66,9 @@ static tinker_status load_graph(struct server *s, struct custom_loss *c, const c
     return status == TINKER_OK ? custom_loss_check(&r, &c->graph, err) : status;
 }
 
-/* The number in "<session>:loss:<number>"; -1: the id is not one of this session. */
+/* The number in "<session>:loss:<number>"; -1: the id is not one of this session.  Other sessions'
+ * losses are refused here, so the owner needs no check.  strtoll() turns too many digits into
+ * INT64_MAX, and no loss has that number. */
 static int64_t parse_id(const char *session_id, const char *id)
 {
     size_t n = strlen(session_id);
@@ -103,7 +105,7 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
         err_nomem(err, "custom loss");
         return NULL;
     }
-    /* Above the largest graph that the route takes, with its decoded form. */
+    /* Far above what create_custom_loss takes: a body of at most ROUTE_BODY_MAX, 1 MiB. */
     arena_init(&c->arena, 64 << 20);
     c->data = r->data;
     c->n_data = r->n_data;
@@ -121,7 +123,8 @@ struct custom_loss *custom_loss_new(struct server *s, const char *session_id,
     return NULL;
 }
 
-/* Called by the engine for each row in ascending order, so sums have the same bits each time. */
+/* Called by the engine for each datum in ascending order, so sums have the same bits each time: a
+ * pass that runs again after a crash must give the same result.  grads NULL: a forward pass. */
 tinker_status custom_loss_datum(size_t datum, const float *logprobs, size_t n, double *loss,
                                 float *grads, tinker_error *err, void *state)
 {
@@ -141,10 +144,11 @@ const tinker_forward_backward *custom_loss_result(struct custom_loss *c,
                                                   const tinker_forward_backward *pass)
 {
     tinker_named_number *list = arena_array(&c->arena, pass->n_metrics + c->n, sizeof(*list));
-    if (!list) /* complete but for the metrics of the loss */
+    if (!list) /* no memory: the result is complete but for the metrics of the loss */
         return pass;
     memcpy(list, pass->metrics, pass->n_metrics * sizeof(*list));
     for (size_t i = 0; i < c->n; i++) {
+        /* A mean is over datums, each counting the same; all other metrics are sums. */
         double scale = graph_metric_is_mean(c->graph, i) && c->n_data ? 1 / (double)c->n_data : 1;
         list[pass->n_metrics + i] =
             (tinker_named_number){ graph_metric_name(c->graph, i), c->sums[i] * scale };

@@ -1,4 +1,6 @@
-/* custom_loss.h - losses that clients brought as graphs, in a pass.  Thread: the engine thread alone. */
+/* custom_loss.h - losses that clients brought as graphs, in a pass.
+ *
+ * Thread: the engine thread alone, but for custom_loss_id() and custom_loss_check(): any. */
 #ifndef SERVER_CUSTOM_LOSS_H
 #define SERVER_CUSTOM_LOSS_H
 

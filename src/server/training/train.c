@@ -148,8 +148,8 @@ static bool new_pass(struct server *s, struct train_task *t, tinker_error *err)
         t->custom = custom_loss_new(s, f->model->session->id, r, err);
     if (custom && !t->custom)
         return false;
-    /* The engine copies nothing of the data: it borrows the job, which lives until the request
-     * ends. */
+    /* The engine copies the data, but a custom loss borrows them from the job for its other inputs;
+     * the job lives until the request ends. */
     t->pass = custom ? tinker_pass_new_custom(e, f->model->adapter, r->data, r->n_data,
                                               custom_loss_datum, t->custom, r->forward_only, err)
                      : tinker_pass_new(e, f->model->adapter, r->data, r->n_data, &r->loss,
@@ -239,7 +239,7 @@ bool train_step(struct server *s, struct train_task *t, bool alone)
     tinker_error err = { 0 };
     if (!t->pass) { /* it waits for memory */
         new_pass(s, t, &err);
-        /* Another pass or samples hold memory: wait for their end.  With none left, it never fits. */
+        /* Another pass or samples hold memory: wait for their end.  Without any it never fits. */
         if (!t->pass && err.status == TINKER_ENOMEM && !alone)
             return true;
         if (!t->pass) {
@@ -339,7 +339,7 @@ static void run_optim_step(struct server *s, struct future *f)
         train_history_step(s, run, &m, seconds);
 }
 
-/* ---- loading -------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Find the directory of the weights to load: a checkpoint's, or with --allow-local-paths any on
  * this machine.  out has CHECKPOINT_PATH bytes. */
@@ -427,7 +427,7 @@ static bool run_load(struct server *s, struct weights_cache *weights, struct fut
     return finish_saved(s, f, &wire_load_weights_response, &res);
 }
 
-/* ---- life of a model ---------------------------------------------------------------------------------- */
+/* ---- life of a model ------------------------------------------------------------------------- */
 
 /* ACTIVE -> UNLOADED: from now on every request of the model fails with the reason.  The first
  * reason stays. */
@@ -464,7 +464,7 @@ tinker_status train_release(struct server *s, struct model *m, tinker_error *err
     return TINKER_OK;
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 /* CREATE and CREATE_BY_LOAD, request 0 of a model: if it fails there is no model, and later
  * requests fail too.  If it is replayed, the model was created before the restart, and later

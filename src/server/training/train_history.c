@@ -11,9 +11,10 @@
 
 #include "base/array.h"
 
+/* Four of our own, up to 16 of the engine, the rest for a custom loss; more are left out. */
 enum { PASS_METRICS = 32 };
 
-/* How the values of one tensor count; false: they are not weights. */
+/* Add the values of one tensor to *sum.  false: they are not weights, and *sum is of no use. */
 static bool sum_weights(const tinker_tensor *t, double *sum, double *used)
 {
     const float *v = t->data;
@@ -29,7 +30,7 @@ static bool sum_weights(const tinker_tensor *t, double *sum, double *used)
     return true;
 }
 
-/* Positions that the loss looks at: those of a weight or mask that is not 0, without one all targets. */
+/* Positions that the loss looks at: where a weight or mask is not 0; without one all targets. */
 static double count_targets(const tinker_datum *d)
 {
     /* A weight or mask wins over the targets, wherever it stands among the inputs. */
@@ -40,6 +41,7 @@ static double count_targets(const tinker_datum *d)
             shown = &d->inputs[i];
         else if (!shown && strcmp(d->inputs[i].name, "target_tokens") == 0)
             shown = &d->inputs[i];
+    /* Only a float can say "not this one": a 0 among integers is taken for the id of a token. */
     for (size_t i = 0; shown && i < shown->tensor.n; i++)
         used +=
             shown->tensor.dtype != TINKER_FLOAT32 || ((const float *)shown->tensor.data)[i] != 0.0f;
@@ -63,7 +65,7 @@ double train_history_weight(const tinker_datum *data, size_t n)
     return weighted && sum > 0 ? sum : counted;
 }
 
-/* "x:sum" combines by sum; without a colon, or with a word that says less, the last value counts. */
+/* "x:sum" combines by sum; with no colon, or with another word after it, the last value is kept. */
 static enum history_merge find_merge(const char *name)
 {
     static const struct {
@@ -100,7 +102,8 @@ void train_history_pass(struct server *s, const char *run, int64_t step, bool fo
         { "pass_seconds:sum", seconds, HISTORY_SUM, 0 },
         { "time", wall_seconds(s), HISTORY_REPLACE, 0 },
     };
-    for (size_t i = 0; i < ARRAY_LEN(own) - forward_only; i++) /* an evaluation is not progress */
+    /* An evaluation is not progress, so it leaves out the last one, "time". */
+    for (size_t i = 0; i < ARRAY_LEN(own) - forward_only; i++)
         v[count++] = own[i];
     for (size_t i = 0; i < n && count < PASS_METRICS; i++)
         v[count++] = (struct history_value){ metrics[i].name, metrics[i].value,

@@ -33,7 +33,8 @@ static void describe_checkpoint(struct future *f, struct store_checkpoint *c, in
                                     .lora = *tinker_adapter_describe(m->adapter) };
 }
 
-/* Encode the metadata of a checkpoint as the store keeps it; NULL: none. */
+/* Encode the metadata of a checkpoint as the store keeps it; NULL: none, or no memory.  The bound
+ * is that of the request's body, ROUTE_BODY_MAX. */
 static const char *encode_metadata(struct arena *arena, const struct wire_named_strings *v)
 {
     struct buf b;
@@ -209,6 +210,7 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
     const char *id = arena_printf(arena, "%s:sample:%lld", m->session->id, n);
     describe_checkpoint(f, &c, STORE_SAMPLER, name);
     c.hidden = true; /* never listed; removed with its session */
+    /* create_sampling_session counts with the same numbers, so the id may be taken. */
     struct store_sampler *taken = NULL;
     if (id && store_get_sampler(s->store, id, arena, &taken, &err) == TINKER_OK && taken) {
         err_set(&err, TINKER_EINVAL, "sampling_session_seq_id %lld was used before", n);
@@ -237,6 +239,8 @@ static void run_save_ephemeral(struct server *s, struct weights_cache *weights, 
                                      .sampler = true,
                                      .created_us = c.created_us,
                                      .dir = dir };
+    /* Checkpoint, sampling session and outcome in one transaction: a client that has the id can
+     * sample from it, and a crash leaves all three or none. */
     struct wire_save_weights_for_sampler_response res = { .sampling_session_id = id };
     struct store_outcome outcome = { .checkpoint = &c, .sampler = &sampler };
     if (train_finish_json(s, f, &wire_save_weights_for_sampler_response, &res, &outcome))

@@ -36,6 +36,8 @@ static tinker_status replay_job(struct model *m, tinker_adapter *a, const struct
         return err_nomem(err, "request");
     tinker_pass *pass = NULL;
     tinker_step_metrics metrics;
+    /* It ran once with this body, so an error here means memory, or a field that this version reads
+     * another way: the model stays rewound, and the request that needs it fails. */
     tinker_status status = job_decode(w, r->proto, r->body, r->n_body, err);
     if (status == TINKER_OK && r->kind == JOB_OPTIM_STEP) {
         status = train_state_step(a, w, &metrics, err);
@@ -117,6 +119,8 @@ tinker_status train_state_save(struct server *s, struct model *m, bool always,
 {
     int64_t size;
     dir[0] = 0;
+    /* Set to 0 by train_state_adopt() only: when this save or its commit fails, the next step is
+     * due again. */
     m->unsaved_steps++;
     /* A load must be saved whenever anything is: the requests before it do not lead to it. */
     bool due = s->opts.autosave && (always || m->unsaved_steps >= s->opts.autosave);
@@ -158,7 +162,7 @@ tinker_status train_state_unload(struct server *s, struct model *m, int64_t seq,
         }
         train_state_adopt(s, m, dir, seq);
     }
-    /* Nothing is lost, so the model is not rewound: the next load reads the saved state as it is. */
+    /* The disk has all of it, so the model is not rewound: the next load has nothing to replay. */
     tinker_adapter_free(m->adapter);
     m->adapter = NULL;
     return TINKER_OK;
