@@ -8,11 +8,11 @@
 #include "grammar/grammar.h"
 
 struct constraint {
-    struct grammar *grammar;
+    struct grammar *grammar;             /* the job's */
     const struct vocabulary *vocabulary; /* of the base model */
-    int32_t *ends;
+    int32_t *ends;                       /* tokens that end a text, in any order */
     size_t n_ends, n;
-    int32_t *states;
+    int32_t *states; /* of each sequence; negative: no text goes on from here, or no memory */
     uint64_t *masks; /* (n, words): the engine borrows one per sequence */
     size_t words;
 };
@@ -32,7 +32,8 @@ struct constraint *constraint_new(struct base *base, struct grammar *grammar, co
         err_set(err, TINKER_EINVAL, "json_schema: this model has no tokenizer");
         return NULL;
     }
-    /* Sorted once per model, when the first request needs it. */
+    /* Sorted once per model, when the first request needs it.  Only this thread makes and reads it,
+     * so it needs no lock; server_close() frees it. */
     if (!base->vocabulary)
         base->vocabulary = vocabulary_new((size_t)tinker_engine_describe(base->engine)->vocab_size,
                                           text_token_bytes, base->tokenizer, err);
@@ -75,7 +76,8 @@ void constraint_free(struct constraint *c)
 }
 
 /* Before each token: bit t is set if token t may come.  The engine reads the mask before this
- * sequence's next call, so one array per sequence is enough. */
+ * sequence's next call, so one array per sequence is enough.  Before the first token it asks for
+ * one sequence and uses the answer for all: they begin in the same state. */
 const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
 {
     uint64_t *mask = c->masks + sequence * c->words;
@@ -85,6 +87,8 @@ const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
         memset(mask, 0, c->words * sizeof(*mask));
         return mask;
     }
+    /* End tokens that are control tokens have no bytes, so the grammar never sets their bits.  One
+     * that is text as well is allowed by the same rule: only where the text is complete. */
     for (size_t i = 0; i < c->n_ends; i++) {
         size_t word = (size_t)c->ends[i] / 64;
         uint64_t bit = (uint64_t)1 << c->ends[i] % 64;
@@ -96,7 +100,8 @@ const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
     return mask;
 }
 
-/* 1: the text is over, because of an end token or since the grammar allows no more. */
+/* 1: the text is over, because of an end token or since the grammar allows no more.  The engine
+ * does not know the end tokens when the request has stop strings, so they are looked for here. */
 int constraint_add_token(struct constraint *c, size_t sequence, int32_t token)
 {
     for (size_t i = 0; i < c->n_ends; i++)

@@ -18,6 +18,8 @@
 #include "wire/check.h"
 #include "wire/proto.h"
 
+/* One request in a generator, which knows it by its address (tag and state).  It is in the
+ * list of struct sampling from admit_sample() until its result was taken or it was canceled. */
 struct sample_task {
     struct future *f;
     struct weights *weights;       /* NULL: the base model */
@@ -28,6 +30,7 @@ struct sample_task {
     struct sample_task *next;
 };
 
+/* The generator must be done with t: it uses the adapter that `weights` keeps in memory. */
 static void task_free(struct weights_cache *weights, struct sample_task *t)
 {
     weights_put(weights, t->weights);
@@ -62,7 +65,8 @@ static void fail_sample(struct server *s, struct future *f, const tinker_error *
 
 /* ---- starting ---------------------------------------------------------------------------- */
 
-/* The generator has sampled a token; non-zero ends that sequence. */
+/* The generator has sampled a token; non-zero ends that sequence.  Each of the three must see every
+ * token, the last one too: they keep a state, and a stream sends it. */
 static int on_sample_token(size_t sample, int32_t token, float logprob, void *state)
 {
     struct sample_task *t = state;
@@ -139,7 +143,8 @@ static size_t optional_count(struct wire_opt_int n)
     return n.has ? (size_t)n.value : 0;
 }
 
-/* Hand the request to the generator.  TINKER_ENOMEM: it does not fit now. */
+/* Hand the request to the generator.  TINKER_ENOMEM: it does not fit now.  On failure the caller
+ * frees t, and with it what was made for it here. */
 static tinker_status start_sample(struct server *s, struct sample_task *t,
                                   struct weights_cache *weights, tinker_error *err)
 {
@@ -198,6 +203,7 @@ static tinker_status start_sample(struct server *s, struct sample_task *t,
         g.on_token = on_sample_token;
     if (f->job->observer)
         g.on_rivals = on_sample_alternatives;
+    /* It copies the prompt and `params`, which is on this stack; t keeps the adapter in memory. */
     return tinker_generator_add(f->base->generator, &g, err);
 }
 
@@ -280,8 +286,8 @@ static bool admit_sample(struct server *s, struct sampling *g, struct weights_ca
         return true;
     }
     task_free(weights, t);
-    /* Retriable: all adapters that may be in memory are in use (adapter_limit.h), or passes hold the
-     * memory.  Otherwise the KV cache is full, and a running sample will free some. */
+    /* Retryable: all adapters that may be in memory are in use (adapter_limit.h), or passes hold
+     * the memory.  Otherwise the KV cache is full, and a running sample will free some. */
     g->starves = err.status == TINKER_ENOMEM && err.retryable;
     if (g->starves || (err.status == TINKER_ENOMEM && f->base->active)) {
         requeue_sample(s, f);
@@ -298,8 +304,9 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
     if (g->drains)
         return;
     /* A full batch still admits samples of sessions that have none in it, up to twice its size:
-     * nobody has to wait for the long samples of another session. */
-    /* Looked up again under the lock for each one: submits and cancels go on meanwhile. */
+     * nobody has to wait for the long samples of another session.  Each is looked up again under
+     * the lock, because submits and cancels go on meanwhile.  The first that does not fit ends the
+     * round: admitting smaller ones behind it would starve it. */
     while (g->active < 2 * max) {
         pthread_mutex_lock(&s->lock);
         struct future *f = queue_next_sample_locked(s, g->active >= max);
@@ -311,7 +318,9 @@ void sample_admit(struct server *s, struct sampling *g, struct weights_cache *we
 
 /* ---- finishing ------------------------------------------------------------------------------- */
 
-/* All sequences of a request are done: encode the result and publish it. */
+/* All sequences of a request are done: encode the result and publish it.  r is the generator's
+ * until its next result is taken.  The store keeps no results of samples: after a restart clients
+ * send them again. */
 static void finish_sample(struct server *s, struct future *f, const tinker_sample *r)
 {
     struct buf b;
@@ -355,7 +364,7 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
         int left = tinker_generator_step(base->generator, &err);
         int64_t ns = clock_now_ns(clock_real()) - start;
         /* Time is accounted to sessions, which share the engine fairly by it (queue.c).
-         * The step computed one token of every sequence, so each counts the same. */
+         * A step serves every sequence of this base model once, so each counts the same. */
         size_t n_sequences = 0;
         for (struct sample_task *t = g->first; t; t = t->next)
             n_sequences += t->f->base == base ? t->n_sequences : 0;
@@ -371,7 +380,8 @@ void sample_step(struct server *s, struct sampling *g, struct weights_cache *wei
             }
         pthread_mutex_unlock(&s->lock);
         if (left < 0) {
-            /* The generator itself failed: everything in it is lost. */
+            /* The generator itself failed: everything in it is lost, results that were not taken
+             * yet included. */
             log_line(s->log, LOG_ERROR, "%s: sampling failed: %s", base->name, err.message);
             for (struct sample_task *t = g->first, *next; t; t = next) {
                 next = t->next;
@@ -429,7 +439,8 @@ void sample_drop(struct server *s, struct sampling *g, struct weights_cache *wei
     }
 }
 
-/* Samples are not in the journal: after a restart clients send them again. */
+/* Samples are not in the journal: after a restart clients send them again.  Their futures stay
+ * RUNNING; live_clear() frees them, which ends their streams. */
 void sample_abandon(struct server *s, struct sampling *g, struct weights_cache *weights)
 {
     while (g->first) {

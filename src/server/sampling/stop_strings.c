@@ -1,7 +1,7 @@
 /* stop_strings.c - see stop_strings.h.
  *
- * Each token is decoded, and its text goes byte by byte through the matcher, so nothing of it has to
- * be kept.  A token may end inside a character: the decoder holds back incomplete UTF-8. */
+ * Each token is decoded, and its text goes byte by byte through the matcher, so nothing of it has
+ * to be kept.  A token may end inside a character: the decoder holds back incomplete UTF-8. */
 #include "server/sampling/stop_strings.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct sequence {
 
 struct stop_strings {
     struct string_match *match;
-    tinker_text text; /* of one token */
+    tinker_text text; /* of one token; all sequences are decoded on the same thread */
     struct sequence *sequences;
     size_t n_sequences;
 };
@@ -58,6 +58,7 @@ struct stop_strings *stop_strings_new(tinker_tokenizer *t, const char *const *st
         err_nomem(err, "stop strings");
         goto fail;
     }
+    /* Set before the loop: on failure the decoders that are not made yet are NULL. */
     s->n_sequences = n_sequences;
     for (size_t i = 0; i < n_sequences; i++) {
         s->sequences[i].decoder = tinker_decoder_new(t, NULL, err);
@@ -83,7 +84,8 @@ void stop_strings_free(struct stop_strings *s)
 }
 
 /* 1: a stop string has just been completed, maybe in the middle of the token; the client cuts the
- * text.  Work per byte does not depend on the number of strings. */
+ * text.  The rest of the token is not read, for the sequence ends here.  Work per byte does not
+ * depend on the number of strings. */
 int stop_strings_add_token(struct stop_strings *s, size_t sequence, int32_t token)
 {
     struct sequence *q = &s->sequences[sequence];

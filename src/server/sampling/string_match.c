@@ -1,9 +1,10 @@
 /* string_match.c - see string_match.h.
  *
- * The strings form a trie; a node is a state, the root is 0.  `fail` of a node is the longest proper
- * end of its text that is a node, too: where to go on when no child fits.  Following it shortens the
- * text, and each byte lengthens it by one at most, so all steps together are at most two per byte.
- * Children are a list, but for the root's, which every mismatch ends at. */
+ * The strings form a trie; a node is a state, the root is 0, and the text of a node is the bytes on
+ * the way to it.  `fail` of a node is the longest proper suffix of its text that is a node, too:
+ * where to go on when no child fits.  Following it shortens the text, and each byte lengthens it by
+ * one at most, so all steps together are at most two per byte.  Children are a list; those of the
+ * root, where every mismatch ends, are a table as well. */
 #include "server/sampling/string_match.h"
 
 #include <stdlib.h>
@@ -13,12 +14,12 @@ struct node {
     uint32_t first_child, sibling; /* 0: none; the root is nobody's child */
     uint32_t fail;
     unsigned char byte; /* that leads here */
-    bool end;           /* a string ends here, or an end of the text is one */
+    bool end;           /* a string ends here: the node's text, or a suffix of it */
 };
 
 struct string_match {
     uint32_t n;
-    uint32_t root[256]; /* children of the root by byte; 0: none */
+    uint32_t root[256]; /* children of the root by byte; 0: none, which is the root itself */
     struct node nodes[];
 };
 
@@ -48,6 +49,7 @@ static uint32_t add_child(struct string_match *m, uint32_t node, unsigned char b
 uint32_t string_match_next(const struct string_match *m, uint32_t state, unsigned char byte)
 {
     uint32_t next;
+    /* At the root 0 is both "no child" and the state to stay in. */
     while ((next = find_child(m, state, byte)) == 0 && state)
         state = m->nodes[state].fail;
     return next;
@@ -63,6 +65,8 @@ static void link_fails(struct string_match *m, uint32_t *queue)
         uint32_t node = queue[head++];
         for (uint32_t c = m->nodes[node].first_child; c; c = m->nodes[c].sibling) {
             struct node *child = &m->nodes[c];
+            /* A suffix of the child's text is a suffix of the parent's plus the byte.  It is
+             * shorter than the child, so its own fail and end are final. */
             child->fail = string_match_next(m, m->nodes[node].fail, child->byte);
             child->end = child->end || m->nodes[child->fail].end;
             queue[tail++] = c;
