@@ -2,7 +2,8 @@
  *
  * The encoding (protobuf.dev, "Encoding"): a message is a sequence of fields; each begins with a
  * varint tag, number << 3 | type, followed by a varint, four or eight bytes, or a length and that
- * many bytes.  A varint has seven bits a byte, lowest first, the top bit set in all but the last. */
+ * many bytes.  A varint has seven bits a byte, lowest first, the top bit set in all but the last
+ * one. */
 #include "wire/proto/pb.h"
 
 #include <assert.h>
@@ -38,6 +39,7 @@ uint8_t *pb_put_varint(uint8_t *p, uint64_t v)
     return p;
 }
 
+/* Field 16 and up would take a second byte, for which nothing here measures. */
 static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
 {
     /* Number << 3 | type in one byte. */
@@ -46,7 +48,8 @@ static uint8_t *put_tag(uint8_t *p, unsigned field, enum pb_type type)
     return p + 1;
 }
 
-/* For int32, int64, bool and enums alike: all are varints on the wire. */
+/* For int32, int64, bool and enums alike: all are varints on the wire. Callers extend the sign of
+ * an int32 to 64 bits, as the standard wants. */
 uint8_t *pb_put_int(uint8_t *p, unsigned field, uint64_t v)
 {
     return pb_put_varint(put_tag(p, field, PB_VARINT), v);
@@ -61,6 +64,7 @@ uint8_t *pb_put_head(uint8_t *p, unsigned field, size_t n)
 uint8_t *pb_put_bytes(uint8_t *p, unsigned field, const void *data, size_t n)
 {
     p = pb_put_head(p, field, n);
+    /* memcpy() must not get NULL, not even for no bytes (C11, 7.24.1). */
     if (n)
         memcpy(p, data, n);
     return p + n;
@@ -78,6 +82,7 @@ uint8_t *pb_put_double(uint8_t *p, unsigned field, double v)
 
 struct pb_in pb_open(const void *p, size_t n)
 {
+    /* NULL is the empty message: a map entry without a value has no bytes to point to. */
     const uint8_t *start = p ? p : (const uint8_t *)"";
     return (struct pb_in){ start, start + (p ? n : 0), false };
 }
@@ -93,7 +98,8 @@ static bool mark_bad(struct pb_in *in)
 bool pb_varint(struct pb_in *in, uint64_t *v)
 {
     uint64_t value = 0;
-    /* At most ten bytes; bits beyond 64 are dropped, as the reference does with a negative int32. */
+    /* At most ten bytes; bits beyond 64 are dropped, as the reference does. A negative int32 comes
+     * sign-extended, so it takes all ten. */
     for (int shift = 0; shift < 70 && in->p < in->end; shift += 7) {
         uint8_t byte = *in->p++;
         if (shift < 64)
@@ -117,6 +123,8 @@ static bool read_fixed(struct pb_in *in, size_t n, uint64_t *v)
     return true;
 }
 
+/* The two wire types without a payload, and how deep skipped groups may nest: their numbers are
+ * kept on the stack, where a message of nothing but starts must not grow without end. */
 enum { START_GROUP = 3, END_GROUP = 4, DEPTH_MAX = 64 };
 
 static bool read_payload(struct pb_in *in, struct pb_field *f)
@@ -140,6 +148,7 @@ static bool read_payload(struct pb_in *in, struct pb_field *f)
         in->p += n;
         return true;
     }
+    /* Types 6 and 7 do not exist: without a length the rest cannot be found. */
     return mark_bad(in);
 }
 
@@ -170,6 +179,7 @@ bool pb_next(struct pb_in *in, struct pb_field *f)
             f->type = (enum pb_type)type;
             if (!read_payload(in, f))
                 return false;
+            /* What is inside a group belongs to it, and no message of ours has groups. */
             if (depth == 0)
                 return true;
         }
@@ -185,7 +195,8 @@ bool pb_is(const struct pb_field *f, uint32_t number, enum pb_type type)
     return f->number == number && f->type == type;
 }
 
-/* A pass over the heads only: payloads are stepped over. */
+/* A pass over the heads only: payloads are stepped over. Callers allocate by the count, so for a
+ * damaged message it is 0, and the decoding pass reports the damage. */
 size_t pb_count(const void *p, size_t n, uint32_t number, enum pb_type type)
 {
     struct pb_in in = pb_open(p, n);

@@ -14,11 +14,13 @@
 
 /* Field numbers of ForwardBackwardOutput, its records and batches in tinker_public.proto. */
 enum { OUTPUT_TYPE = 1, OUTPUT_RECORDS, OUTPUT_METRICS };
+/* type_tag is neither written nor read; the reference does not read it either. */
 enum { RECORD_TAG = 1, RECORD_FIELDS, RECORD_COUNT };
 enum { BATCH_DATA = 1, BATCH_OFFSETS, BATCH_DTYPE, BATCH_TRAILING };
 /* A map is sent as a repeated message of these two. */
 enum { MAP_KEY = 1, MAP_VALUE };
-/* More datums than any batch has, and few enough that their arrays fit into memory. */
+/* A record without fields states any count in a few bytes, so memory must not follow the count
+ * alone: at 16 bytes a datum this is 64 MiB, and more datums than any batch has. */
 enum { DATUMS_MAX = 1 << 22 };
 
 /* ---- encoding: one named field of a run of datums -------------------------------- */
@@ -34,7 +36,8 @@ static const tinker_tensor *tensor_of(const struct run *run, size_t datum, size_
     return &run->outputs[datum].tensors[field].tensor;
 }
 
-/* Dimensions after the first; a tensor without shape or of no dimension has none. */
+/* Dimensions after the first; a tensor without shape or of no dimension has none. So a scalar comes
+ * back as a vector of one. */
 static size_t trailing_dims(const tinker_tensor *t, const int64_t **shape)
 {
     *shape = t->shape && t->ndim > 1 ? t->shape + 1 : NULL;
@@ -56,6 +59,7 @@ static size_t batch_size(const struct run *run, size_t field)
 {
     const int64_t *shape;
     size_t n = trailing_dims(tensor_of(run, run->first, field), &shape);
+    /* Data and dimensions are left out when they are empty; 2 is tag and value of the type. */
     size_t data = data_size(run, field), dims = proto_shape_size(shape, n);
     return (data ? pb_len_size(data) : 0) + pb_len_size(8 * (run->end - run->first + 1)) + 2 +
            (dims ? pb_len_size(dims) : 0);
@@ -73,7 +77,8 @@ static uint8_t *put_batch(uint8_t *p, const struct run *run, size_t field)
         for (size_t i = run->first; i < run->end; i++)
             p = proto_put_values(p, tensor_of(run, i, field));
     }
-    /* One more offset than datums: the end of each is the beginning of the next. */
+    /* One more offset than datums: the end of each is the beginning of the next. They count bytes
+     * on the wire, after conversion, as int64. */
     p = pb_put_head(p, BATCH_OFFSETS, 8 * (run->end - run->first + 1));
     for (size_t i = run->first; i <= run->end; i++) {
         memcpy(p, &offset, sizeof offset);
@@ -93,6 +98,7 @@ static struct run next_run(const tinker_forward_backward *v, size_t first)
     const tinker_loss_output *a = &v->outputs[first];
     struct run run = { v->outputs, first, first + 1 };
     for (; run.end < v->n_outputs; run.end++) {
+        /* Only neighbors join: the order of records is that of the datums in the request. */
         const tinker_loss_output *b = &v->outputs[run.end];
         if (a->n_tensors != b->n_tensors)
             return run;
@@ -100,6 +106,7 @@ static struct run next_run(const tinker_forward_backward *v, size_t first)
             const tinker_tensor *x = &a->tensors[i].tensor, *y = &b->tensors[i].tensor;
             const int64_t *xs, *ys;
             size_t nx = trailing_dims(x, &xs), ny = trailing_dims(y, &ys);
+            /* In the same order, too: a batch takes field i of every datum. */
             if (strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
                 proto_dtype_of(x->dtype) != proto_dtype_of(y->dtype) || nx != ny ||
                 (nx && memcmp(xs, ys, nx * sizeof *xs) != 0))
@@ -119,13 +126,15 @@ static size_t field_size(const struct run *run, size_t field)
 /* How many datums the run has, then a field per name: all datums of a run have the same names. */
 static size_t record_size(const struct run *run)
 {
+    /* The count is written even where fields would tell: without fields nothing else does. */
     size_t size = 1 + pb_varint_size(run->end - run->first);
     for (size_t i = 0; i < run->outputs[run->first].n_tensors; i++)
         size += pb_len_size(field_size(run, i));
     return size;
 }
 
-/* A server checks its own results, too: a message that cannot be read back is worse than an error. */
+/* A server checks its own results, too: an error is better than a message that nobody can read
+ * back. */
 static tinker_status check_outputs(const tinker_forward_backward *v, tinker_error *err)
 {
     for (size_t i = 0; i < v->n_outputs; i++) {
@@ -180,6 +189,7 @@ tinker_status wire_encode_forward_backward_output(const tinker_forward_backward 
     /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
+    /* buf_reserve() has kept a byte for it. */
     out->data[out->len] = '\0';
     return TINKER_OK;
 }
@@ -216,6 +226,7 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
                  !proto_shape(r, &f, b->trailing, &b->n_trailing))
             return false;
     }
+    /* After the loop, because the type may follow the data. */
     if (!proto_done(r, &in) || !proto_values(r, dtype, data.bytes, data.n, &b->all) ||
         !proto_elements(r, offsets.bytes, offsets.n, 8, &v, &n_offsets))
         return false;
@@ -228,6 +239,8 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
     /* Offsets in bytes, ascending, whole elements, inside the data. */
     for (size_t i = 0; i < n_offsets; i++) {
         int64_t before = i ? b->offsets[i - 1] : 0, at = b->offsets[i];
+        /* Ascending from 0, so no difference is negative; itemsize is not 0, or the type would have
+         * been refused. Bytes before the first or after the last offset are in no datum. */
         if (at < before || (uint64_t)at > data.n || at % (int64_t)b->itemsize != 0)
             return wire_read_fail(r, "offset %zu is %lld, after %lld, in %zu bytes", i,
                                   (long long)at, (long long)before, data.n);
@@ -235,6 +248,7 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
     b->row = 1;
     for (size_t i = 0; i < b->n_trailing; i++) {
         int64_t d = b->trailing[i];
+        /* A product of 0 stays 0, and then every datum must be empty. */
         if (d < 0 || (d && b->row > INT64_MAX / d))
             return wire_read_fail(r, "trailing dimension %zu is %lld", i, (long long)d);
         b->row *= d;
@@ -246,7 +260,7 @@ static bool read_batch(struct wire_reader *r, const struct pb_field *field, stru
 static bool slice_datum(struct wire_reader *r, const struct batch *b, size_t i, int64_t *shape,
                         tinker_tensor *out)
 {
-    /* No copy: every datum points into the one array of its field. */
+    /* No copy: every datum points into the one array of its field, which lives in the arena. */
     size_t from = (size_t)b->offsets[i] / b->itemsize, to = (size_t)b->offsets[i + 1] / b->itemsize;
     int64_t n = (int64_t)(to - from);
     /* The first dimension is what is left after the trailing ones. */
@@ -257,6 +271,7 @@ static bool slice_datum(struct wire_reader *r, const struct batch *b, size_t i, 
     if (b->n_trailing)
         memcpy(shape + 1, b->trailing, b->n_trailing * sizeof *shape);
     *out = b->all;
+    /* from counts elements: in memory they may be wider than on the wire. */
     out->data = (const char *)b->all.data + from * wire_dtype_size(b->all.dtype);
     out->n = (size_t)n;
     out->shape = shape;
@@ -303,7 +318,8 @@ static bool read_record(struct wire_reader *r, const struct pb_field *field, str
     out->n_fields = named.n;
     if (!ok || !proto_done(r, &in))
         return false;
-    /* The count is the record's own; old servers sent none, then the first field's. */
+    /* The count is the record's own. 0 is what proto3 does not write, and what old servers sent:
+     * then the first field says how many there are. */
     if ((int64_t)stated < 0 || stated > DATUMS_MAX)
         return wire_read_fail(r, "%lld datums", (long long)stated);
     out->n_datums = stated ? (size_t)stated : out->n_fields ? out->fields[0].n_datums : 0;
@@ -322,7 +338,9 @@ static bool spread_record(struct wire_reader *r, const struct record *rec, tinke
         per_datum += 1 + rec->fields[j].n_trailing;
     if (!rec->n_fields || !rec->n_datums)
         return true;
-    /* The counts are a peer's: the products below must not wrap. */
+    /* The counts are a peer's: the products below must not wrap. The larger structs stand for both
+     * arrays, for per_datum is at least n_fields. How much it is follows the message: every field
+     * brought an offset per datum. */
     if (rec->n_datums > SIZE_MAX / sizeof(tinker_named_tensor) / per_datum)
         return wire_read_nomem(r);
     tinker_named_tensor *t = arena_array(r->arena, rec->n_datums * rec->n_fields, sizeof *t);
@@ -336,6 +354,7 @@ static bool spread_record(struct wire_reader *r, const struct record *rec, tinke
             t->name = rec->fields[j].name;
             if (!slice_datum(r, &rec->fields[j], i, shape, &t->tensor))
                 return false;
+            /* 1 + n_trailing, as counted in per_datum. */
             shape += t->tensor.ndim;
         }
     }
@@ -363,6 +382,7 @@ static bool spread_records(struct wire_reader *r, const struct record *records, 
         r->place = NULL;
         if (!ok)
             return false;
+        /* A record without fields leaves datums without tensors: zeroed by the arena. */
         at += records[i].n_datums;
     }
     out->outputs = outputs;
@@ -411,6 +431,7 @@ tinker_status wire_decode_forward_backward_output(const void *p, size_t n, struc
         return err_nomem(err, "forward_backward result");
     wire_named_init(&metrics, sizeof(tinker_named_number));
     out->output_type = "";
+    /* A failure is in r; callers do not use *out then. */
     read_output(&r, &in, records, room, out, &metrics);
     wire_named_clear(&metrics);
     out->metrics = (const void *)metrics.v;

@@ -9,6 +9,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 struct wire_reader proto_reader(struct arena *arena, tinker_error *err)
 {
+    /* Only the arena, the place and the failure are used: there is no JSON to read, and thus no
+     * mode. */
     return (struct wire_reader){ .arena = arena, .mode = WIRE_LENIENT, .err = err };
 }
 
@@ -20,9 +22,11 @@ bool proto_done(struct wire_reader *r, const struct pb_in *in)
     return r->status == TINKER_OK;
 }
 
-/* proto3 strings are UTF-8; ours are C strings, too. */
+/* proto3 strings are UTF-8, which a parser has to check. Ours are C strings, too: a NUL inside
+ * would hide the rest, so that two names became one. */
 static bool check_text(struct wire_reader *r, const uint8_t *bytes, size_t n)
 {
+    /* Without bytes the pointer may be NULL, which memchr() must not get. */
     if (n == 0)
         return true;
     if (memchr(bytes, 0, n))
@@ -50,7 +54,8 @@ bool proto_elements(struct wire_reader *r, const uint8_t *bytes, size_t n, size_
 {
     if (n % size != 0)
         return wire_read_fail(r, "%zu bytes are no whole number of elements of %zu bytes", n, size);
-    /* Copied even when empty: NULL would mean "not given". */
+    /* Copied even when empty: NULL would mean "not given". The arena gives an address for 0 bytes,
+     * too. */
     *out = arena_memdup(r->arena, bytes ? bytes : (const uint8_t *)"", n);
     *count = n / size;
     return *out != NULL || wire_read_nomem(r);
@@ -75,6 +80,8 @@ bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, s
                   tinker_tensor *out)
 {
     size_t size = proto_itemsize(dtype);
+    /* 0, DTYPE_UNSPECIFIED, is what a missing dtype reads as: there is no default to fall back
+     * on. */
     if (!size)
         return wire_read_fail(r, "unknown element type %llu", (unsigned long long)dtype);
     if (n % size != 0)
@@ -86,6 +93,7 @@ bool proto_values(struct wire_reader *r, uint64_t dtype, const uint8_t *bytes, s
         return proto_elements(r, bytes, n, size, &out->data, &out->n);
     /* In memory there are int64 and float32 only; both widen without loss.  The bytes are not
      * aligned, so they are copied one by one. */
+    /* Widening doubles the bytes at most, so memory stays bounded by the limit on the body. */
     out->n = n / size;
     if (dtype == PROTO_INT32) {
         int64_t *v = arena_array(r->arena, out->n, sizeof *v);
@@ -120,6 +128,7 @@ bool proto_shape(struct wire_reader *r, const struct pb_field *f,
             return proto_done(r, &in);
         if (*n == WIRE_DIMENSIONS_MAX)
             return wire_read_fail(r, "more than %d dimensions", WIRE_DIMENSIONS_MAX);
+        /* May be negative, or make a product that is too large: callers check the whole. */
         shape[(*n)++] = (int64_t)v;
         if (!packed)
             break;
@@ -133,7 +142,8 @@ bool proto_entry(struct wire_reader *r, const struct pb_field *f, enum pb_type v
     struct pb_in in = pb_open(f->bytes, f->n);
     struct pb_field x;
     memset(out, 0, sizeof *out);
-    /* A map is a repeated message of key and value; the last of each counts. */
+    /* A map is a repeated message of key and value; the last of each counts. One that is missing
+     * stays empty or zero, which are the defaults that protobuf gives it. */
     while (pb_next(&in, &x)) {
         if (pb_is(&x, 1, PB_LEN))
             out->key = x;
@@ -154,6 +164,7 @@ bool proto_number_entry(struct wire_reader *r, const struct pb_field *f, struct 
         wire_named_slot(r, named, e.key.bytes ? (const char *)e.key.bytes : "", e.key.n);
     if (!slot)
         return false;
+    /* The bits of the double; those of a missing value are zero, which is 0.0. */
     memcpy(&slot->value, &e.value.value, sizeof slot->value);
     return true;
 }

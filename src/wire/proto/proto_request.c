@@ -41,19 +41,21 @@ enum { MAP_KEY = 1, MAP_VALUE };
 /* Of the message inside the oneof arm. */
 static size_t arm_size(const tinker_chunk *c)
 {
-    /* Empty fields are left out, as proto3 does. */
+    /* Empty fields are left out, as proto3 does. The arm around them is not: that it is there says
+     * of which kind the chunk is, so an empty text chunk is 0a 00. */
     if (c->kind == TINKER_CHUNK_TEXT)
         return c->n_tokens ? pb_len_size(4 * c->n_tokens) : 0;
     size_t size = c->n_bytes ? pb_len_size(c->n_bytes) : 0;
     if (c->kind == TINKER_CHUNK_IMAGE)
         size += pb_len_size(strlen(c->format));
     if (c->kind == TINKER_CHUNK_IMAGE && c->has_expected_tokens)
+        /* The field is `optional`, so 0 is written. A negative int32 is sign-extended to ten
+         * bytes. */
         size += 1 + pb_varint_size((uint64_t)c->expected_tokens);
     return size;
 }
 
-/* The sizes of the outer messages come first on the wire, hence arm_size() before anything
- * is written. */
+/* A length stands before what it measures, hence arm_size() before anything is written. */
 static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
 {
     size_t arm = arm_size(c);
@@ -75,15 +77,15 @@ static uint8_t *put_chunk(uint8_t *p, const tinker_chunk *c)
 
 /* ---- encoding: settings and spans ------------------------------------------------ */
 
-/* Numbers are in both maps, for servers that know the first one only; texts in the second.
- * Without texts the first one says everything. */
+/* One entry: its key, and a LossConfigValue of `value` bytes around one arm of the oneof. */
 static size_t setting_size(const char *name, size_t value)
 {
     return pb_len_size(strlen(name)) + pb_len_size(value);
 }
 
-/* A map is a repeated message of key and value.  This one takes numbers and texts, so that with one text
- * the numbers go here, too. */
+/* Of loss_fn_config_v2, which takes numbers and texts. It is written only if there is a text, and
+ * then repeats the numbers: a server that knows it ignores loss_fn_config, and one that does not
+ * finds the numbers there. */
 static size_t settings_size(const tinker_loss *l)
 {
     size_t size = 0;
@@ -115,7 +117,7 @@ static uint8_t *put_settings(uint8_t *p, const tinker_loss *l)
     return p;
 }
 
-/* Zeros are not written, as proto3 does. */
+/* Zeros are not written, as proto3 does; the id is never empty, see check_spans(). */
 static size_t span_size(const tinker_provenance *s)
 {
     size_t size = pb_len_size(strlen(s->sequence_id));
@@ -123,7 +125,7 @@ static size_t span_size(const tinker_provenance *s)
     return size + (s->length ? 1 + pb_varint_size((uint64_t)s->length) : 0);
 }
 
-/* Span, oneof arm and content: three messages, two of them lengths around the innermost. */
+/* Each span is ProvenanceSpan around SequenceSpan around its fields, so two lengths. */
 static size_t spans_size(const tinker_provenance *spans, size_t n)
 {
     size_t size = 0;
@@ -156,7 +158,8 @@ static size_t input_size(const tinker_named_tensor *t, bool shaped)
     return pb_len_size(strlen(t->name)) + pb_len_size(proto_tensor_size(&t->tensor, shaped));
 }
 
-/* Chunk, oneof arm and content are three messages inside each other: hence the nested lengths. */
+/* Chunk, oneof arm and content are three messages inside each other: hence the nested lengths.
+ * Sizes are computed anew at each level: a few additions, where keeping them would need memory. */
 static size_t datum_size(const tinker_datum *d, bool shaped)
 {
     size_t size = 0;
@@ -169,6 +172,7 @@ static size_t datum_size(const tinker_datum *d, bool shaped)
     return size;
 }
 
+/* Byte for byte what datum_size() has counted; there is no check of space any more. */
 static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
 {
     p = pb_put_head(p, REQUEST_DATA, datum_size(d, shaped));
@@ -190,6 +194,8 @@ static uint8_t *put_datum(uint8_t *p, const tinker_datum *d, bool shaped)
 tinker_status wire_encode_forward_backward_request(const struct wire_forward_backward_request *req,
                                                    struct buf *out, tinker_error *err)
 {
+    /* Names and numbers of the loss are checked by wire_check_loss(), before a call is cut into
+     * requests. */
     if (!req->model_id || !req->loss.name)
         return err_set(err, TINKER_EINVAL, "%s: is required",
                        req->model_id ? "loss_fn" : "model_id");
@@ -197,6 +203,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     if (req->seq_id.has && (req->seq_id.value < 0 || req->seq_id.value > INT32_MAX))
         return err_set(err, TINKER_EINVAL, "seq_id: %lld does not fit 31 bits",
                        (long long)req->seq_id.value);
+    /* Measuring trusts what this has checked: no NULL names, formats or ids, no negative sizes. */
     tinker_status status = wire_check_data(req->data, req->n_data, err);
     if (status)
         return status;
@@ -212,7 +219,8 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     size += settings_size(&req->loss);
     if (!buf_reserve(out, size))
         return err_nomem(err, "forward_backward body");
-    /* Write: model and number first, where a server can find them in a body it cannot read. */
+    /* Write in ascending order of the fields, so model and number come first: a server finds them
+     * there even if it refuses the rest, and knows whose turn the request takes. */
     uint8_t *start = (uint8_t *)out->data + out->len, *p = start;
     p = pb_put_bytes(p, REQUEST_MODEL, req->model_id, strlen(req->model_id));
     if (req->seq_id.has && req->seq_id.value)
@@ -227,6 +235,7 @@ tinker_status wire_encode_forward_backward_request(const struct wire_forward_bac
     /* Measured and written must agree, or the buffer was overrun. */
     assert((size_t)(p - start) == size);
     out->len += (size_t)(p - start);
+    /* buf_reserve() has kept a byte for it. */
     out->data[out->len] = '\0';
     return TINKER_OK;
 }
@@ -241,6 +250,7 @@ static bool read_bytes_chunk(struct wire_reader *r, const struct pb_field *arm, 
     bool image = arm->number == CHUNK_IMAGE;
     c->kind = image ? TINKER_CHUNK_IMAGE : TINKER_CHUNK_DMEL;
     while (pb_next(&in, &f)) {
+        /* A field of another wire type is unknown; of a repeated one the last counts. */
         if (pb_is(&f, IMAGE_DATA, PB_LEN))
             data = f;
         else if (image && pb_is(&f, IMAGE_FORMAT, PB_LEN) && !proto_text(r, &f, &c->format))
@@ -265,6 +275,7 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
     if (!proto_done(r, &in))
         return false;
     if (!arm.number)
+        /* Skipping it as unknown would shift every position behind it. */
         return wire_read_fail(r, "a chunk of an unknown kind");
     if (arm.number != CHUNK_TEXT)
         return read_bytes_chunk(r, &arm, c);
@@ -283,7 +294,8 @@ static bool read_chunk(struct wire_reader *r, const struct pb_field *field, tink
 
 /* ---- decoding: settings and spans ------------------------------------------------ */
 
-/* One entry of the second map of settings, into the list of numbers or of texts. */
+/* One entry of the second map of settings, into the list of numbers or of texts. Without an arm it
+ * is the number 0, whose bits value has. */
 static bool read_setting(struct wire_reader *r, const struct pb_field *field,
                          struct wire_named *numbers, struct wire_named *texts)
 {
@@ -297,6 +309,7 @@ static bool read_setting(struct wire_reader *r, const struct pb_field *field,
             value = f;
     if (!proto_done(r, &in))
         return false;
+    /* A key that is missing is the empty text; proto_entry() has checked its UTF-8. */
     const char *key = e.key.bytes ? (const char *)e.key.bytes : "";
     if (value.number == SETTING_TEXT) {
         tinker_named_string *text = wire_named_slot(r, texts, key, e.key.n);
@@ -320,6 +333,7 @@ static bool read_span(struct wire_reader *r, const struct pb_field *field, tinke
     if (!proto_done(r, &in))
         return false;
     if (!arm.number)
+        /* A span that is not understood would leave a gap in what the spans cover. */
         return wire_read_fail(r, "a span of an unknown kind");
     *s = (tinker_provenance){ .sampled = arm.number == SPAN_SAMPLED, .sequence_id = "" };
     in = pb_open(arm.bytes, arm.n);
@@ -334,7 +348,8 @@ static bool read_span(struct wire_reader *r, const struct pb_field *field, tinke
     return proto_done(r, &in);
 }
 
-/* All spans of one of the two lists of a datum. */
+/* All spans of one of the two lists of a datum, in a pass of their own: few datums have any, and
+ * those that have none stay without an allocation. */
 static bool read_spans(struct wire_reader *r, const struct pb_field *datum, unsigned number,
                        const char *name, const tinker_provenance **out, size_t *n)
 {
@@ -377,6 +392,7 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
         return wire_read_nomem(r);
     wire_named_init(&named, sizeof(tinker_named_tensor));
     while (ok && pb_next(&in, &f)) {
+        /* n_max is 0 for a damaged message, whose first fields may still be readable. */
         if (pb_is(&f, DATUM_INPUT, PB_LEN) && n < n_max) {
             struct wire_place list = { .up = r->place, .name = "model_input" };
             struct wire_place place = { .up = &list, .index = n };
@@ -392,10 +408,12 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
             struct wire_place map = { .up = r->place, .name = "loss_fn_inputs" };
             struct wire_place place = { .up = &map, .name = slot ? slot->name : NULL };
             r->place = &place;
+            /* The slot is valid up to the next wire_named_slot(), which may move all of them. */
             ok = slot && proto_read_tensor(r, &e.value, &slot->tensor);
             r->place = map.up;
         }
     }
+    /* Frees the index alone; entries and names are the arena's. */
     wire_named_clear(&named);
     d->model_input.chunks = chunks;
     d->model_input.n_chunks = n;
@@ -408,6 +426,8 @@ static bool read_datum(struct wire_reader *r, const struct pb_field *field, tink
                       &d->n_target_spans);
 }
 
+/* What is collected until the message ends; which of the two maps of settings counts is known only
+ * then. The three lists own an index, so they are cleared even after a failure. */
 struct request_in {
     struct wire_forward_backward_request *out;
     tinker_datum *data;
@@ -428,6 +448,7 @@ static bool read_request_field(struct wire_reader *r, const struct pb_field *f,
     if (pb_is(f, REQUEST_CONFIG2, PB_LEN))
         return read_setting(r, f, &in->config2, &in->texts);
     if (pb_is(f, REQUEST_SEQ, PB_VARINT)) {
+        /* An int32 field: a parser takes the low 32 bits of its varint. */
         in->out->seq_id.value = (int32_t)f->value;
         /* proto3 does not send 0, which stands for "not given". */
         in->out->seq_id.has = in->out->seq_id.value != 0;
@@ -451,6 +472,7 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     struct wire_reader r = proto_reader(arena, err);
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
+    /* seq_id 0 and forward_only false are the defaults that proto3 does not send. */
     memset(out, 0, sizeof *out);
     /* The reader of a field needs more than the result: an array that is filled, a map. */
     struct request_in req = { .out = out, .n_max = pb_count(p, n, REQUEST_DATA, PB_LEN) };
@@ -461,12 +483,14 @@ tinker_status wire_decode_forward_backward_request(const void *p, size_t n, stru
     wire_named_init(&req.config, sizeof(tinker_named_number));
     wire_named_init(&req.config2, sizeof(tinker_named_number));
     wire_named_init(&req.texts, sizeof(tinker_named_string));
+    /* Absent texts are empty in proto3, never NULL. */
     out->model_id = out->loss.name = "";
     while (ok && pb_next(&in, &f))
         ok = read_request_field(&r, &f, &req);
     wire_named_clear(&req.config);
     wire_named_clear(&req.config2);
     wire_named_clear(&req.texts);
+    /* Also after a failure: the first one is kept. */
     proto_done(&r, &in);
     out->data = req.data;
     /* The second map repeats the first when it is sent at all, so one of the two is complete. */

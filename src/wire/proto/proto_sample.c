@@ -1,6 +1,6 @@
 /* proto_sample.c - SampleResponse, both directions.
  *
- * Tokens and log-probabilities travel as bytes fields of int32 and float32, little endian, which are
+ * Tokens and log-probabilities travel as bytes fields of int32 and float32, little endian, and are
  * copied as they are; a missing prompt logprob is NaN on the wire, too. */
 #include "wire/proto.h"
 
@@ -33,8 +33,7 @@ struct topk {
     size_t rows, k;
 };
 
-/* The same message serves both; rows are positions of the prompt here, and tokens of a
- * sequence below. */
+/* One message serves both: rows are positions of the prompt, or tokens of a sequence. */
 static struct topk prompt_topk(const tinker_sample *s)
 {
     return (struct topk){
@@ -49,7 +48,7 @@ static struct topk sequence_topk(const tinker_sequence *s)
     };
 }
 
-/* Counts are uint32 on the wire, and 4 * rows * k must not wrap. */
+/* Counts are uint32 on the wire, and the two matrices of 4 * rows * k bytes must not wrap. */
 static bool topk_fits(struct topk t)
 {
     return t.rows <= UINT32_MAX && t.k <= UINT32_MAX && (!t.k || t.rows <= SIZE_MAX / 8 / t.k);
@@ -61,7 +60,8 @@ static bool has_topk(struct topk t)
     return t.tokens && t.logprobs && t.k && t.rows;
 }
 
-/* Both matrices have the same size; two bytes are the tags of the two counts. */
+/* Both matrices have the same size; two bytes are the tags of the two counts. Neither count is 0,
+ * see has_topk(), so proto3 does not leave them out. */
 static size_t topk_size(struct topk t)
 {
     return 2 * pb_len_size(4 * t.rows * t.k) + 2 + pb_varint_size(t.k) + pb_varint_size(t.rows);
@@ -88,7 +88,8 @@ static size_t sequence_size(const tinker_sequence *s)
     return size + (has_topk(top) ? pb_len_size(topk_size(top)) : 0);
 }
 
-/* Logprobs of no tokens are written, too: an empty field says that they were asked for. */
+/* Logprobs of no tokens are written, too: `optional` keeps presence, and an empty field says that
+ * they were asked for. Readers take an empty one as none. */
 static uint8_t *put_sequence(uint8_t *p, const tinker_sequence *s)
 {
     p = pb_put_head(p, SAMPLE_SEQUENCES, sequence_size(s));
@@ -108,7 +109,8 @@ static bool has_alternatives(const tinker_sample *s)
     return s->prompt_alt_tokens && s->prompt_alt_logprobs;
 }
 
-/* Tensors of results are written without a shape where they have none. */
+/* Content of PromptAltTokens. Tensors of results are written without a shape where they have
+ * none. */
 static size_t alternatives_size(const tinker_sample *s)
 {
     return pb_len_size(proto_tensor_size(s->prompt_alt_tokens, false)) +
@@ -120,7 +122,9 @@ static uint8_t *put_tensor(uint8_t *p, unsigned field, const tinker_tensor *t)
     return proto_put_tensor(pb_put_head(p, field, proto_tensor_size(t, false)), t, false);
 }
 
-/* Everything that a length could break is checked before the first byte is written. */
+/* Everything that a length could break is checked before the first byte is written. The tensors are
+ * not: they were made by the server, or decoded and checked by a helper process. The ids of the
+ * sequences are not part of the message; they come with the answer to asample. */
 tinker_status wire_encode_sample_response(const tinker_sample *s, struct buf *out,
                                           tinker_error *err)
 {
@@ -176,6 +180,7 @@ static bool read_floats(struct wire_reader *r, const struct pb_field *f, const f
                         size_t *n)
 {
     const void *v = NULL;
+    /* Absent or empty is "not available" in the schema: *out stays NULL. */
     if (f->n == 0)
         return true;
     bool ok = proto_elements(r, f->bytes, f->n, 4, &v, n);
@@ -198,6 +203,7 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, struc
         else if (pb_is(&f, TOPK_LOGPROBS, PB_LEN))
             logprobs = f;
         else if (pb_is(&f, TOPK_K, PB_VARINT))
+            /* A varint that is too long for its field keeps its low bits, as parsers do. */
             k = (uint32_t)f.value;
         else if (pb_is(&f, TOPK_LENGTH, PB_VARINT))
             length = (uint32_t)f.value;
@@ -209,6 +215,7 @@ static bool read_topk(struct wire_reader *r, const struct pb_field *field, struc
     /* Divided instead of multiplied: 4 * length * k may wrap. */
     if (length > ids.n / 4 / k || length > logprobs.n / 4 / k)
         return wire_read_fail(r, "expected %u rows of %u values", length, k);
+    /* Bytes beyond the matrix are ignored, as the reference does. */
     size_t bytes = (size_t)length * k * 4;
     if (!proto_elements(r, ids.bytes, bytes, 4, &a, &n) ||
         !proto_elements(r, logprobs.bytes, bytes, 4, &b, &n))
@@ -241,6 +248,7 @@ static bool read_sequence(struct wire_reader *r, const struct pb_field *field, t
         return false;
     s->tokens = v;
     /* The enum of the schema has the values of tinker_stop_reason. */
+    /* Enums of proto3 are open, but a third reason has no value in the public type. */
     if (reason > TINKER_STOP_LENGTH)
         return wire_read_fail(r, "unknown stop_reason %llu", (unsigned long long)reason);
     s->stop_reason = (tinker_stop_reason)reason;
@@ -263,7 +271,8 @@ struct sample_in {
     struct topk top;
 };
 
-/* Behind a pointer, since few results have one; the last one on the wire counts. */
+/* Behind a pointer, since few results have one. A field given twice leaves the first tensor unused
+ * in the arena; the last one counts. */
 static bool read_new_tensor(struct wire_reader *r, const struct pb_field *f,
                             const tinker_tensor **out)
 {
@@ -291,6 +300,8 @@ static bool read_alternatives(struct wire_reader *r, const struct pb_field *fiel
 /* One field of the message; unknown ones are skipped. */
 static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, struct sample_in *in)
 {
+    /* For messages. A place without a name prints as an index, so every field that can fail has
+     * one; sequences have a place of their own. */
     static const char *const names[] = {
         [SAMPLE_PROMPT] = "prompt_logprobs",
         [SAMPLE_TOPK] = "topk_prompt_logprobs",
@@ -298,6 +309,7 @@ static bool read_sample_field(struct wire_reader *r, const struct pb_field *f, s
         [SAMPLE_ALTERNATIVES] = "prompt_alt_tokens",
     };
     tinker_sample *out = in->out;
+    /* n_max is 0 for a damaged message, whose first fields may still be readable. */
     if (pb_is(f, SAMPLE_SEQUENCES, PB_LEN) && out->n_sequences < in->n_max) {
         struct wire_place list = { .name = "sequences" };
         struct wire_place place = { .up = &list, .index = out->n_sequences };
@@ -330,6 +342,7 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
     struct wire_reader r = proto_reader(arena, err);
     struct pb_in in = pb_open(p, n);
     struct pb_field f;
+    /* Absent lists stay NULL, which says that they were not asked for. */
     memset(out, 0, sizeof *out);
     /* Counted first: one array, which does not move while its places are in use. */
     struct sample_in s = { .out = out, .n_max = pb_count(p, n, SAMPLE_SEQUENCES, PB_LEN) };
@@ -339,6 +352,7 @@ tinker_status wire_decode_sample_response(const void *p, size_t n, struct arena 
         return err_nomem(err, "sample result");
     while (ok && pb_next(&in, &f))
         ok = read_sample_field(&r, &f, &s);
+    /* Also after a failure: the first one is kept. */
     proto_done(&r, &in);
     out->sequences = s.sequences;
     size_t rows = s.top.rows;

@@ -8,8 +8,8 @@
 enum { TENSOR_DENSE = 1, TENSOR_SPARSE, TENSOR_DTYPE, TENSOR_SHAPE };
 enum { CSR_VALUES = 1, CSR_CROW, CSR_COL };
 
-/* Compressed sparse rows: values, row pointers, column indices.  Empty fields are left out, as proto3
- * does; the row pointers never are. */
+/* Compressed sparse rows: values, row pointers, column indices. Empty fields are left out, as
+ * proto3 does; the row pointers, of which there is at least one, never are. */
 static size_t csr_size(const tinker_tensor *t)
 {
     size_t values = proto_values_size(t), rows = (size_t)t->shape[0] + 1;
@@ -47,6 +47,7 @@ uint8_t *proto_put_tensor(uint8_t *p, const tinker_tensor *t, bool shaped)
     int64_t vector[1];
     size_t ndim;
     const int64_t *dims = written_shape(t, shaped, vector, &ndim);
+    /* Fields in ascending order, as the reference writes them: equal tensors give equal bytes. */
     if (t->crow) {
         p = pb_put_head(p, TENSOR_SPARSE, csr_size(t));
         if (t->n)
@@ -66,6 +67,7 @@ static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64
                      tinker_tensor *t)
 {
     struct pb_in in = pb_open(field->bytes, field->n);
+    /* By field number; 0 is never one. */
     struct pb_field f, part[4] = { { 0 } };
     const void *crow = NULL, *col = NULL;
     size_t n_crow = 0, n_col = 0;
@@ -79,6 +81,7 @@ static bool read_csr(struct wire_reader *r, const struct pb_field *field, uint64
         !proto_elements(r, part[CSR_CROW].bytes, part[CSR_CROW].n, 8, &crow, &n_crow) ||
         !proto_elements(r, part[CSR_COL].bytes, part[CSR_COL].n, 8, &col, &n_col))
         return false;
+    /* First, because the number of rows says how many pointers there must be. */
     if (t->ndim != 2 || t->shape[0] < 0)
         return wire_read_fail(r, "a sparse tensor needs a shape of two dimensions");
     if (n_crow != (uint64_t)t->shape[0] + 1)
@@ -116,8 +119,10 @@ bool proto_read_tensor(struct wire_reader *r, const struct pb_field *field, tink
         if (!t->shape)
             return wire_read_nomem(r);
     }
+    /* Without either arm it is dense and has no elements. */
     bool ok = data.number == TENSOR_SPARSE ? read_csr(r, &data, dtype, t)
                                            : proto_values(r, dtype, data.bytes, data.n, t);
+    /* Its message goes to r instead of err, so that the place is put in front. */
     tinker_error why;
     if (!ok)
         return false;

@@ -20,10 +20,12 @@ uint64_t proto_dtype_of(tinker_dtype in)
 
 size_t proto_values_size(const tinker_tensor *t)
 {
+    /* The checks of tensors bound n by SIZE_MAX / 8, so the product cannot wrap. */
     return t->n * proto_itemsize(proto_dtype_of(t->dtype));
 }
 
-/* float64 becomes float32, every integer int64; wire_check_tensor() has refused what does not fit. */
+/* float64 becomes float32, every integer int64; what does not fit was refused by
+ * wire_check_tensor(). */
 static uint8_t *put_converted(uint8_t *p, const tinker_tensor *t)
 {
     for (size_t i = 0; i < t->n; i++) {
@@ -40,6 +42,7 @@ static uint8_t *put_converted(uint8_t *p, const tinker_tensor *t)
             whole = ((const uint32_t *)t->data)[i];
         else
             whole = (int64_t)((const uint64_t *)t->data)[i];
+        /* Copied, not stored: p is as unaligned as the lengths before it make it. */
         memcpy(p, &whole, sizeof whole);
         p += sizeof whole;
     }
@@ -57,7 +60,8 @@ uint8_t *proto_put_values(uint8_t *p, const tinker_tensor *t)
     return p + n;
 }
 
-/* Of the packed list, without tag and length.  A negative dimension would take ten bytes. */
+/* Of the packed list, without tag and length. Dimensions are checked not to be negative: as int64
+ * such a one takes ten bytes. */
 size_t proto_shape_size(const int64_t *shape, size_t ndim)
 {
     size_t size = 0;
@@ -66,7 +70,7 @@ size_t proto_shape_size(const int64_t *shape, size_t ndim)
     return size;
 }
 
-/* Packed: one length, then varints without tags. */
+/* Packed: one length, then varints without tags, as proto3 writes repeated numbers. */
 uint8_t *proto_put_shape(uint8_t *p, unsigned field, const int64_t *shape, size_t ndim)
 {
     /* proto3 leaves an empty repeated field out. */
@@ -78,7 +82,8 @@ uint8_t *proto_put_shape(uint8_t *p, unsigned field, const int64_t *shape, size_
     return p;
 }
 
-/* Key, and tag and eight bytes of the value. */
+/* Content of one entry: the key, and tag and eight bytes of the value. 0.0 is written, too: the
+ * value of a map entry is never left out. */
 static size_t number_size(const tinker_named_number *v)
 {
     return pb_len_size(strlen(v->name)) + 9;
