@@ -126,4 +126,25 @@ is 403
 tap "but changes nothing" $?
 serve_stop
 tap "it stops" $?
+# A signal at the moment at which it is ready: one thread had received it and was canceled with it.
+port=${TINKER_BASE_URL##*:}
+lost=0
+n=0
+rounds=250
+[ -z "$sanitize$VALGRIND" ] || rounds=25
+while [ $n -lt $rounds ] && [ $lost -eq 0 ]; do
+    n=$((n + 1))
+    "$tinker" serve --listen "127.0.0.1:$port" --data-dir "$work/early" --model "tinker/tiny=$model" >"$work/serve.log" 2>&1 &
+    server=$!
+    until curl -s -o /dev/null "http://127.0.0.1:$port/api/v1/healthz" || ! kill -0 $server 2>/dev/null; do :; done
+    kill -TERM $server
+    (sleep 30; kill -KILL $server) 2>/dev/null &
+    watchdog=$!
+    wait $server
+    [ $? -ne 137 ] || lost=1
+    kill $watchdog 2>/dev/null
+done
+server=
+[ $lost -eq 0 ]
+tap "a signal while it gets ready is not lost" $? "$work/serve.log"
 tap_plan

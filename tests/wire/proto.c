@@ -126,7 +126,7 @@ static void test_golden_request(void)
                                                  .seq_id = { 1, 1 },
                                                  .data = &d,
                                                  .n_data = 1,
-                                                 .loss = { "ppo", &config, 1 },
+                                                 .loss = { .name = "ppo", .config = &config, .n_config = 1 },
                                                  .forward_only = true };
     struct wire_forward_backward_request back;
     CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);

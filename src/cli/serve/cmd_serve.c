@@ -2,7 +2,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,32 +117,45 @@ static void stop_server(struct server *s)
     server_close(s);
 }
 
-/* Runs while the weights are read. Cancellation is disabled before the message, so that
- * open_server() cannot cancel it between message and exit.
- * 128 plus the number, as a shell reports a process that a signal ended. */
-static void *exit_on_signal(void *arg)
-{
-    int sig = SIGTERM;
-    while (sigwait(arg, &sig) != 0)
-        continue;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-    out_say("tinker serve: interrupted");
-    _exit(128 + sig);
-}
+/* One thread receives SIGINT and SIGTERM from start to end.  Were it canceled when the server is
+ * ready and the main thread waited from then on, a signal that it had taken at that moment would be
+ * lost, and the server never stop. */
+struct signal_watch {
+    sigset_t signals;
+    atomic_bool ready; /* the server is open: it is stopped, not left */
+    sem_t stop;
+};
 
 /* Reading weights may take minutes, and nothing is at stake yet: a signal ends it at once with
- * 128 + number. */
-static struct server *open_server(const struct server_options *opts, sigset_t *signals,
-                                  tinker_error *err)
+ * 128 plus its number, as a shell reports a process that a signal ended. */
+static void *watch_signals(void *arg)
 {
-    pthread_t thread;
-    bool watched = pthread_create(&thread, NULL, exit_on_signal, signals) == 0;
-    struct server *s = server_open(opts, err);
-    if (watched) {
-        pthread_cancel(thread);
-        pthread_join(thread, NULL);
+    struct signal_watch *w = arg;
+    int sig = SIGTERM;
+    while (sigwait(&w->signals, &sig) != 0)
+        continue;
+    if (!atomic_load(&w->ready)) {
+        out_say("tinker serve: interrupted");
+        _exit(128 + sig);
     }
-    return s;
+    sem_post(&w->stop);
+    return NULL;
+}
+
+/* Static: the thread may outlive run_server(), which ends the process when opening fails. */
+static struct signal_watch *start_watching(void)
+{
+    static struct signal_watch w;
+    pthread_t thread;
+    /* Blocked before any thread starts, so that only sigwait() sees them. */
+    sigemptyset(&w.signals);
+    sigaddset(&w.signals, SIGINT);
+    sigaddset(&w.signals, SIGTERM);
+    if (sem_init(&w.stop, 0, 0) != 0 || pthread_sigmask(SIG_BLOCK, &w.signals, NULL) != 0 ||
+        pthread_create(&thread, NULL, watch_signals, &w) != 0)
+        return NULL;
+    pthread_detach(thread);
+    return &w;
 }
 
 /* Run until a signal. Exit codes: 3 for a bad configuration, 9 if the address or the data
@@ -149,15 +164,12 @@ static int run_server(const struct server_options *opts, const struct serve_opti
 {
     tinker_error err = { 0 };
     struct serve_info info;
-    sigset_t signals;
-    int sig = 0;
-    /* Blocked before any thread starts, so that only sigwait() below sees them. */
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    struct signal_watch *watch = start_watching();
+    if (!watch)
+        return out_fail(EXIT_FAILED, NULL, "cannot start a thread: %s", strerror(errno));
     /* The socket listens from here on. */
-    struct server *s = open_server(opts, &signals, &err);
+    struct server *s = server_open(opts, &err);
+    atomic_store(&watch->ready, s != NULL);
     if (!s)
         return out_fail(err.status == TINKER_EINVAL ? EXIT_CONFIG : EXIT_IO, NULL, "%s",
                         err.message);
@@ -176,7 +188,7 @@ static int run_server(const struct server_options *opts, const struct serve_opti
         dup2(null, STDOUT_FILENO);
         close(null);
     }
-    while (sigwait(&signals, &sig) != 0)
+    while (sem_wait(&watch->stop) != 0)
         continue;
     serve_place_remove(opts->data_dir);
     stop_server(s);
