@@ -13,6 +13,7 @@
  * hundred bytes of C stack, so 300 of them fit the smallest thread that a program may use. */
 enum { EVAL_DEPTH_MAX = 300 };
 
+/* The name is borrowed from the tree or from the globals; both outlive the run. */
 struct var {
     struct jv_str name;
     struct jv value;
@@ -87,7 +88,7 @@ static struct jv get_var(struct jinja_run *r, struct jv_str name)
     static const char *const functions[] = { "range", "dict", "namespace", "raise_exception",
                                              "strftime_now" };
     for (struct jinja_frame *f = r->frame; f; f = f->parent) {
-        /* The work is proportional to the number of variables, and so is the price. */
+        /* The work grows with the number of variables, and so do the steps. */
         jx_step(r->x, 1 + f->n / 16);
         for (size_t i = 0; i < f->n; i++)
             if (same_name(f->vars[i].name, name))
@@ -106,7 +107,7 @@ static struct jv get_var(struct jinja_run *r, struct jv_str name)
     return v;
 }
 
-/* Bind names to a value; several names unpack a sequence. */
+/* Bind names to a value in the current scope; several names unpack what can be iterated. */
 static void bind_targets(struct jinja_run *r, const struct jinja_node *target, struct jv value)
 {
     if (target->n_keys == 1) {
@@ -142,9 +143,9 @@ static void eval_args(struct jinja_run *r, const struct jinja_node *e, struct ji
         jv_put(r->x, out->kwargs, jv_strn(e->keys[i].s, e->keys[i].n), eval_expr(r, e->kwargs[i]));
 }
 
-/* v.name as Jinja defines it: first a method of the type, then the entry of a dict. (Python asks
- * for an attribute first and an item second; of our types, only methods are attributes.) Something
- * missing is undefined; an attribute of something undefined is an error. */
+/* v.name as Environment.getattr() defines it: an attribute first, then an item; of our types, only
+ * methods are attributes. Something missing is undefined; an attribute of something undefined is an
+ * error, as the default class Undefined has it: ({}).a is undefined, ({}).a.b fails. */
 struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name)
 {
     if (v.kind == JV_UNDEFINED) {
@@ -198,8 +199,8 @@ static struct jv get_at_index(struct jinja_run *r, struct jv v, int64_t i)
     return jv_strn(rest.s, offset_of(rest, 1));
 }
 
-/* a[b]: an item first, then an attribute of that name, the reverse of a.b. "loop['index']" and
- * "message['role']" are dict entries, "text['strip']" is a method. */
+/* a[b], Environment.getitem(): an item first, then an attribute of that name, the reverse of a.b.
+ * "loop['index']" and "message['role']" are dict entries, "text['strip']" is a method. */
 static struct jv eval_item(struct jinja_run *r, const struct jinja_node *e)
 {
     struct jv v = eval_expr(r, e->a), key = eval_expr(r, e->b);
@@ -263,6 +264,7 @@ static struct jv eval_slice(struct jinja_run *r, const struct jinja_node *e)
         jx_fail(r->x, "slice step cannot be zero");
     if (r->x->failed)
         return jv_undefined(NULL);
+    /* The bounds of slice.indices(): where a bound may lie, and below, what an absent one means. */
     int64_t n = (int64_t)items.list->n, low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
     from = slice_bound(r, e->b, &from) ? clamp_slice_bound(from, n, low, high)
                                        : (step > 0 ? 0 : n - 1);
@@ -433,11 +435,12 @@ static struct jv call_macro(struct jinja_run *r, struct jinja_macro *m,
     struct jinja_frame *frame = push_frame(r, m->closure), *saved = r->frame;
     if (!frame)
         return jv_undefined(NULL);
-    /* Unknown keywords are ignored. */
     if (args->n > node->n_keys) {
         jx_fail(r->x, "macro takes at most %zu arguments", node->n_keys);
         return jv_undefined(NULL);
     }
+    /* Defaults are evaluated in the new scope, at each call. Keywords that name no parameter are
+     * ignored, where the reference raises TypeError. */
     r->frame = frame;
     for (size_t i = 0; i < node->n_keys && !r->x->failed; i++) {
         struct jv_str name = node->keys[i];
@@ -472,7 +475,8 @@ struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_
     return v;
 }
 
-/* A macro is its node and the scope that it was defined in. */
+/* A macro is its node and the scope that it was defined in. The scope contains the macro, too, once
+ * set_var() has stored it, which is how a macro can call itself. */
 static struct jv make_macro(struct jinja_run *r, const struct jinja_node *node)
 {
     struct jv v = { .kind = JV_MACRO };
@@ -509,7 +513,8 @@ static struct jv loop_value(struct jinja_run *r, const struct jv_list *items, si
 }
 
 /* The items that pass the loop's own "if". They are filtered before the first iteration, because
- * loop.length and loop.last count only those. */
+ * loop.length and loop.last count only those. The condition sees the targets but no `loop` of this
+ * one: its position is not known yet. */
 static struct jv loop_items(struct jinja_run *r, const struct jinja_node *s)
 {
     struct jv all = jv_iterate(r->x, eval_expr(r, s->a));
@@ -546,6 +551,8 @@ static enum flow exec_for(struct jinja_run *r, const struct jinja_node *s)
         if (exec_body(r, s->body) == FLOW_BREAK)
             break;
     }
+    /* Jinja's rule: else is for a sequence without items. After a break it does not run, and unlike
+     * Python's it does not run after the last iteration either. */
     r->frame = saved;
     return items.list->n == 0 && s->other ? exec_body(r, s->other) : FLOW_NEXT;
 }

@@ -13,7 +13,8 @@
 typedef struct jv filter_fn(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a);
 
-/* The order of the arguments is that of transformers' own tojson. */
+/* The order of the arguments is that of transformers' own tojson, which replaces Jinja's: that one
+ * escapes <, >, & and ' for HTML, and a prompt must not contain such escapes. */
 static struct jv filter_tojson(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -48,7 +49,8 @@ static struct jv filter_string(struct jinja_run *r, struct jv_str name, struct j
     return jv_to_str(r->x, v);
 }
 
-/* Filters that are a method of the text: trim, lower, upper, capitalize. */
+/* Filters that are a method of the text: trim, lower, upper, capitalize. Unlike the method a filter
+ * accepts any value and takes it as text: 1|upper is "1". */
 static struct jv filter_text(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -58,7 +60,8 @@ static struct jv filter_text(struct jinja_run *r, struct jv_str name, struct jv 
     return jinja_call_method(r->x, text, name, a);
 }
 
-/* Unlike the method it begins words only after spaces, dashes and opening brackets. */
+/* do_title(): unlike the method it begins words only after white space, dashes and opening
+ * brackets, so that "they're" stays one word. */
 static struct jv filter_title(struct jinja_run *r, struct jv_str name, struct jv v,
                               const struct jinja_args *a)
 {
@@ -104,7 +107,8 @@ static struct jv filter_default(struct jinja_run *r, struct jv_str name, struct 
 }
 
 /* What an attribute argument names: the parts of "a.b" one after the other, items before
- * attributes; `missing` (undefined: none) stands in for what does not exist. */
+ * attributes, as environment.getitem() looks them up: map(attribute="items") finds the key "items"
+ * where x.items is the method. `missing` (undefined: none) stands in for what does not exist. */
 static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str path,
                               struct jv missing)
 {
@@ -112,6 +116,7 @@ static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str pa
     while (!r->x->failed) {
         size_t at = text_find(path, dot, 0);
         struct jv_str part = { path.s, at == SIZE_MAX ? path.n : at };
+        /* The reference reads such a part as an index, which no chat template needs. */
         if (part.n > 0 && strspn(part.s, "0123456789") >= part.n)
             jx_fail(r->x, "an attribute that is a number is not supported");
         struct jv *item = jv_find(v, jv_strn(part.s, part.n));
@@ -126,7 +131,8 @@ static struct jv attribute_of(struct jinja_run *r, struct jv v, struct jv_str pa
     return v;
 }
 
-/* The attribute is taken from each item before joining, as in the reference. */
+/* The attribute is taken from each item before joining, as in the reference. Overwriting the items
+ * is safe, because jv_iterate() made this list. */
 static struct jv filter_join(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -150,7 +156,8 @@ static struct jv filter_edge(struct jinja_run *r, struct jv_str name, struct jv 
     return list.list->items[name.s[0] == 'f' ? 0 : list.list->n - 1];
 }
 
-/* list and reverse. The reverse of a text is a text. */
+/* list and reverse. The reverse of a text is a text; that of anything else is a list here and an
+ * iterator in the reference. */
 static struct jv filter_list(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -192,7 +199,8 @@ static struct jv filter_items(struct jinja_run *r, struct jv_str name, struct jv
     return jv_iterate(r->x, jinja_call_method(r->x, v, (struct jv_str){ "items", 5 }, a));
 }
 
-/* int and float: text is parsed, what cannot be read gives the default. */
+/* int and float, as do_int() and do_float(): text is parsed, what cannot be read gives the default.
+ * An undefined value fails instead, since int() of it raises an error that they do not catch. */
 static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -220,7 +228,8 @@ static struct jv filter_number(struct jinja_run *r, struct jv_str name, struct j
     return missing;
 }
 
-/* The reference rounds to 0 digits by default and always gives a float for "ceil" and "floor". */
+/* The reference rounds to 0 digits by default and always gives a float for "ceil" and "floor". A
+ * precision that is no integer becomes 99, which jinja_round() refuses. */
 static struct jv filter_round(struct jinja_run *r, struct jv_str name, struct jv v,
                               const struct jinja_args *a)
 {
@@ -244,13 +253,14 @@ static struct jv filter_abs(struct jinja_run *r, struct jv_str name, struct jv v
     return v;
 }
 
-/* indent(width=4, first=false, blank=false).  Like the reference it looks at the lines of the
- * text and a newline, so that a newline at the end stays and begins a blank line. */
+/* indent(width=4, first=false, blank=false).  As do_indent() it appends a newline before splitting
+ * into lines: an empty text then has one line to indent, and a newline at the end is kept.  Line
+ * breaks of all kinds become "\n". */
 static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
     (void)name;
-    enum { WIDTH_MAX = 4096 };
+    enum { WIDTH_MAX = 4096 }; /* of the spaces that are allocated; a string may be longer */
     struct jv width = jinja_arg(a, 0, "width", jv_int(4));
     struct jv_str pad = width.str; /* a width that is a string is the indentation itself */
     if (width.kind != JV_STRING) {
@@ -283,8 +293,8 @@ static struct jv filter_indent(struct jinja_run *r, struct jv_str name, struct j
 
 /* ---- over sequences ---- */
 
-/* The arguments from number `from` on, for an inner filter or test.
- * Borrowed: the arguments after those that the outer filter used itself. */
+/* The arguments for an inner filter or test: those from number `from` on, which the outer filter
+ * did not use itself, and all keywords. Borrowed from a. */
 static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args *out)
 {
     *out = *a;
@@ -293,7 +303,7 @@ static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args
 }
 
 /* map("upper"), map(attribute="role"): a filter by name, with further arguments, or an attribute.
- */
+ * attribute and default exist as keywords only; no call has an argument number 99. */
 static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {
@@ -318,7 +328,8 @@ static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v
     return out;
 }
 
-/* select, reject, selectattr, rejectattr: the test's name comes after the attribute. */
+/* select, reject, selectattr, rejectattr: the test's name comes after the attribute. The four are
+ * told apart by their first letter and their length ("select" and "reject" have 6). */
 static struct jv filter_select(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -343,13 +354,18 @@ static struct jv filter_select(struct jinja_run *r, struct jv_str name, struct j
     return out;
 }
 
-/* What is sorted: the key is computed once, `at` is where the item stood. */
+/* What is sorted: the key is computed once per item, `at` is where the item stood. */
 struct sort_item {
     struct jv key, value;
     size_t at;
 };
 
-/* Stable merge of two sorted halves; qsort() cannot report failure. */
+/* Merge sort of v[0..n) with tmp of the same size. Stable, as Python's sort; qsort() is not, and a
+ * comparison that fails could not end it. sign -1 sorts downward and leaves equal items in their
+ * order, which is what reverse=True means in Python. Depth of recursion: log2(n).
+ *
+ * A right item goes first only if it is strictly less. After a failure the rest is copied as it is,
+ * so that v still holds each item once. */
 static void merge_sort(struct jx *x, struct sort_item *v, struct sort_item *tmp, size_t n, int sign)
 {
     if (n < 2 || !jx_step(x, n))
@@ -366,7 +382,8 @@ static void merge_sort(struct jx *x, struct sort_item *v, struct sort_item *tmp,
     memcpy(v, tmp, n * sizeof(*v));
 }
 
-/* Sorting and unique ignore case unless told otherwise. */
+/* Sorting and unique ignore case unless told otherwise: ignore_case() of the reference, which
+ * lowers text and leaves other values alone. */
 static struct jv fold_case(struct jx *x, struct jv key, bool sensitive)
 {
     struct jinja_args none = { .kwargs = jv_undefined(NULL) };
@@ -400,7 +417,8 @@ static struct jv sort_values(struct jinja_run *r, struct jv list, struct jv attr
     return out;
 }
 
-/* Stable; keys of unlike types are an error, as in Python 3. */
+/* sort(reverse, case_sensitive, attribute). Stable; keys of unlike types are an error, as in
+ * Python 3. The attribute is one path: the reference also takes several with commas. */
 static struct jv filter_sort(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -425,7 +443,8 @@ static struct jv filter_dictsort(struct jinja_run *r, struct jv_str name, struct
                        by_value ? 1 : 0);
 }
 
-/* max and min by sorting: simple, and stable in the way that Python's are. */
+/* max and min by sorting: of equal items the first wins, as in Python. Case is always ignored, the
+ * argument case_sensitive (number 0) is not read. */
 static struct jv filter_extreme(struct jinja_run *r, struct jv_str name, struct jv v,
                                 const struct jinja_args *a)
 {
@@ -436,7 +455,8 @@ static struct jv filter_extreme(struct jinja_run *r, struct jv_str name, struct 
                                              : list.list->items[0];
 }
 
-/* With "+" of templates, so that texts and lists can be summed, too, given a start of their kind. */
+/* With "+" of templates, so that lists can be summed, too, given a start of their kind. So can
+ * text, which Python's sum() refuses. */
 static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {
@@ -452,7 +472,7 @@ static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v
     return total;
 }
 
-/* By key in a dict, so that a long list costs no square. */
+/* Remember seen items as keys of a dict, so that time is linear in the length of the list. */
 static struct jv filter_unique(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {

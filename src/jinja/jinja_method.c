@@ -12,7 +12,7 @@
 typedef struct jv method_fn(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args);
 
-/* A string argument; fails when it is something else. */
+/* The positional argument i, a string; fails when it is something else or missing. */
 static struct jv_str want_text(struct jx *x, const struct jinja_args *args, size_t i)
 {
     struct jv v = jinja_arg(args, i, NULL, jv_undefined("argument"));
@@ -29,7 +29,8 @@ static int64_t int_arg(const struct jinja_args *args, size_t i, const char *name
     return v.kind == JV_INT ? v.i : missing;
 }
 
-/* Items are printed as {{ item }} would be. */
+/* Items are printed as {{ item }} would be. The filter "join" ends here, and so do slices and the
+ * reverse of a text, whose characters are joined again. */
 struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
 {
     struct buf b;
@@ -42,7 +43,8 @@ struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list)
     return jv_from_buf(x, &b);
 }
 
-/* `to` before each character and at the end, max times. */
+/* `to` before each character and at the end, max times (negative: no limit): "abc" with "-" and 2
+ * is "-a-bc". */
 static struct jv replace_empty(struct jx *x, struct jv_str s, struct jv_str to, int64_t max)
 {
     struct buf b;
@@ -61,7 +63,8 @@ static struct jv replace_empty(struct jx *x, struct jv_str s, struct jv_str to, 
     return jv_from_buf(x, &b);
 }
 
-/* max -1: all of them. */
+/* Replace up to max occurrences from the left (negative: all), which do not overlap. What was put
+ * in is not searched again. */
 struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struct jv_str to,
                         int64_t max)
 {
@@ -99,7 +102,9 @@ static size_t measure_run(struct jv_str s, bool space)
     return n;
 }
 
-/* Words between runs of white space; the last one is what is left after `max` splits. */
+/* str.split() without a separator: words between runs of white space, none of them empty. After
+ * `max` splits the last one is all that is left, with the white space at its end: " a b c " split
+ * once is "a" and "b c ". Pieces borrow the bytes of s. */
 static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
 {
     struct jv out = jv_list_new(x);
@@ -115,13 +120,15 @@ static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
     return out;
 }
 
-/* The same from the right, where the first word keeps the white space before it. */
+/* The same from the right, where the first word keeps the white space before it. Words are found
+ * from the left; those before the last `max` then become one piece that begins at s. */
 static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
 {
     struct jv all = split_space(x, s, -1), out = jv_list_new(x);
     size_t n = x->failed ? 0 : all.list->n;
     if (x->failed || max < 0 || (uint64_t)max >= n)
         return all;
+    /* The words point into s, so the end of one is a place in s. */
     size_t kept = n - (size_t)max; /* words in the first piece */
     struct jv last = all.list->items[kept - 1];
     jv_push(x, out, jv_strn(s.s, (size_t)(last.str.s + last.str.n - s.s)));
@@ -131,7 +138,8 @@ static struct jv rsplit_space(struct jx *x, struct jv_str s, int64_t max)
 }
 
 /* Without a separator, words between white space; with one, pieces between its occurrences, so that
- * an empty text gives one empty piece. */
+ * an empty text gives one empty piece. All searches together are paid for at once, as together
+ * they read the text once. */
 struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max, bool from_right)
 {
     if (sep.kind != JV_STRING)
@@ -148,6 +156,7 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
             jv_push(x, out, jv_strn(s.s, s.n));
             break;
         }
+        /* From the right the text shrinks at its end, otherwise at its front. */
         size_t after = hit + sep.str.n;
         if (from_right) {
             jv_push(x, out, jv_strn(s.s + after, s.n - after));
@@ -174,7 +183,8 @@ static struct jv method_split(struct jx *x, struct jv self, struct jv_str name,
     return jinja_split(x, self.str, sep, int_arg(args, 1, "maxsplit", -1), name.s[0] == 'r');
 }
 
-/* Bytes of the line break at the front of s, 0: there is none. */
+/* Bytes of the line break at the front of s, 0: there is none. Python's list: LF, VT, FF, CR,
+ * CR LF, U+001C to U+001E, U+0085 (next line), U+2028 and U+2029 (line, paragraph separator). */
 static size_t line_break(struct jv_str s)
 {
     uint32_t cp;
@@ -186,7 +196,8 @@ static size_t line_break(struct jv_str s)
     return len && breaks ? (size_t)len : 0;
 }
 
-/* Line ends of Python's str.splitlines(): more than LF and CR, and CR LF is one. */
+/* str.splitlines(). A break at the end of the text begins no further line, and an empty text has no
+ * line at all; in both it differs from split("\n"). */
 struct jv jinja_splitlines(struct jx *x, struct jv_str s, bool keep)
 {
     struct jv out = jv_list_new(x);
@@ -209,7 +220,8 @@ static struct jv method_splitlines(struct jx *x, struct jv self, struct jv_str n
     return jinja_splitlines(x, self.str, keep);
 }
 
-/* strip, lstrip, rstrip: chars is a set of characters, not a prefix. */
+/* strip, lstrip, rstrip: chars is a set of characters, not a prefix. text_trim() takes it as a C
+ * string, hence the copy; a NUL in it would end the set. */
 static struct jv method_strip(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -221,7 +233,7 @@ static struct jv method_strip(struct jx *x, struct jv self, struct jv_str name,
     return jv_strn(s.s, s.n);
 }
 
-/* startswith and endswith take one string or a tuple of them. */
+/* startswith and endswith take one string or a tuple of them; a list, too, which Python refuses. */
 static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -243,7 +255,8 @@ static struct jv method_edge(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(false);
 }
 
-/* upper, lower, title and capitalize, by their first letter. */
+/* upper, lower, title and capitalize, told apart by their first letter. The result may be longer
+ * than self, see text_case(). */
 static struct jv method_case(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -270,7 +283,8 @@ static struct jv method_replace(struct jx *x, struct jv self, struct jv_str name
     return jinja_replace(x, self.str, from, to, int_arg(args, 2, "count", -1));
 }
 
-/* Positions are in code points, as Python counts. */
+/* find and rfind; -1 when nothing is found. Positions are in code points, as Python counts: the
+ * length of the text before the match. The bounds start and end are not supported. */
 static struct jv method_find(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -290,7 +304,7 @@ static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
     (void)name;
     int64_t count = 0;
     struct jv_str what = want_text(x, args, 0);
-    /* As often as an empty text is found. */
+    /* An empty text occurs before each character and at the end. */
     if (what.n == 0)
         return jv_int((int64_t)text_length(self.str) + 1);
     jx_step(x, text_find_steps(self.str, what));
@@ -327,8 +341,8 @@ static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
     return jv_strn(prefix ? s.s + w.n : s.s, s.n - w.n);
 }
 
-/* A tuple of three: before, separator, after. Not found: the whole text is first (partition) or
- * last (rpartition). */
+/* A tuple of three: before, separator, after, at the first (rpartition: last) occurrence. Not
+ * found: the whole text is first (partition) or last (rpartition), with two empty texts. */
 static struct jv method_partition(struct jx *x, struct jv self, struct jv_str name,
                                   const struct jinja_args *args)
 {
@@ -353,7 +367,10 @@ static struct jv method_partition(struct jx *x, struct jv self, struct jv_str na
     return out;
 }
 
-/* True for a text of at least one character, all of the class. */
+/* True for a text of at least one character, all of the class.
+ *
+ * Letters are the categories L*, as in Python. isdigit, isdecimal and isnumeric are one test, the
+ * category Nd: Python's isdigit() also accepts superscripts, and its isnumeric() fractions. */
 static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -375,7 +392,8 @@ static struct jv method_class(struct jx *x, struct jv self, struct jv_str name,
     return jv_bool(self.str.n > 0);
 }
 
-/* items, keys and values: views, which loops may walk but subscripts may not enter. */
+/* items, keys and values: views, which loops may walk but subscripts may not enter. A view is a
+ * snapshot here; as dicts never change, that cannot be told from Python's live view. */
 static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -422,7 +440,7 @@ static struct jv method_copy(struct jx *x, struct jv self, struct jv_str name,
     return self; /* values never change, so a copy cannot be told apart */
 }
 
-/* index() fails where count() is 0, as Python raises ValueError. */
+/* list.index() and list.count(). index() fails where count() is 0, as Python raises ValueError. */
 static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
                               const struct jinja_args *args)
 {
@@ -431,7 +449,7 @@ static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
     for (size_t i = 0; i < self.list->n && jx_step(x, 1); i++) {
         if (!jv_equal_steps(x, self.list->items[i], what))
             continue;
-        /* index and count share the walk. */
+        /* index wants the first match only, count all of them. */
         if (name.s[0] == 'i')
             return jv_int((int64_t)i);
         count++;
@@ -441,7 +459,8 @@ static struct jv method_index(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
-/* A method refuses more arguments than it knows, so that nothing is silently ignored. */
+/* A method refuses more positional arguments than it knows, so that none is silently ignored.
+ * Entries with one function are told apart by name, which that function receives. */
 struct method {
     const char *name;
     method_fn *fn;
@@ -480,7 +499,8 @@ static const struct method dict_methods[] = {
     { "items", method_items, 0 }, { "keys", method_items, 0 }, { "values", method_items, 0 },
     { "get", method_get, 2 },     { "copy", method_copy, 0 },  { NULL, NULL, 0 }
 };
-/* Tuples have them as well; append() and the like would change the value and do not exist. */
+/* Tuples have them as well; append() and the like would change the value and do not exist, as
+ * Jinja's ImmutableSandboxedEnvironment forbids them. */
 static const struct method list_methods[] = { { "index", method_index, 1 },
                                               { "count", method_index, 1 },
                                               { "copy", method_copy, 0 },
@@ -499,7 +519,8 @@ static const struct method *find_method(struct jv v, struct jv_str name)
     return NULL;
 }
 
-/* For "x.name": as in the reference a method wins over an entry of that name. */
+/* For "x.name": as in the reference a method wins over an entry of that name, so {"items": 1}.items
+ * is the method; a subscript reaches the entry. */
 bool jinja_has_method(struct jv v, struct jv_str name)
 {
     return find_method(v, name) != NULL;

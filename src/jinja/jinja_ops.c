@@ -11,7 +11,8 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
-/* Positional arguments win over keywords of the same meaning. */
+/* Positional arguments win over keywords of the same meaning. name NULL: the argument has no
+ * keyword; an i beyond any call's arguments: it has nothing but its keyword. */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing)
 {
     if (i < args->n)
@@ -29,7 +30,7 @@ struct jv jinja_fail_undefined(struct jx *x, struct jv v)
     return jv_undefined(NULL);
 }
 
-/* Something undefined is the likelier cause, and its name helps more than its type. */
+/* Name an undefined operand rather than the types: a misspelled variable is the usual cause. */
 static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct jv b)
 {
     if (a.kind == JV_UNDEFINED || b.kind == JV_UNDEFINED)
@@ -38,7 +39,8 @@ static struct jv bad_operands(struct jx *x, const char *op, struct jv a, struct 
     return jv_undefined(NULL);
 }
 
-/* The operators + and ~ on text. */
+/* The operators + and ~ on text. Both are copied and nothing is freed, so a text that grows in a
+ * loop uses memory with the square of its length; the arena's limit is what ends that. */
 static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
@@ -76,14 +78,17 @@ static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
     return out;
 }
 
-/* Python would go on with a larger integer; a template that gets here is not doing chat. */
+/* Python would go on with a larger integer. Here arithmetic ends at 64 bits: an error is better
+ * than a wrong number in a prompt, and JV_BIG is only printed. */
 static struct jv fail_overflow(struct jx *x)
 {
     jx_fail(x, "integer overflow");
     return jv_undefined(NULL);
 }
 
-/* Python refuses what has no real number as its result, or too large a one. */
+/* Finite operands without a finite result are an error. Python raises OverflowError for a large one
+ * and ZeroDivisionError for 0 ** -1; its (-8) ** 0.5 is a complex number, which does not exist
+ * here. */
 static struct jv float_power(struct jx *x, double a, double b)
 {
     double v = pow(a, b);
@@ -97,6 +102,7 @@ static struct jv float_power(struct jx *x, double a, double b)
  * step per round bounds those. */
 static struct jv int_power(struct jx *x, int64_t a, int64_t b)
 {
+    /* A negative exponent makes a float of an int, as in Python: 2 ** -1 is 0.5. */
     if (b < 0)
         return float_power(x, (double)a, (double)b);
     int64_t out = 1;
@@ -135,7 +141,8 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
         if (b == -1)
             return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? fail_overflow(x) : jv_int(-a);
         out = op == OP_MOD ? a % b : a / b;
-        /* C rounds toward zero, Python down: the two differ when signs differ. */
+        /* C rounds toward zero, Python down: the two differ when signs differ and a rest is left.
+         * -7 // 2 is -4 instead of -3, and -7 % 2 is 1 instead of -1. */
         if (a % b != 0 && (a < 0) != (b < 0))
             out = op == OP_MOD ? out + b : out - 1;
     }
@@ -164,8 +171,9 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
     default:
         break;
     }
-    /* a = q * b + m with an integer q, where m has the sign of b; fmod() gives it the sign of a.
-     * q is rounded to the integer that it must be, because (a - m) / b is not exact. */
+    /* CPython's float_divmod(): a = q * b + m with an integer q, where m has the sign of b; fmod()
+     * gives it the sign of a. q is rounded to the integer that it must be, because (a - m) / b is
+     * not exact. A zero keeps the sign that it would have: m that of b, q that of a / b. */
     double m = fmod(a, b), q = (a - m) / b;
     if (m == 0)
         m = copysign(0, b);
@@ -177,9 +185,11 @@ static struct jv float_op(struct jx *x, enum jinja_op op, double a, double b)
     return jv_float(op == OP_MOD ? m : q);
 }
 
-/* Numbers first; a bool counts as 0 or 1. "/" always gives a float, "~" always text. */
+/* Numbers first; a bool counts as 0 or 1. "/" always gives a float, "~" always text. "%" is for
+ * numbers only: text is not formatted with it, as it is in Python. */
 struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
+    /* Indexed by the first members of enum jinja_op. */
     static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**", "~" };
     if (x->failed)
         return jv_undefined(NULL);
@@ -194,6 +204,7 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     }
     if (op == OP_ADD && a.kind == JV_STRING && b.kind == JV_STRING)
         return concat_text(x, a.str, b.str);
+    /* A view of a dict is stored like a list, but Python defines neither + nor * for it. */
     if (jv_is_view(a) || jv_is_view(b))
         return bad_operands(x, names[op], a, b);
     if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind) {
@@ -213,7 +224,8 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     return bad_operands(x, names[op], a, b);
 }
 
-/* item in in: substring, key, or item. */
+/* "item in in": a substring of text, a key of a mapping, an item of a sequence. Nothing is in an
+ * undefined value, because Jinja's Undefined iterates over nothing. */
 static bool contains_item(struct jx *x, struct jv item, struct jv in)
 {
     if (in.kind == JV_STRING) {
@@ -235,7 +247,7 @@ static bool contains_item(struct jx *x, struct jv item, struct jv in)
     return jx_fail(x, "argument of type '%s' is not iterable", jv_type_name(in));
 }
 
-/* Equality is defined for all values, order only for like ones. */
+/* Equality is defined for all values, order only for like ones; false after a failure. */
 bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 {
     if (x->failed)
@@ -262,7 +274,8 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 
 /* ---- tests ---- */
 
-/* Cased characters exist, and all of them are of this case. */
+/* str.isupper() and str.islower(): cased characters exist, and all of them are of this case. Only
+ * the categories Lu and Ll count; other cased characters (Lt, Roman numerals) are passed over. */
 static bool case_is(struct jv v, bool upper)
 {
     bool any = false;
@@ -280,7 +293,8 @@ static bool case_is(struct jv v, bool upper)
     return any;
 }
 
-/* odd, even and divisibleby; i % -1 is avoided, since INT64_MIN % -1 traps. */
+/* odd, even and divisibleby; i % -1 is avoided, since INT64_MIN % -1 traps. Floats are refused,
+ * where Python would compute 1.5 % 2. */
 static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv arg)
 {
     if (v.kind != JV_INT && v.kind != JV_BOOL)
@@ -295,7 +309,11 @@ static bool test_number(struct jx *x, struct jv_str name, struct jv v, struct jv
     return arg.i == -1 || i % arg.i == 0;
 }
 
-/* Tests that look at the type only. *known: whether there is such a test. */
+/* Tests that look at the type only. *known: whether there is such a test.
+ *
+ * The classes are those of the reference: "sequence" is what has a length and subscripts, thus also
+ * text, dicts and undefined, but no view; "mapping" is a dict and not a namespace; a bool is a
+ * "number" but, unlike in Python, no "integer". */
 static bool test_kind(struct jv_str name, struct jv v, bool *known)
 {
     *known = true;
@@ -360,6 +378,8 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
             continue;
         if (args->n != 1)
             return jx_fail(r->x, "test '%s' takes one argument", ops[i].name);
+        /* Python's "is": approximated by the same type and an equal value. True is not 1, which is
+         * what templates ask; two lists with equal items count as the same, though. */
         if (jinja_same(name, "sameas") && v.kind != arg.kind)
             return false;
         return jinja_compare(r->x, ops[i].op, v, arg);
@@ -369,7 +389,8 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
 
 /* ---- functions ---- */
 
-/* range(stop), range(start, stop), range(start, stop, step), as a list: every item is a step. */
+/* range(stop), range(start, stop), range(start, stop, step), as a list, and printed as one. Every
+ * item is a step; that replaces the sandbox's limit of 100000 items. */
 static struct jv call_range(struct jx *x, const struct jinja_args *args)
 {
     int64_t v[3] = { 0, 0, 1 };
@@ -395,7 +416,8 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
     return out;
 }
 
-/* dict(mapping, key=value) and namespace(...): the keywords come after the mapping and win. */
+/* dict(mapping, key=value) and namespace(...): the keywords come after the mapping and win. A list
+ * of pairs, which Python takes in place of the mapping, is ignored. */
 static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_kind kind)
 {
     struct jv out = jv_dict_new(x);
@@ -409,8 +431,8 @@ static struct jv call_dict(struct jx *x, const struct jinja_args *args, enum jv_
     return out;
 }
 
-/* Local time, as strftime_now of transformers. The format comes from the template and is bounded.
- */
+/* Local time, as strftime_now of transformers. The format comes from the template and is bounded,
+ * and so is the result: strftime() returns 0 for one of 256 bytes or more, which gives "". */
 static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *args)
 {
     struct jv format = jinja_arg(args, 0, "format", jv_none());
@@ -431,8 +453,9 @@ static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *arg
     return jv_str_copy(r->x, text, n);
 }
 
-/* The functions are few: comparing names is faster than a table. What is left is raise_exception(),
- * whose message is shown as the template's own words. */
+/* Call a method bound to its value, a macro, or a global function by its name. get_var() makes
+ * functions of five names only, so the one left at the end is raise_exception(), whose message is
+ * shown as the template's own words. */
 struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args)
 {
     if (f.kind == JV_METHOD)

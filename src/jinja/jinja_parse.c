@@ -95,12 +95,14 @@ static void parse_targets(struct jinja_parser *p, struct jinja_node *node, bool 
         jinja_push_key(p, node, name, NULL);
         if (attributes && jinja_accept_op(p, "."))
             jinja_expect_name(p, &attr);
-        /* A trailing comma is accepted and changes nothing. */
+        /* A trailing comma is accepted and changes nothing: "for a, in x" binds a to the whole
+         * item, where Python would unpack it. */
     } while (jinja_accept_op(p, ",") && p->at->kind == TOK_NAME && !jinja_is_name(p, "in"));
     if (parens)
         jinja_expect_op(p, ")");
     if (attr.n == 0)
         return;
+    /* The tree has room for one attribute; the reference also allows "set ns.a, b = ...". */
     if (node->n_keys > 1) {
         fail_at(p, "cannot unpack into an attribute");
         return;
@@ -193,7 +195,8 @@ static void parse_macro(struct jinja_parser *p, struct jinja_node *node)
     p->loops = loops;
 }
 
-/* call = "{% call" [ parameters ] expr "%}" body "{% endcall %}"; expr must be a call. */
+/* call = "{% call" [ parameters ] expr "%}" body "{% endcall %}"; expr must be a call. The
+ * parameters are those of the body, which the called macro runs as caller(...). */
 static void parse_call_block(struct jinja_parser *p, struct jinja_node *node)
 {
     static const char *const ends[] = { "endcall", NULL };
@@ -246,6 +249,8 @@ static void parse_generation(struct jinja_parser *p, struct jinja_node *node)
     close_body(p);
 }
 
+/* "{% break %}" and "{% continue %}" are Jinja's extension loopcontrols, which transformers
+ * loads. */
 static void parse_loop_control(struct jinja_parser *p, struct jinja_node *node)
 {
     (void)node;
@@ -352,7 +357,8 @@ struct jinja_node *jinja_parse(struct jx *x, const char *source, size_t n)
     jinja_lex(x, source, n, &tokens);
     if (x->failed)
         return NULL;
-    /* A group as the root: a template may be empty, and the caller gets a node all the same. */
+    /* A group as the root: a template may be empty, and the caller gets a node all the same. A NULL
+     * then always means failure. */
     struct jinja_parser p = { .x = x, .at = tokens.items };
     struct jinja_node *root = jinja_node_new(&p, ST_GROUP);
     struct jinja_node *body = parse_body(&p, NULL);

@@ -21,7 +21,11 @@
  *     pow     = unary { "**" unary }            (from left to right, unlike Python)
  *     unary   = ( "-" | "+" ) unary | primary, then postfix and filters
  *
- * Keywords are names: "in", "is" and "not" are recognized by where they stand. */
+ * The reference, and this parser, differ from Python in two places: 2 ** 3 ** 2 is 64, and a sign
+ * binds tighter than "**", so that -2 ** 2 is 4. Keywords are names: "in", "is" and "not" are
+ * recognized by where they stand.
+ *
+ * Every function returns NULL after a failure, or a node that is then never used. */
 static struct jinja_node *parse_unary(struct jinja_parser *p, bool with_filters);
 
 bool jinja_same(struct jv_str a, const char *b)
@@ -69,7 +73,8 @@ bool jinja_accept_name(struct jinja_parser *p, const char *name)
     return true;
 }
 
-/* Fail with what was wanted and what is there instead; false, always. */
+/* Fail with what was wanted and what is there instead, at the line of the current token; false,
+ * always. At most 40 bytes of the token are quoted. */
 static bool fail_unexpected(struct jinja_parser *p, const char *wanted)
 {
     if (p->x->failed) /* p->at may be past the end by now */
@@ -238,7 +243,8 @@ static struct jinja_node *parse_primary(struct jinja_parser *p)
 
 /* subscript = "[" expr "]" | "[" [ expr ] ":" [ expr ] [ ":" [ expr ] ] "]"
  *
- * parts[k] is what stands after k colons; a slice is an item with colons. */
+ * The reference also parses "a[1, 2]", a tuple as the key; no value here has such keys. parts[k] is
+ * what stands after k colons; a slice is an item with colons. */
 static struct jinja_node *parse_subscript(struct jinja_parser *p, struct jinja_node *on)
 {
     struct jinja_node *node = jinja_node_new(p, EX_ITEM), *parts[3] = { NULL, NULL, NULL };
@@ -305,7 +311,7 @@ static struct jinja_node *parse_call(struct jinja_parser *p, struct jinja_node *
 static struct jinja_node *parse_postfix(struct jinja_parser *p, struct jinja_node *node)
 {
     /* A step per round bounds the parse of a.a.a.a...: the chain nests the tree without recursing.
-     */
+     * Running it does recurse, and is bounded there. */
     while (!p->x->failed && node && jx_step(p->x, 1)) {
         if (jinja_is_op(p, "[")) {
             node = parse_subscript(p, node);
@@ -412,7 +418,8 @@ struct level {
     enum jinja_op op;
 };
 
-/* Left-associative operators of one level over operands parsed by `next`. */
+/* Left-associative operators of one level over operands parsed by `next`. The tree leans left and
+ * is as deep as the chain is long: parsing takes no depth for it, but evaluating does. */
 static struct jinja_node *parse_level(struct jinja_parser *p, const struct level *ops, size_t n,
                                       struct jinja_node *(*next)(struct jinja_parser *))
 {
@@ -484,7 +491,7 @@ static bool accept_comparison(struct jinja_parser *p, enum jinja_op *op)
 }
 
 /* A chain is one node: a in `a`, then one entry of `list` per comparison, each with its operator.
- */
+ * Nested nodes could not evaluate the operand in the middle of a < b < c only once. */
 static struct jinja_node *parse_compare(struct jinja_parser *p)
 {
     struct jinja_node *left = parse_add(p), *node = NULL;
@@ -534,7 +541,8 @@ static struct jinja_node *parse_or(struct jinja_parser *p)
 }
 
 /* "a if b else c": the condition stands in the middle. Without else the value is undefined when the
- * condition is false. The depth counts brackets of all kinds, as every bracket comes here. */
+ * condition is false. The depth counts brackets of all kinds, as every bracket comes here; with the
+ * level that parse_unary() takes, JV_DEPTH_MAX allows about half as many brackets. */
 struct jinja_node *jinja_parse_expr(struct jinja_parser *p)
 {
     if (++p->x->depth > JV_DEPTH_MAX) {
