@@ -88,7 +88,8 @@ static const struct uni_range cased[] = {
     { 0x1f130, 0x1f149 }, { 0x1f150, 0x1f169 }, { 0x1f170, 0x1f189 },
 };
 
-/* Case_Ignorable, beyond ASCII and not of category Mn, Me, Cf, Lm, Sk. */
+/* Case_Ignorable, beyond ASCII and not of category Mn, Me, Cf, Lm, Sk: the punctuation that stands
+ * inside words, such as the middle dot and the apostrophes. */
 static const uint32_t ignorable[] = { 0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019, 0x2024,
                                       0x2027, 0xfe13, 0xfe52, 0xfe55, 0xff07, 0xff0e, 0xff1a };
 
@@ -187,13 +188,14 @@ void text_case(struct buf *out, struct jv_str s, enum text_case how)
     for (size_t i = 0; i < s.n;) {
         uint32_t cp;
         int len = utf8_decode(s.s + i, s.n - i, &cp);
-        if (len == 0) {
+        if (len == 0) { /* an ill-formed byte is copied and changes no state */
             buf_putc(out, s.s[i++]);
             continue;
         }
         bool up = how == TEXT_UPPER || (how == TEXT_CAPITALIZE && i == 0) ||
                   ((how == TEXT_TITLE || how == TEXT_WORDS) && word_start);
         i += (size_t)len;
+        /* ends_word() looks ahead in the rest, and only for a sigma. */
         around.rest = (struct jv_str){ s.s + i, s.n - i };
         if (up)
             put_upper(out, cp, how == TEXT_CAPITALIZE || how == TEXT_TITLE);

@@ -667,8 +667,8 @@ static enum flow exec_one(struct jinja_run *r, const struct jinja_node *s)
     return FLOW_NEXT;
 }
 
-/* Statements one after the other until one of them breaks, continues or fails. The depth is taken
- * back even after a failure: the counter is compared, never trusted to be exact. */
+/* Statements one after the other until one of them breaks, continues or fails. After a failure the
+ * depth need not be exact, since nothing runs any more and jinja_run() starts again at 0. */
 static enum flow exec_body(struct jinja_run *r, const struct jinja_node *s)
 {
     if (++r->x->depth > EVAL_DEPTH_MAX)

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* name: several filters share a function and differ by their name. */
+/* name: several filters share a function and differ by their name. v and the arguments are
+ * evaluated; v may be undefined, and each filter decides whether that is an error. */
 typedef struct jv filter_fn(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a);
 
@@ -75,7 +76,7 @@ static struct jv filter_title(struct jinja_run *r, struct jv_str name, struct jv
     return jv_from_buf(r->x, &b);
 }
 
-/* Characters of a text, not bytes. */
+/* The length of a text in characters, not bytes; of a dict, its number of keys. */
 static struct jv filter_length(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -145,7 +146,8 @@ static struct jv filter_join(struct jinja_run *r, struct jv_str name, struct jv 
     return r->x->failed ? jv_undefined(NULL) : jinja_join(r->x, sep.str, list);
 }
 
-/* first and last; of an empty sequence they are undefined, not an error. */
+/* first and last; of an empty sequence they are undefined, not an error. Of a dict they are keys,
+ * of a text characters. */
 static struct jv filter_edge(struct jinja_run *r, struct jv_str name, struct jv v,
                              const struct jinja_args *a)
 {
@@ -429,7 +431,8 @@ static struct jv filter_sort(struct jinja_run *r, struct jv_str name, struct jv 
                        reverse, -1);
 }
 
-/* Pairs by key or by value: items() first, then the same sort. */
+/* dictsort(case_sensitive, by, reverse): the pairs of a dict, sorted by their keys or values. Pairs
+ * that are equal in that keep the order of the dict. */
 static struct jv filter_dictsort(struct jinja_run *r, struct jv_str name, struct jv v,
                                  const struct jinja_args *a)
 {
@@ -472,7 +475,8 @@ static struct jv filter_sum(struct jinja_run *r, struct jv_str name, struct jv v
     return total;
 }
 
-/* Remember seen items as keys of a dict, so that time is linear in the length of the list. */
+/* unique(case_sensitive): remember seen items as keys of a dict, so that a list of texts takes
+ * linear time. The reference also knows an attribute. */
 static struct jv filter_unique(struct jinja_run *r, struct jv_str name, struct jv v,
                                const struct jinja_args *a)
 {
@@ -511,7 +515,8 @@ static const struct {
     { "sum", filter_sum },           { "unique", filter_unique },
 };
 
-/* A linear search over 35 names costs less than evaluating most arguments. */
+/* A linear search over 35 names costs less than evaluating most arguments. The names live in the
+ * template, so an unknown filter is found when it runs, not when the template is parsed. */
 struct jv jinja_filter(struct jinja_run *r, struct jv_str name, struct jv v,
                        const struct jinja_args *args)
 {

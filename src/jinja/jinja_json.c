@@ -15,7 +15,8 @@
 /* Recursion is bounded by the reader, which refuses more than 64 levels. */
 static struct jv load_value(struct jx *x, struct json_reader *r);
 
-/* Python distinguishes 1 and 1.0; so does the reader, by the spelling. */
+/* Python distinguishes 1 and 1.0; so does the reader, by the spelling: a point or an exponent makes
+ * a float, even in 1e2. The raw text is then read again, as the kind that it turned out to be. */
 static struct jv load_number(struct jx *x, struct json_reader *r)
 {
     struct json_str raw;
@@ -88,6 +89,7 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
         json_begin_object(r);
         while (!x->failed && json_next_key(r, &s)) {
             struct jv key = jv_str_copy(x, s.s, s.n); /* reading the value reuses s */
+            /* json.loads() keeps the last of repeated keys; so does jv_put(). */
             jv_put(x, out, key, load_value(x, r));
         }
         return out;
@@ -97,7 +99,9 @@ static struct jv load_value(struct jx *x, struct json_reader *r)
     }
 }
 
-/* A failure of the text is the caller's to judge; only memory and limits make x fail. */
+/* A failure of the text is the caller's to judge, who may keep the text as it is (arguments of a
+ * tool call need not be JSON); only memory and limits make x fail. Text after the value is an
+ * error. */
 struct jv jv_loads(struct jx *x, const char *s, size_t n, const char **why)
 {
     struct json_reader r;
@@ -148,7 +152,8 @@ static void dump_string(struct buf *out, struct jv_str s, bool ascii)
     buf_putc(out, '"');
 }
 
-/* One call of jv_dump(): where to write and how. */
+/* One call of jv_dump(): where to write and how. The separators are borrowed: literals, or text in
+ * the arena. */
 struct dumper {
     struct jx *x;
     struct buf *out;
@@ -162,6 +167,7 @@ static void dump_value(struct dumper *d, struct jv v, int level);
  * breaks lines as well: only -1 means one line, as Python's None. */
 static void put_newline(struct dumper *d, int level)
 {
+    /* Blanks cost no steps: the buffer's limit ends a deep value with a wide indent. */
     if (d->how.indent < 0)
         return;
     buf_putc(d->out, '\n');
@@ -209,6 +215,7 @@ static void dump_dict(struct dumper *d, struct jv v, int level)
      * copied, because the order of the value itself must not change. */
     if (d->how.sort_keys) {
         pairs = arena_memdup(d->x->arena, pairs, n * sizeof(*pairs));
+        /* A failure of jv_to_str() is x's own already; jx_nomem() then changes nothing. */
         for (size_t i = 0; pairs && i < n; i++)
             pairs[i].key = jv_to_str(d->x, pairs[i].key);
         if (!pairs || d->x->failed) {

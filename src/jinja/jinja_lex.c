@@ -46,7 +46,7 @@ static void push_token(struct lexer *l, enum jinja_token_kind kind, const char *
     t->items[t->n++] = (struct jinja_token){ .kind = kind, .line = l->line, .text = { s, n } };
 }
 
-/* The only way forward, so that line numbers are right. */
+/* Skip n bytes. All moves go through here, so that the line number is always right. */
 static void advance_lexer(struct lexer *l, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -61,7 +61,7 @@ static bool fail_lexing(struct lexer *l, const char *what)
     return jx_fail(l->x, "%s", what);
 }
 
-/* At this very place, without moving. */
+/* Whether s stands at the current place. Nothing is consumed. */
 static bool looking_at(const struct lexer *l, const char *s)
 {
     size_t n = strlen(s);

@@ -8,7 +8,8 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
-/* name: split and rsplit, for example, are one function, told apart by the first letter. */
+/* name: split and rsplit, for example, are one function, told apart by the first letter. self has
+ * the type of the table that the function is in, so its union member may be read unchecked. */
 typedef struct jv method_fn(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args);
 
@@ -22,7 +23,7 @@ static struct jv_str want_text(struct jx *x, const struct jinja_args *args, size
     return (struct jv_str){ "", 0 };
 }
 
-/* An argument that is no integer counts as absent. */
+/* An argument that is no integer counts as absent: split(none, none) splits without a limit. */
 static int64_t int_arg(const struct jinja_args *args, size_t i, const char *name, int64_t missing)
 {
     struct jv v = jinja_arg(args, i, name, jv_int(missing));
@@ -76,6 +77,7 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
         return replace_empty(x, s, to, max);
     /* A search is paid for at its worst case before it begins. */
     jx_step(x, text_find_steps(s, from));
+    /* A negative max counts away from 0: the loop ends where nothing more is found. */
     for (; max != 0 && jx_step(x, 1); max--) {
         size_t hit = text_find(s, from, at);
         if (hit == SIZE_MAX)
@@ -88,7 +90,8 @@ struct jv jinja_replace(struct jx *x, struct jv_str s, struct jv_str from, struc
     return jv_from_buf(x, &b);
 }
 
-/* Bytes at the front of s that are all white space, or all not. */
+/* Bytes at the front of s that are all white space, or all not. An ill-formed byte is no white
+ * space, so that every run makes progress. */
 static size_t measure_run(struct jv_str s, bool space)
 {
     size_t n = 0;
@@ -112,6 +115,7 @@ static struct jv split_space(struct jx *x, struct jv_str s, int64_t max)
         s = text_trim(s, NULL, true, false);
         if (s.n == 0 || !jx_step(x, 1))
             break;
+        /* After `max` words nothing is split any more. */
         size_t n = max >= 0 && (int64_t)out.list->n == max ? s.n : measure_run(s, false);
         jv_push(x, out, jv_strn(s.s, n));
         s.s += n;
@@ -148,6 +152,8 @@ struct jv jinja_split(struct jx *x, struct jv_str s, struct jv sep, int64_t max,
     if (sep.str.n == 0)
         jx_fail(x, "empty separator");
     jx_step(x, text_find_steps(s, sep.str));
+    /* One piece per round. After `max` splits, or without a further separator, the rest is the last
+     * piece. */
     while (!x->failed && jx_step(x, 1)) {
         size_t hit = max >= 0 && (int64_t)out.list->n == max ? SIZE_MAX
                      : from_right                            ? text_rfind(s, sep.str)
@@ -316,7 +322,8 @@ static struct jv method_count(struct jx *x, struct jv self, struct jv_str name,
     return jv_int(count);
 }
 
-/* The text is the separator, the argument what is joined. */
+/* str.join(): the text is the separator, the argument what is joined, which may be anything that
+ * can be iterated. */
 static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
                              const struct jinja_args *args)
 {
@@ -330,12 +337,13 @@ static struct jv method_join(struct jx *x, struct jv self, struct jv_str name,
     return x->failed ? jv_undefined(NULL) : jinja_join(x, self.str, list);
 }
 
-/* The text without a prefix or suffix; as it is when it has none. */
+/* The text without a prefix or suffix; as it is when it has none. Removed once, unlike strip(). */
 static struct jv method_remove(struct jx *x, struct jv self, struct jv_str name,
                                const struct jinja_args *args)
 {
     struct jv_str s = self.str, w = want_text(x, args, 0);
     bool prefix = jinja_same(name, "removeprefix");
+    /* The address of a suffix is computed only when it fits. */
     if (w.n > s.n || memcmp(prefix ? s.s : s.s + s.n - w.n, w.s, w.n) != 0)
         return self;
     return jv_strn(prefix ? s.s + w.n : s.s, s.n - w.n);
@@ -409,6 +417,7 @@ static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
             jv_push(x, out, name.s[0] == 'k' ? p->key : p->value);
             continue;
         }
+        /* A tuple, as in Python; "for k, v in d.items()" unpacks it. */
         struct jv pair = jv_list_new(x);
         if (x->failed)
             break;
@@ -420,7 +429,7 @@ static struct jv method_items(struct jx *x, struct jv self, struct jv_str name,
     return out;
 }
 
-/* get(key) and get(key, default). */
+/* dict.get(key) and dict.get(key, default). */
 static struct jv method_get(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args)
 {
@@ -467,6 +476,7 @@ struct method {
     size_t args; /* at most */
 };
 
+/* The methods of str that chat templates use; each table ends with a NULL name. */
 static const struct method string_methods[] = { { "split", method_split, 2 },
                                                 { "rsplit", method_split, 2 },
                                                 { "splitlines", method_splitlines, 1 },
@@ -506,7 +516,8 @@ static const struct method list_methods[] = { { "index", method_index, 1 },
                                               { "copy", method_copy, 0 },
                                               { NULL, NULL, 0 } };
 
-/* Methods by type; views and numbers have none. */
+/* Methods by type; views and numbers have none. Namespaces and `loop` neither, so that all their
+ * names are free for entries; loop.cycle() and loop.changed() do not exist. */
 static const struct method *find_method(struct jv v, struct jv_str name)
 {
     const struct method *m = v.kind == JV_STRING              ? string_methods
@@ -526,7 +537,8 @@ bool jinja_has_method(struct jv v, struct jv_str name)
     return find_method(v, name) != NULL;
 }
 
-/* Every method may read all of its text: one step for 64 bytes. */
+/* Every method may read all of its text: one step for 64 bytes. m is never NULL for a method that
+ * jinja_attr() bound; C code that names a method gets undefined if self has another type. */
 struct jv jinja_call_method(struct jx *x, struct jv self, struct jv_str name,
                             const struct jinja_args *args)
 {

@@ -45,6 +45,7 @@ static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
         return jv_undefined(NULL);
+    /* One byte more, which jx_alloc() has zeroed, ends the text with a NUL, as jv_str_copy() does. */
     char *s = a.n > SIZE_MAX - b.n - 1 ? NULL : jx_alloc(x, a.n + b.n + 1);
     if (!s) {
         jx_nomem(x);
@@ -207,6 +208,7 @@ struct jv jinja_binary(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
     /* A view of a dict is stored like a list, but Python defines neither + nor * for it. */
     if (jv_is_view(a) || jv_is_view(b))
         return bad_operands(x, names[op], a, b);
+    /* A new list, as values never change; a list and a tuple do not add, as in Python. */
     if (op == OP_ADD && jv_is_seq(a) && a.kind == b.kind) {
         const struct jv both[2] = { a, b };
         struct jv out = jv_list_new(x);
@@ -234,6 +236,7 @@ static bool contains_item(struct jx *x, struct jv item, struct jv in)
         return jx_step(x, text_find_steps(in.str, item.str)) &&
                text_find(in.str, item.str, 0) != SIZE_MAX;
     }
+    /* Equal keys have equal hashes, so a lookup decides; 1 is in {1.0: "a"}, as in Python. */
     if (jv_is_map(in))
         return jv_find(in, item) != NULL;
     if (jv_is_seq(in)) {
@@ -257,6 +260,7 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
         return jv_equal_steps(x, a, b);
     case OP_NE:
         return !jv_equal_steps(x, a, b);
+    /* "a in b": the container is on the right. */
     case OP_IN:
         return contains_item(x, a, b);
     case OP_NOT_IN:
@@ -366,11 +370,13 @@ bool jinja_test(struct jinja_run *r, struct jv_str name, struct jv v, const stru
                 { "greaterthan", OP_GT }, { ">", OP_GT },        { "ge", OP_GE },
                 { ">=", OP_GE },          { "in", OP_IN }
     };
+    /* These never fail: "x is defined" is how a template protects itself from undefined values. */
     bool known;
     bool result = test_kind(name, v, &known);
     if (known)
         return result;
     struct jv arg = jinja_arg(args, 0, NULL, jv_undefined("argument"));
+    /* Then arithmetic, then comparisons under their names. */
     if (jinja_same(name, "odd") || jinja_same(name, "even") || jinja_same(name, "divisibleby"))
         return test_number(r->x, name, v, arg);
     for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
@@ -409,7 +415,7 @@ static struct jv call_range(struct jx *x, const struct jinja_args *args)
     struct jv out = jv_list_new(x);
     while (!x->failed && (v[2] > 0 ? v[0] < v[1] : v[0] > v[1]) && jx_step(x, 1)) {
         jv_push(x, out, jv_int(v[0]));
-        /* Beyond 64 bits the end has been passed, too. */
+        /* A sum beyond 64 bits is beyond the end as well. */
         if (__builtin_add_overflow(v[0], v[2], &v[0]))
             break;
     }
@@ -444,6 +450,7 @@ static struct jv call_strftime(struct jinja_run *r, const struct jinja_args *arg
         jx_fail(r->x, "strftime_now needs a format");
         return jv_undefined(NULL);
     }
+    /* strftime() wants a C string; values are not NUL-terminated in general. */
     memcpy(pattern, format.str.s, format.str.n);
     pattern[format.str.n] = 0;
 #pragma GCC diagnostic push
@@ -462,6 +469,7 @@ struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *
         return jinja_call_method(r->x, f.method->self, f.method->name, args);
     if (f.kind == JV_MACRO)
         return jinja_call_macro(r, f, args);
+    /* A misspelled method ends here as an undefined value, whose name is the useful part. */
     if (f.kind != JV_FUNCTION) {
         jx_fail(r->x, "'%.*s' is %s and cannot be called",
                 f.kind == JV_UNDEFINED && f.str.n < 60 ? (int)f.str.n : 0,

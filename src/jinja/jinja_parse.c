@@ -21,7 +21,8 @@ static bool fail_at(struct jinja_parser *p, const char *what)
     return jx_fail(p->x, "%s", what);
 }
 
-/* Expect the "%}" of the current tag. */
+/* Expect the "%}" of the current tag. Whatever else stands there is an error, so that no word of a
+ * tag is silently ignored. */
 static bool end_tag(struct jinja_parser *p)
 {
     if (p->x->failed)

@@ -122,8 +122,8 @@ bool jinja_push_node(struct jinja_parser *p, struct jinja_node *to, struct jinja
     return true;
 }
 
-/* Keys are few (arguments, parameters, targets): a copy per push is cheaper than a capacity in
- * every node. */
+/* Append a name and its value (NULL: none) at one index of keys and kwargs. Keys are few
+ * (arguments, parameters, targets): a copy per push is cheaper than a capacity in every node. */
 bool jinja_push_key(struct jinja_parser *p, struct jinja_node *to, struct jv_str key,
                     struct jinja_node *value)
 {
@@ -434,7 +434,7 @@ static struct jinja_node *parse_level(struct jinja_parser *p, const struct level
     return left;
 }
 
-/* The signature that parse_level() wants. */
+/* An operand of "**", with its filters and tests; parse_level() wants this signature. */
 static struct jinja_node *parse_operand(struct jinja_parser *p)
 {
     return parse_unary(p, true);
@@ -509,7 +509,8 @@ static struct jinja_node *parse_compare(struct jinja_parser *p)
     return node ? node : left;
 }
 
-/* Not a loop, because each "not" wraps the next; hence the limit. */
+/* Not a loop, because each "not" wraps the next; hence the limit. "not a == b" negates the whole
+ * comparison, as "not" is looser than "==". */
 static struct jinja_node *parse_not(struct jinja_parser *p)
 {
     if (!jinja_accept_name(p, "not"))

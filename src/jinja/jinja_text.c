@@ -6,7 +6,8 @@
 #include <string.h>
 #include "base/utf8.h"
 
-/* White_Space of Unicode and the four separators U+001C to U+001F, which Python adds. */
+/* str.isspace(): White_Space of Unicode and the four separators U+001C to U+001F, which Python
+ * adds. */
 bool text_is_space(uint32_t cp)
 {
     return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xa0 ||

@@ -218,6 +218,7 @@ void jv_push(struct jx *x, struct jv list, struct jv item)
 static uint64_t hash_key(struct jv key)
 {
     switch (key.kind) {
+    /* Any fixed seed does: dicts are walked in insertion order, so the hash never shows. */
     case JV_STRING:
         return hash_bytes(key.str.s, key.str.n, 7);
     case JV_BOOL:
@@ -225,7 +226,8 @@ static uint64_t hash_key(struct jv key)
     case JV_INT:
         return (uint64_t)key.i * 0x9e3779b97f4a7c15u;
     case JV_FLOAT: /* equal to an int, it has its hash */
-        /* The conversion is undefined beyond 64 bits; no int is equal to such a float. */
+        /* By its integer part, so all floats from 0 to 1 share a chain. Beyond 64 bits the
+         * conversion is undefined; no int is equal to such a float. */
         return key.f > -9e18 && key.f < 9e18 ? (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u : 1;
     /* None and big integers are rare as keys: they share one chain, where jv_equal() decides. */
     default:
@@ -243,7 +245,8 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-/* The pointer stays valid until the next jv_put() on the dict. */
+/* NULL when the key is absent or `dict` is none. The pointer stays valid until the next jv_put() on
+ * the dict, which may move the pairs. */
 struct jv *jv_find(struct jv dict, struct jv key)
 {
     if (!jv_is_map(dict))
@@ -271,6 +274,7 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
         return;
     if (dict.kind == JV_DICT)
         note_nesting(x, &dict.dict->depth, value);
+    /* Replacing needs no new entry in the index: it holds positions, and the position stays. */
     struct jv *old = jv_find(dict, key);
     if (old) {
         *old = value;
@@ -288,7 +292,8 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
         index_insert(d, d->n - 1);
         return;
     }
-    /* Rebuild: at most a quarter full now, half full before the next time. */
+    /* Rebuild: at most a quarter full now, half full before the next time. So the sizes at least
+     * double, and all rebuilds together are linear in the number of pairs. */
     size_t cap = 64;
     while (cap < d->n * 4)
         cap *= 2;
@@ -324,13 +329,14 @@ bool jv_is_view(struct jv v)
     return v.kind == JV_LIST && v.list->view;
 }
 
-/* What has named members for a template: "loop" and namespaces, too. */
+/* What keeps its members in a jv_dict: dicts, namespaces and `loop`. Only a dict has a length, can
+ * be iterated, and is written by tojson. */
 bool jv_is_map(struct jv v)
 {
     return v.kind == JV_DICT || v.kind == JV_NAMESPACE || v.kind == JV_LOOP;
 }
 
-/* Big integers are none: they can be printed and compared for equality, not computed with. */
+/* Big integers do not count: they can be printed and compared for equality, not computed with. */
 bool jv_is_number(struct jv v)
 {
     return v.kind == JV_BOOL || v.kind == JV_INT || v.kind == JV_FLOAT;
@@ -462,6 +468,7 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
     if (jv_is_number(a) && jv_is_number(b)) {
         if (a.kind == JV_INT && b.kind == JV_INT)
             return (a.i > b.i) - (a.i < b.i);
+        /* A mixed pair is compared as doubles, as inexact beyond 2^53 as in jv_equal_steps(). */
         double p = jv_number(a), q = jv_number(b);
         return (p > q) - (p < q);
     }
@@ -484,7 +491,8 @@ int jv_compare(struct jx *x, struct jv a, struct jv b)
     return 0;
 }
 
-/* Python's names, for messages; in the order of enum jv_kind. */
+/* Python's names, for messages; in the order of enum jv_kind. JV_BIG is an int to a template, which
+ * cannot tell where 64 bits end until it computes. */
 const char *jv_type_name(struct jv v)
 {
     static const char *const names[] = { "undefined", "None", "bool",     "int",    "int",
@@ -516,7 +524,8 @@ static bool is_printable(uint32_t cp)
     }
 }
 
-/* repr() of a str: single quotes unless only those occur in it; what cannot be seen is escaped. */
+/* repr() of a str: double quotes if it has single ones and no double ones, else single quotes; what
+ * cannot be seen is escaped. */
 static void repr_string(struct buf *out, struct jv_str s)
 {
     bool has_single = s.n && memchr(s.s, '\'', s.n), has_double = s.n && memchr(s.s, '"', s.n);
@@ -560,7 +569,8 @@ static void repr_list(struct jx *x, struct buf *out, struct jv v)
     buf_puts(out, tuple ? ")" : view ? "])" : "]");
 }
 
-/* Cost and depth are bounded by steps and by the depth of values. */
+/* Cost and depth are bounded by steps and by the depth of values: a step per value matters where
+ * parts are shared, as each occurrence is written again. */
 void jv_repr(struct jx *x, struct buf *out, struct jv v)
 {
     if (!jx_step(x, 1))
