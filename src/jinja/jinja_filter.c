@@ -305,7 +305,7 @@ static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args
 }
 
 /* map("upper"), map(attribute="role"): a filter by name, with further arguments, or an attribute.
- * attribute and default exist as keywords only; no call has an argument number 99. */
+ * attribute and default are meant as keywords only, hence the number 99. */
 static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 
 /* Positional arguments win over keywords of the same meaning. name NULL: the argument has no
- * keyword; an i beyond any call's arguments: it has nothing but its keyword. */
+ * keyword; an i beyond the arguments of real calls: it is given by keyword only. */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing)
 {
     if (i < args->n)
@@ -45,7 +45,7 @@ static struct jv concat_text(struct jx *x, struct jv_str a, struct jv_str b)
 {
     if (!jx_step(x, 1 + (a.n + b.n) / 256))
         return jv_undefined(NULL);
-    /* One byte more, which jx_alloc() has zeroed, ends the text with a NUL, as jv_str_copy() does. */
+    /* One byte more, which jx_alloc() has zeroed: the text ends with a NUL, as in jv_str_copy(). */
     char *s = a.n > SIZE_MAX - b.n - 1 ? NULL : jx_alloc(x, a.n + b.n + 1);
     if (!s) {
         jx_nomem(x);
@@ -142,7 +142,7 @@ static struct jv int_op(struct jx *x, enum jinja_op op, int64_t a, int64_t b)
         if (b == -1)
             return op == OP_MOD ? jv_int(0) : a == INT64_MIN ? fail_overflow(x) : jv_int(-a);
         out = op == OP_MOD ? a % b : a / b;
-        /* C rounds toward zero, Python down: the two differ when signs differ and a rest is left.
+        /* C rounds toward zero, Python down: they differ when signs differ and a remainder is left.
          * -7 // 2 is -4 instead of -3, and -7 % 2 is 1 instead of -1. */
         if (a % b != 0 && (a < 0) != (b < 0))
             out = op == OP_MOD ? out + b : out - 1;
@@ -279,7 +279,8 @@ bool jinja_compare(struct jx *x, enum jinja_op op, struct jv a, struct jv b)
 /* ---- tests ---- */
 
 /* str.isupper() and str.islower(): cased characters exist, and all of them are of this case. Only
- * the categories Lu and Ll count; other cased characters (Lt, Roman numerals) are passed over. */
+ * the categories Lu and Ll count; other cased characters (Lt, Roman numerals), at which Python
+ * looks as well, are passed over. */
 static bool case_is(struct jv v, bool upper)
 {
     bool any = false;
