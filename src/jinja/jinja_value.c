@@ -245,8 +245,8 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-/* NULL when the key is absent or `dict` has no keys. The pointer is valid until the next jv_put() on
- * the dict, which may move the pairs. */
+/* NULL when the key is absent or `dict` has no keys. The pointer is valid until the next jv_put()
+ * on the dict, which may move the pairs. */
 struct jv *jv_find(struct jv dict, struct jv key)
 {
     if (!jv_is_map(dict))
