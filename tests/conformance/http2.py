@@ -133,7 +133,13 @@ class Proxy:
             other, out = await asyncio.open_connection("127.0.0.1", int(host.rsplit(":", 1)[1]))
             out.write(head.replace(target.encode(), b"/" + path.encode(), 1)
                       .replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
-        await asyncio.gather(self.copy(reader, out), self.copy(other, writer), return_exceptions=True)
+        await asyncio.gather(self.copy(reader, out), self.answer(other, writer, method), return_exceptions=True)
+
+    async def answer(self, other, writer, method):
+        if method != "CONNECT":  # one request a connection: say so, or the next one meets the end of this
+            head = await other.readuntil(b"\r\n\r\n")
+            writer.write(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+        await self.copy(other, writer)
 
     @staticmethod
     async def copy(reader, writer):

@@ -90,11 +90,11 @@ const uint64_t *constraint_mask(struct constraint *c, size_t sequence)
     /* End tokens that are control tokens have no bytes, so the grammar never sets their bits.  One
      * that is text as well is allowed by the same rule: only where the text is complete. */
     for (size_t i = 0; i < c->n_ends; i++) {
+        /* An end token that is negative or beyond the vocabulary can never be sampled. */
+        if (c->ends[i] < 0 || (size_t)c->ends[i] / 64 >= c->words)
+            continue;
         size_t word = (size_t)c->ends[i] / 64;
         uint64_t bit = (uint64_t)1 << c->ends[i] % 64;
-        /* An end token beyond the vocabulary can never be sampled. */
-        if (word >= c->words)
-            continue;
         mask[word] = grammar_may_end(c->grammar, state) ? mask[word] | bit : mask[word] & ~bit;
     }
     return mask;
