@@ -214,6 +214,48 @@ static void test_sampling_sessions_end_with_their_checkpoint(void)
     server_close(s);
 }
 
+/* The checkpoint stops being public after a request has read the record of its sampling session,
+ * and before the session is in memory. */
+static struct {
+    struct server *server;
+    const char *model;
+} revoke;
+tinker_status __real_store_get_sampler(struct store *s, const char *id, struct arena *arena,
+                                       struct store_sampler **out, tinker_error *err);
+tinker_status __wrap_store_get_sampler(struct store *s, const char *id, struct arena *arena,
+                                       struct store_sampler **out, tinker_error *err)
+{
+    tinker_status status = __real_store_get_sampler(s, id, arena, out, err);
+    struct server *server = revoke.server;
+    revoke.server = NULL;
+    if (server)
+        change_checkpoint(server, "DELETE", revoke.model, "/publish");
+    return status;
+}
+
+static void test_a_record_that_was_read_before_it_ended(void)
+{
+    char session[64], model[96], path[200], other[64], why[200];
+    struct server *s = start_fresh(two_keys);
+    REQUIRE(s);
+    train_and_save(s, ALICE, session, model, path);
+    make_session_as(s, BOB, other);
+    change_checkpoint(s, "POST", model, "/publish");
+    struct reply r = open_sampler(s, BOB, other, 0, path);
+    CHECK_STATUS(r, 200);
+    reply_clear(&r);
+    server_close(s);
+    s = start_with(two_keys); /* it has to be read again */
+    REQUIRE(s);
+    revoke.model = model;
+    revoke.server = s;
+    CHECK_INT(first_token(s, BOB, other, 0, 1, why), -1);
+    CHECK(strstr(why, "no longer exist"));
+    CHECK(!revoke.server);
+    CHECK_INT(first_token(s, BOB, other, 0, 2, NULL), -1);
+    server_close(s);
+}
+
 /* Poll for what finished after `cursor` of clone `clone`; gives the new cursor. */
 static struct reply poll_finished(struct server *s, const char *session, int64_t clone,
                                   int64_t *cursor)
@@ -321,6 +363,7 @@ int main(void)
     RUN(test_a_number_is_one_sampling_session);
     RUN(test_a_sampling_session_keeps_its_weights);
     RUN(test_sampling_sessions_end_with_their_checkpoint);
+    RUN(test_a_record_that_was_read_before_it_ended);
     RUN(test_one_poll_for_many_samples);
     harness_clear();
     return tap_done();

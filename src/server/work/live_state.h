@@ -189,8 +189,9 @@ struct server {
     pthread_cond_t timers_wake;                     /* for the timer thread, to stop */
     struct map sessions, models, samplers, futures; /* by id */
     struct map sample_logs;                         /* see sample_log.h */
-    struct map tenants;                             /* by name */
-    uint64_t floor_ns; /* used_ns of the session that ran last: newcomers start there */
+    uint64_t samplers_ended; /* count of sampler_table_end(), for who has read a record before it */
+    struct map tenants;      /* by name */
+    uint64_t floor_ns;       /* used_ns of the session that ran last: newcomers start there */
     struct model *first_ready, *last_ready;
     struct session *waiting; /* list of sessions with waiting samples */
     size_t queued_samples, active_samples;

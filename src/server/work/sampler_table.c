@@ -50,7 +50,8 @@ bool sampler_table_is_same(const struct store_sampler *a, const struct store_sam
     return true;
 }
 
-/* Records first, then memory: a request in between restores the ended record, never a live one. */
+/* Records first, then memory: a request in between restores the ended record.  One that had read
+ * the record before sees that samplers_ended has changed, and reads again. */
 tinker_status sampler_table_end(struct server *s, const struct store_checkpoint *c,
                                 const char *except, tinker_error *err)
 {
@@ -60,6 +61,7 @@ tinker_status sampler_table_end(struct server *s, const struct store_checkpoint 
     arena_init(&arena, SIZE_MAX);
     tinker_status status = store_end_samplers(s->store, c, except, &arena, &ids, &n, err);
     pthread_mutex_lock(&s->lock);
+    s->samplers_ended++;
     for (size_t i = 0; status == TINKER_OK && i < n; i++) {
         struct sampler *v = live_find_sampler_locked(s, ids[i]);
         if (v) /* the next request finds the record, and no weights */
@@ -70,13 +72,18 @@ tinker_status sampler_table_end(struct server *s, const struct store_checkpoint 
     return status;
 }
 
-/* Load a sampling session from the store into memory and find its weights. */
+/* Load a sampling session from the store into memory and find its weights.  *again: its record
+ * may have changed meanwhile, nothing was done. */
 static bool restore_sampler(struct server *s, struct request *req, struct response *res,
-                            const char *id)
+                            const char *id, bool *again)
 {
     struct store_sampler *v = NULL;
     struct store_checkpoint *c = NULL;
     tinker_error err = { 0 };
+    *again = false;
+    pthread_mutex_lock(&s->lock);
+    uint64_t ended = s->samplers_ended;
+    pthread_mutex_unlock(&s->lock);
     if (store_get_sampler(s->store, id, &req->arena, &v, &err) != TINKER_OK ||
         (v && v->run &&
          store_get_checkpoint(s->store, v->run, v->sampler, v->name, &req->arena, &c, &err) !=
@@ -99,9 +106,10 @@ static bool restore_sampler(struct server *s, struct request *req, struct respon
                                         : NULL;
     /* The record is in the request's arena; the map keeps a copy of its own. */
     pthread_mutex_lock(&s->lock);
-    bool ok = live_add_sampler_locked(s, v, base, dir) != NULL;
+    *again = ended != s->samplers_ended;
+    bool ok = !*again && live_add_sampler_locked(s, v, base, dir) != NULL;
     pthread_mutex_unlock(&s->lock);
-    if (!ok)
+    if (!ok && !*again)
         response_no_memory(res);
     return ok;
 }
@@ -128,9 +136,13 @@ bool sampler_table_find(struct server *s, struct request *req, struct response *
                         struct sampler_view *out)
 {
     /* From memory, or restored from the store and then from memory.  evict.c cannot come between
-     * the two: handlers hold evict_lock. */
-    return find_sampler(s, req, id, out) ||
-           (restore_sampler(s, req, res, id) && find_sampler(s, req, id, out));
+     * the two: handlers hold evict_lock.  sampler_table_end() can: then the record says so. */
+    bool again;
+    do
+        if (find_sampler(s, req, id, out))
+            return true;
+    while (restore_sampler(s, req, res, id, &again) || again);
+    return false;
 }
 
 /* Requests that name no session (the OpenAI routes) still need one: fairness, limits and usage go
