@@ -50,9 +50,11 @@ static bool read_items(struct wire_reader *r, const struct wire_type *type, stru
     while (json_next_item(&r->json)) {
         place.index = g->n;
         void *slot = growing_add(r, g);
+        /* A failure of the item is kept with its index; only the status is looked at below. */
         if (!slot || !(type ? wire_read_value(r, type, slot) : wire_read_string(r, slot)))
             break;
     }
+    /* The loop ends at the bracket and at a fault of the text alike: this tells them apart. */
     wire_read_ok(r);
     r->place = place.up;
     return r->status == TINKER_OK;
@@ -64,6 +66,7 @@ bool wire_read_list(struct wire_reader *r, const struct wire_type *type, const v
 {
     struct growing g = { .size = type->size };
     bool ok = read_items(r, type, &g);
+    /* An empty list is NULL and 0; whether it was given at all is for the field to say. */
     *out = g.v;
     *n = g.n;
     return ok;
@@ -106,14 +109,17 @@ void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const cha
 {
     size_t at = 0;
     if (named->n > LINEAR) {
+        /* The index holds positions plus one: NULL is what a map returns for an absent key. */
         uintptr_t found = (uintptr_t)map_get(&named->index, key, n);
         at = found ? found - 1 : named->n;
     } else {
         while (at < named->n &&
+               /* Lengths first: a key is not NUL-terminated, and may hold a NUL. */
                (strlen(name_at(named, at)) != n || memcmp(name_at(named, at), key, n) != 0))
             at++;
     }
     if (at < named->n) { /* given twice: the last value counts, from a clean start */
+        /* The name stays; members that only the old value had must be gone. */
         char *slot = named->v + at * named->size;
         memset(slot + sizeof(char *), 0, named->size - sizeof(char *));
         return slot;
@@ -125,6 +131,7 @@ void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const cha
     }
     /* The same growth as for lists, by way of a local view. */
     struct growing g = { .v = named->v, .n = named->n, .cap = named->cap, .size = named->size };
+    /* The key is borrowed from the text, which does not live as long as the arena. */
     const char *name = arena_strndup(r->arena, key, n);
     void *slot = growing_add(r, &g);
     if (name && slot) {
@@ -132,7 +139,8 @@ void *wire_named_slot(struct wire_reader *r, struct wire_named *named, const cha
         named->v = g.v;
         named->n = g.n;
         named->cap = g.cap;
-        /* The newest entry goes into the index; all of them when it starts to be used. */
+        /* At LINEAR + 1 entries the index starts to be used, and all of them go in; from then on
+         * only the newest one. */
         bool indexed = true;
         if (named->n == LINEAR + 1)
             map_init(&named->index);
@@ -163,6 +171,7 @@ static bool read_named(struct wire_reader *r, size_t size,
         void *slot = wire_named_slot(r, &named, key.s, key.n);
         if (!slot)
             break;
+        /* The copy of the name: the key of the reader does not end with NUL. */
         place.name = *(const char **)slot;
         r->place = &place;
         bool ok = read_entry(r, type, slot);
@@ -177,6 +186,8 @@ static bool read_named(struct wire_reader *r, size_t size,
     return wire_read_ok(r);
 }
 
+/* The type must have no defaults: wire_read_value() would copy them over the name, which is the
+ * first member. */
 static bool read_struct_entry(struct wire_reader *r, const struct wire_type *type, void *slot)
 {
     return wire_read_value(r, type, slot);
@@ -226,6 +237,7 @@ static bool read_any_entry(struct wire_reader *r, const struct wire_type *type, 
     if (json_peek(&r->json) == JSON_STRING)
         return wire_read_string(r, &s->value);
     struct json_str raw;
+    /* Checked for its grammar, but otherwise as it stands, spaces included. */
     if (!json_raw(&r->json, &raw))
         return wire_read_ok(r);
     s->value = arena_strndup(r->arena, raw.s, raw.n);

@@ -36,7 +36,8 @@ static bool read_tokens(struct wire_reader *r, void *value)
     return wire_read_int32s(r, &c->tokens, &c->n_tokens);
 }
 
-/* read_tokens() accepts a number for an image; a text chunk needs the list. */
+/* read_tokens() accepts a number for an image; a text chunk needs the list. An empty list is not
+ * NULL, see wire_read_int32s(). */
 static bool check_chunk(struct wire_reader *r, const void *value)
 {
     const tinker_chunk *c = value;
@@ -63,6 +64,8 @@ static uint64_t hash_tokens(uint64_t h, const void *value)
 /* One part of a model input; `type` says which fields it has. */
 #define T tinker_chunk
 static const struct wire_field chunk[] = {
+    /* Keys in the order of the reference, with the tag last. Readers take any order: until the tag
+     * is known, fields of all variants are filled. */
     { .name = "tokens",
       .kind = WIRE_CUSTOM,
       .flags = REQ,
@@ -71,6 +74,7 @@ static const struct wire_field chunk[] = {
       .write = write_tokens,
       .hash = hash_tokens,
       .schema = "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}" },
+    /* "data" and "dmel" are one member in C; only one of them belongs to the variant. */
     { .name = "data",
       .kind = WIRE_BYTES,
       .flags = REQ,
@@ -79,7 +83,9 @@ static const struct wire_field chunk[] = {
       .variants = IN_IMAGE },
     { WIRE_FIELD(T, format, WIRE_WORD, REQ), .variants = IN_IMAGE | IN_POINTER,
       .words = image_formats },
+    /* An address that the service fetches the image from. */
     { WIRE_FIELD(T, location, WIRE_STRING, REQ), .variants = IN_POINTER },
+    /* Advisory: the service may refuse a request early when the image has another length. */
     { WIRE_FIELD(T, expected_tokens, WIRE_INT_HAS, NUL), .aux = offsetof(T, has_expected_tokens),
       .variants = IN_IMAGE | IN_POINTER },
     { .name = "dmel",
@@ -152,6 +158,7 @@ static bool read_elements(struct wire_reader *r, const struct tensor_text *t, ti
     /* Errors still name the line and column in the whole text. */
     json_reader_part(&in, &r->json, t->data);
     if (strcmp(t->dtype, "int64") == 0) {
+        /* 3.0 is an integer, 3.5 is not; null is none in either type. */
         int64_t *v = NULL;
         out->dtype = TINKER_INT64;
         ok = json_array_int64(&in, &v, &out->n);
@@ -179,6 +186,7 @@ static bool check_counts(struct wire_reader *r, const struct tensor_text *t,
         return true;
     if (!t->shape || t->n_shape != 2)
         return wire_read_fail(r, "a sparse tensor needs a shape of two dimensions");
+    /* The lists are compared with each other here, since a tinker_tensor has one length only. */
     if (t->n_col != out->n)
         return wire_read_fail(r, "expected %zu column indices, got %zu", out->n, t->n_col);
     if (t->shape[0] < 0)
@@ -202,6 +210,7 @@ static bool read_tensor(struct wire_reader *r, void *value)
     bool ok = true;
     while (ok && json_next_key(&r->json, &key)) {
         if (json_str_is(key, "data"))
+            /* The text of the list is borrowed and read a second time, after the loop. */
             ok = wire_expect(r, JSON_ARRAY) && (json_raw(&r->json, &t.data) || wire_read_ok(r));
         else if (json_str_is(key, "dtype"))
             ok = wire_read_string(r, &t.dtype);
@@ -220,15 +229,18 @@ static bool read_tensor(struct wire_reader *r, void *value)
     }
     if (!ok || !wire_read_ok(r))
         return false;
-    /* The two without which there is no tensor. */
+    /* The two without which there is no tensor. {"data":[],"dtype":"float32"} is one: a vector of
+     * no elements. */
     if (!t.data.s || !t.dtype)
         return wire_read_fail(r, "%s is required", t.data.s ? "dtype" : "data");
     if (!read_elements(r, &t, out))
         return false;
     out->shape = t.shape;
+    /* shape [] is a scalar, no shape a vector: only the pointer tells them apart. */
     out->ndim = t.shape ? t.n_shape : 0;
     out->crow = t.crow;
     out->col = t.col;
+    /* Its message goes to r instead of r->err, so that the place is put in front. */
     tinker_error why;
     if (!check_counts(r, &t, out))
         return false;
@@ -258,6 +270,7 @@ static void write_converted(struct wire_writer *w, const tinker_tensor *t)
     for (size_t i = 0; i < t->n; i++) {
         if (t->dtype == TINKER_FLOAT64)
             json_put_float(&w->json, (float)((const double *)t->data)[i]);
+        /* Results only, see write_result_tensor(). */
         else if (t->dtype == TINKER_BFLOAT16)
             json_put_float(&w->json, widen_bf16(((const uint16_t *)t->data)[i]));
         else if (t->dtype == TINKER_INT32)
@@ -281,6 +294,7 @@ static bool elements_failed(struct wire_writer *w, const tinker_tensor *t)
         if (!isfinite(f))
             return wire_write_fail(w, "value %zu is not finite, which JSON cannot carry", i);
     }
+    /* All of them are finite, so there was no memory. */
     return wire_write_nomem(w);
 }
 
@@ -303,6 +317,7 @@ static bool write_checked_tensor(struct wire_writer *w, const tinker_tensor *t)
     /* A tensor without shape is one dimension, and says so by leaving it out. */
     if (t->shape)
         write_int64s(w, "shape", t->shape, t->ndim);
+    /* For sparse data, shape is that of the dense matrix. */
     if (t->crow && t->shape) {
         write_int64s(w, "sparse_crow_indices", t->crow, (size_t)t->shape[0] + 1);
         write_int64s(w, "sparse_col_indices", t->col, t->n);
@@ -324,6 +339,7 @@ static bool write_tensor(struct wire_writer *w, const void *value)
 static uint64_t hash_tensor(uint64_t h, const void *value)
 {
     const tinker_tensor *t = value;
+    /* Decoders give float32 or int64, so the same values hash alike from JSON and protobuf. */
     int64_t n = (int64_t)t->n, dtype = t->dtype;
     h = wire_hash_bytes(h, &dtype, sizeof(dtype));
     h = wire_hash_bytes(h, t->data, t->n * wire_dtype_size(t->dtype));
@@ -375,6 +391,7 @@ static uint64_t hash_named_tensor(uint64_t h, const void *value)
     return hash_tensor(h, &((const tinker_named_tensor *)value)->tensor);
 }
 
+/* No defaults, as for all values of maps: they would be copied over the name. */
 const struct wire_type wire_named_tensor = { .name = "NamedTensor",
                                              .size = sizeof(tinker_named_tensor),
                                              .read = read_named_tensor,
@@ -417,7 +434,8 @@ static const struct wire_type wire_provenance = { .name = "ProvenanceSpan",
                                                   WIRE_TABLE(T, provenance) };
 #undef T
 
-/* A training example: the input, and per name a tensor that the loss reads. */
+/* A training example: the input, and per name a tensor that the loss reads. Spans are newer than
+ * the rest and left out when there are none. */
 #define T tinker_datum
 static const struct wire_field datum[] = {
     { .name = "loss_fn_inputs",
@@ -465,11 +483,15 @@ static const struct wire_type wire_forward_backward_input = {
 
 /* The input is an object of its own in JSON but part of the same struct in C. */
 static const struct wire_field forward_backward_request[] = {
+    /* No offset: the table of the input fills members of the same struct. So it has no defaults,
+     * which would be copied over the others. */
     { .name = "forward_backward_input",
       .kind = WIRE_STRUCT,
       .flags = REQ,
       .type = &wire_forward_backward_input },
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    /* One counter per model from 1, shared with optim_step, save and load. It orders the requests,
+     * and one that is repeated is the same request again. */
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
 };
 const struct wire_type wire_forward_backward_request = { .name = "ForwardBackwardRequest",

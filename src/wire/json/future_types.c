@@ -8,19 +8,22 @@
 #define T struct wire_future_retrieve_request
 static const struct wire_field future_retrieve[] = {
     { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
+    /* true in the first polls: of a large result the answer is then only its size, so that a client
+     * can wait until it has room. A service must send the result itself when it is false. */
     { WIRE_FIELD(T, allow_metadata_only, WIRE_BOOL, 0) },
 };
 const struct wire_type wire_future_retrieve_request = { .name = "FutureRetrieveRequest",
                                                         WIRE_TABLE(T, future_retrieve) };
 #undef T
 
-/* POST /api/v1/retrieve_futures: a long poll for whatever finishes next.  The only kind of target is
+/* POST /api/v1/retrieve_futures: a long poll for whatever finishes next. The only kind of target is
  * a sampling session. */
 static const char *const word_sampling_session[] = { "sampling_session", NULL };
 #define T struct wire_sampling_target
 static const struct wire_field sampling_target[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_sampling_session },
     { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, REQ) },
+    /* The client_counter of a copy that has joined the session; 0 is the first client. */
     { WIRE_FIELD(T, cloned_sampler_id, WIRE_INT, 0) },
 };
 static const struct wire_type wire_sampling_target = { .name = "SamplingSessionTarget",
@@ -29,8 +32,11 @@ static const struct wire_type wire_sampling_target = { .name = "SamplingSessionT
 #define T struct wire_futures_retrieve_request
 static const struct wire_field futures_retrieve[] = {
     { WIRE_FIELD(T, target, WIRE_STRUCT, REQ), .type = &wire_sampling_target },
+    /* Where the previous answer ended: only what finished since then is told. */
     { WIRE_FIELD(T, prev_cursor, WIRE_INT, 0) },
+    /* Seconds for which the poll may be held; 0: answer at once. */
     { WIRE_FIELD(T, timeout, WIRE_OPT_DOUBLE, NUL) },
+    /* What the client has fetched already; a server may use it to forget. */
     { WIRE_FIELD(T, retrieved_request_ids, WIRE_STRINGS, NUL) },
 };
 const struct wire_type wire_futures_retrieve_request = { .name = "FuturesRetrieveRequest",
@@ -50,6 +56,7 @@ static const char *const queue_states[] = { "active", "paused_capacity", "paused
 static const struct wire_field try_again[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_try_again },
     { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
+    /* For the user to see: why nothing happens. The client polls again at once in any case. */
     { WIRE_FIELD(T, queue_state, WIRE_WORD, NUL | WIRE_OPEN), .words = queue_states },
     { WIRE_FIELD(T, queue_state_reason, WIRE_STRING, NUL) },
 };
@@ -63,6 +70,7 @@ static const char *const categories[] = { "unknown", "server", "user", NULL };
 /* Its response when the request was accepted and then failed, with status 200. */
 #define T struct wire_request_failed_response
 static const struct wire_field request_failed[] = {
+    /* The key that makes it a failure: no result may have it, see future.c. */
     { WIRE_FIELD(T, error, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, category, WIRE_WORD, NUL | WIRE_OPEN), .words = categories },
 };
@@ -76,6 +84,7 @@ static const char *const word_complete[] = { "complete_metadata", NULL };
 #define T struct wire_complete_metadata_response
 static const struct wire_field complete_metadata[] = {
     { .name = "status", .kind = WIRE_LITERAL, .flags = REQ, .words = word_complete },
+    /* Bytes, perhaps estimated; absent counts as 0. */
     { WIRE_FIELD(T, response_payload_size, WIRE_OPT_INT, NUL) },
 };
 const struct wire_type wire_complete_metadata_response = { .name = "CompleteMetadataResponse",
@@ -101,12 +110,14 @@ static const T event_defaults = { .event_data = { "{}", 2 } };
 static const struct wire_field telemetry_event[] = {
     { WIRE_FIELD(T, error_message, WIRE_STRING, 0), .variants = IN_EXCEPTION },
     { WIRE_FIELD(T, error_type, WIRE_STRING, 0), .variants = IN_EXCEPTION },
+    /* As Python prints a timedelta, "0:00:03.654322", and not ISO 8601. */
     { WIRE_FIELD(T, duration, WIRE_STRING, 0), .variants = IN_END },
     { .name = "event",
       .kind = WIRE_ENUM,
       .flags = REQ,
       .offset = offsetof(T, kind),
       .words = event_kinds },
+    /* A UUID; the index counts all events of a client from 0, so that gaps show. */
     { WIRE_FIELD(T, event_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, event_name, WIRE_STRING, 0), .variants = IN_GENERIC },
     { WIRE_FIELD(T, event_session_index, WIRE_INT, REQ) },
@@ -127,8 +138,10 @@ const struct wire_type wire_telemetry_event = { .name = "TelemetryEvent",
 static const struct wire_field telemetry_send[] = {
     { WIRE_FIELD(T, events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),
       .type = &wire_telemetry_event },
+    /* The name of the operating system, such as "Linux". */
     { WIRE_FIELD(T, platform, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, sdk_version, WIRE_STRING, REQ) },
+    /* A client without a session makes one up: "sessionless-" and a UUID. */
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, process_uuid, WIRE_STRING, 0) }, /* since 0.24 */
 };

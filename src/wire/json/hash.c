@@ -17,6 +17,7 @@ uint64_t wire_hash_bytes(uint64_t h, const void *p, size_t n)
 {
     /* The length first, or "ab" + "c" would hash as "a" + "bc". */
     h = hash_bytes(&n, sizeof(n), h);
+    /* NULL and 0 bytes hash like an empty text; wire_hash_text() tells NULL from it. */
     return hash_bytes(p ? p : "", p ? n : 0, h);
 }
 
@@ -48,10 +49,11 @@ static uint64_t hash_named_strings(uint64_t h, const struct wire_named_strings *
     uint64_t sum = 0;
     for (size_t i = 0; i < v->n; i++)
         sum += wire_hash_text(wire_hash_text(ENTRY_SEED, v->v[i].name), v->v[i].value);
+    /* The number of entries, too: an entry whose hash is 0 would not change the sum. */
     return hash_int(hash_int(h, (int64_t)v->n), (int64_t)sum);
 }
 
-/* As hash_named_strings(): the length keeps an empty entry apart from none. */
+/* As hash_named_strings(): a sum, and how many there are. */
 static uint64_t hash_numbers(uint64_t h, const tinker_named_number *v, size_t n)
 {
     uint64_t sum = 0;
@@ -64,6 +66,7 @@ static uint64_t hash_numbers(uint64_t h, const tinker_named_number *v, size_t n)
 static uint64_t hash_items(uint64_t h, const struct wire_field *f, const char *v, size_t n)
 {
     uint64_t sum = 0;
+    /* First, so that items at the end and fields behind the list differ. */
     h = hash_int(h, (int64_t)n);
     for (size_t i = 0; i < n; i++) {
         const char *item = v + i * f->type->size;
@@ -82,6 +85,7 @@ static bool is_default(const struct wire_type *type, const struct wire_field *f,
 {
     static const char zeros[sizeof(int64_t)];
     size_t n = 0;
+    /* How many bytes the member has; 0 does not occur below. */
     switch (f->kind) {
     case WIRE_BOOL:
         n = sizeof(bool);
@@ -99,6 +103,7 @@ static bool is_default(const struct wire_type *type, const struct wire_field *f,
     default:
         return false;
     }
+    /* Without defaults of its own a type starts from zeros. */
     const char *start = type->defaults ? (const char *)type->defaults + f->offset : zeros;
     return memcmp(value + f->offset, start, n) == 0;
 }
@@ -120,6 +125,7 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
         return hash_int(h, *(const int *)at);
     case WIRE_BOOL:
         return hash_int(h, *(const bool *)at);
+    /* An int that is true may have any value but 0. */
     case WIRE_FLAG:
     case WIRE_FLAG_KNOWN:
         return hash_int(h, *(const int *)at != 0);
@@ -140,14 +146,18 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
         return hash_double(h, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return hash_double(h, ((const struct wire_opt_double *)at)->value);
+    /* The point in time; whether the text named an offset does not matter. */
     case WIRE_TIME:
         return hash_int(h, ((const struct wire_time *)at)->us);
+    /* By its text: another order of members or other spaces make another request. A retry repeats
+     * the bytes of the first one. */
     case WIRE_OBJECT_TEXT: {
         const struct json_str *text = at;
         return wire_hash_bytes(h, text->s, text->n);
     }
     case WIRE_BYTES:
         return wire_hash_bytes(h, *(const void *const *)at, *(const size_t *)(value + f->aux));
+    /* In order: tags and ids are lists and no sets. */
     case WIRE_STRINGS: {
         const struct wire_strings *v = at;
         h = hash_int(h, (int64_t)v->n);
@@ -171,6 +181,7 @@ static uint64_t hash_field(uint64_t h, const struct wire_field *f, const char *v
                             *(const size_t *)(value + f->aux));
     case WIRE_STRUCT:
         return wire_hash_value(h, f->type, at);
+    /* Not NULL: wire_is_given() was asked before. */
     case WIRE_POINTER:
         return wire_hash_value(h, f->type, *(const void *const *)at);
     case WIRE_LIST:
@@ -189,9 +200,12 @@ uint64_t wire_hash_value(uint64_t h, const struct wire_type *type, const void *v
     if (type->hash)
         return type->hash(h, value);
     assert(type->fields); /* a type with codecs of its own is part of no request, or has a hash */
-    /* The order of a table is part of the hash: fields are only appended. */
+    /* The order of a table is part of the hash, so fields are only appended; a new one that is not
+     * given leaves old hashes alone. */
     for (size_t i = 0; i < type->n_fields; i++) {
         const struct wire_field *f = &type->fields[i];
+        /* The name goes in before the value, so two fields of one kind do not stand for each
+         * other. */
         if (!(f->flags & WIRE_VOLATILE) && wire_field_applies(type, f, value) &&
             wire_is_given(f, value) && !is_default(type, f, value))
             h = hash_field(wire_hash_text(h, f->name), f, value);

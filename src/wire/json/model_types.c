@@ -21,6 +21,7 @@ static const char *const word_save_sampler[] = { "save_weights_for_sampler", NUL
 static const T lora_defaults = TINKER_LORA_INIT;
 static const struct wire_field lora_config[] = {
     { WIRE_FIELD(T, rank, WIRE_INT, REQ) },
+    /* A Python integer of any size; beyond int64 it is folded, see wire_read_seed(). */
     { WIRE_FIELD(T, seed, WIRE_SEED, NUL), .aux = offsetof(T, has_seed) },
     { WIRE_FIELD(T, train_unembed, WIRE_FLAG, 0) },
     { WIRE_FIELD(T, train_mlp, WIRE_FLAG, 0) },
@@ -46,10 +47,13 @@ static const struct wire_type wire_optimizer_config = { .name = "OptimizerConfig
 #define T struct wire_create_model_request
 static const struct wire_field create_model_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    /* From 0 in each session; with it a retry finds the model that the first attempt made. */
     { WIRE_FIELD(T, model_seq_id, WIRE_INT, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
+    /* Any object. Values that are no texts are kept; answers give their JSON text. */
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, lora_config, WIRE_POINTER, NUL), .type = &wire_lora_config },
+    /* For the life of the model. Absent: AdamW, so requests of older clients are as before. */
     { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_model },
 };
@@ -82,7 +86,9 @@ const struct wire_type wire_get_info_request = { .name = "GetInfoRequest",
 static const struct wire_field model_data[] = {
     { WIRE_FIELD(T, arch, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
+    /* May carry a revision behind a colon, "name:main". */
     { WIRE_FIELD(T, tokenizer_id, WIRE_STRING, NUL) },
+    /* Read, but never written: some services name the model here. */
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
 };
 static const struct wire_type wire_model_data = { .name = "ModelData", WIRE_TABLE(T, model_data) };
@@ -94,6 +100,7 @@ static const struct wire_field get_info_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_get_info },
     { WIRE_FIELD(T, model_data, WIRE_STRUCT, REQ), .type = &wire_model_data },
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    /* Absent is not false: the service does not say. */
     { WIRE_FIELD(T, is_lora, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, lora_rank, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, model_name, WIRE_STRING, NUL) },
@@ -145,6 +152,7 @@ const struct wire_type wire_adam_params = { .name = "AdamParams",
  * optimizers than Adam have names that are the optimizer's. */
 #define T struct wire_optim_step_request
 static const struct wire_field optim_step_request[] = {
+    /* One of the two: AdamW, or optimizer_params with its own names (optimizer.h). */
     { WIRE_FIELD(T, adam_params, WIRE_POINTER, NUL), .type = &wire_adam_params },
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
@@ -170,6 +178,8 @@ const struct wire_type wire_optim_step_response = { .name = "OptimStepResponse",
  * follows). */
 #define T struct wire_load_weights_request
 static const struct wire_field load_weights_request[] = {
+    /* Either model_id and seq_id, or session_id and model_seq_id, where the model does not exist
+     * yet; its id is then known beforehand, "<session>:train:<number>". */
     { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
@@ -177,8 +187,11 @@ static const struct wire_field load_weights_request[] = {
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
+    /* true: moments of the optimizer, too, to go on as if training had not stopped. */
     { WIRE_FIELD(T, optimizer, WIRE_BOOL, REQ) },
+    /* Of the new model; not said of one that exists. */
     { WIRE_FIELD(T, optimizer_config, WIRE_POINTER, NUL), .type = &wire_optimizer_config },
+    /* A credential of the account that owns the checkpoint, if it is another one. */
     { WIRE_FIELD(T, weights_access_token, WIRE_STRING, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_load_weights },
 };
@@ -190,6 +203,7 @@ const struct wire_type wire_load_weights_request = { .name = "LoadWeightsRequest
 #define T struct wire_load_weights_response
 static const struct wire_field load_weights_response[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
+    /* {} is a valid response: then it is the model of the request. */
     { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .flags = NUL, .words = word_load_weights },
 };
@@ -202,8 +216,10 @@ const struct wire_type wire_load_weights_response = { .name = "LoadWeightsRespon
 #define T struct wire_save_weights_request
 static const struct wire_field save_weights_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    /* A bare name and no tinker:// path, which only the response has. */
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
+    /* Absent: the checkpoint is kept until it is deleted. */
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
     /* false: a checkpoint of that name is a 409 */
     { WIRE_FIELD(T, overwrite, WIRE_BOOL, 0) },
@@ -229,6 +245,7 @@ const struct wire_type wire_save_weights_response = { .name = "SaveWeightsRespon
 #define T struct wire_save_weights_for_sampler_request
 static const struct wire_field save_sampler_request[] = {
     { WIRE_FIELD(T, model_id, WIRE_STRING, REQ) },
+    /* Named: path and no sampling_session_seq_id. For a session: the reverse. */
     { WIRE_FIELD(T, path, WIRE_STRING, NUL) },
     /* a client that asks again for an unnamed save counts its sampling sessions on */
     { WIRE_FIELD(T, sampling_session_seq_id, WIRE_OPT_INT, NUL | WIRE_VOLATILE) },
@@ -262,6 +279,7 @@ static const struct wire_field save_external_request[] = {
     { WIRE_FIELD(T, path, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, NUL) },
+    /* None: the files are not encrypted. */
     { WIRE_FIELD(T, age_encryption_recipients, WIRE_STRINGS, NUL) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_save_external },
 };
@@ -285,6 +303,7 @@ const struct wire_type wire_save_weights_external_response = {
 /* A copy of a checkpoint; source_path is all that it must have. */
 #define T struct wire_copy_weights_request
 static const struct wire_field copy_weights_request[] = {
+    /* The copy goes to a project, or to the model of that number in a session. */
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, model_seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, destination_project_id, WIRE_STRING, NUL) },

@@ -14,6 +14,7 @@ void wire_place_text(const struct wire_place *place, char *out, size_t size)
     size_t at = sizeof text - 1;
     text[at] = '\0';
     for (; place; place = place->up) {
+        /* Names come from a peer, too, so each part is cut as well. */
         char part[96];
         if (place->name)
             snprintf(part, sizeof part, "%s%.80s", place->up ? "." : "", place->name);
@@ -26,6 +27,7 @@ void wire_place_text(const struct wire_place *place, char *out, size_t size)
         at -= n;
         memcpy(text + at, part, n);
     }
+    /* The outermost part that fits begins without a point. */
     snprintf(out, size, "%s", text + at + (text[at] == '.'));
 }
 

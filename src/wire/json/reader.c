@@ -19,7 +19,8 @@ static bool fail_at_place(struct wire_reader *r, tinker_status status, const cha
 {
     if (r->status != TINKER_OK)
         return false;
-    /* The text is made only now: reading without errors never pays for it. */
+    /* The text is made only now: reading without errors never pays for it. A path that is too long
+     * is cut in front, see wire_place_text(). */
     char place[256];
     wire_place_text(r->place, place, sizeof place);
     r->status = err_set(r->err, status, "%s%s%s", place, *place ? ": " : "", text);
@@ -74,6 +75,8 @@ static bool read_object_text(struct wire_reader *r, struct json_str *out)
         return false;
     if (!json_raw(&r->json, &raw))
         return wire_read_ok(r);
+    /* A copy: nothing in a result may point into the text, which the caller frees. It ends with
+     * NUL, which WIRE_OBJECT_CSTR relies on. */
     out->s = arena_strndup(r->arena, raw.s, raw.n);
     out->n = raw.n;
     return out->s != NULL || wire_read_nomem(r);
@@ -113,6 +116,7 @@ static bool read_enum_field(struct wire_reader *r, const struct wire_field *f, c
                                   f->words[i]);
         return wire_read_fail(r, "expected %s, got \"%.60s\"", known, s);
     }
+    /* A WIRE_LITERAL has no member; that the word was right is all there is to know. */
     if (f->kind == WIRE_ENUM)
         *(int *)(value + f->offset) = index;
     else if (f->kind == WIRE_WORD)
@@ -136,6 +140,8 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return read_enum_field(r, f, value);
     case WIRE_BOOL:
         return wire_read_bool(r, at);
+    /* -1 of WIRE_FLAG_KNOWN comes from the defaults of the type and stays when the key is
+     * absent. */
     case WIRE_FLAG:
     case WIRE_FLAG_KNOWN: {
         bool b = false;
@@ -143,9 +149,11 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         *(int *)at = b;
         return ok;
     }
+    /* `has` before the read: if that fails, the whole struct is dropped. */
     case WIRE_OPT_BOOL:
         ((struct wire_opt_bool *)at)->has = 1;
         return wire_read_bool(r, &((struct wire_opt_bool *)at)->value);
+    /* Numbers that say "not given" by 0 or -1 differ only in their default and in the writer. */
     case WIRE_INT:
     case WIRE_INT_KNOWN:
     case WIRE_INT_HAS:
@@ -164,6 +172,7 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
         return wire_read_double(r, &((struct wire_opt_double *)at)->value);
     case WIRE_TIME:
         return wire_read_time(r, at);
+    /* A time without an offset is taken for UTC: there is no room for the difference. */
     case WIRE_TIME_US: {
         struct wire_time t = { 0 };
         bool ok = wire_read_time(r, &t);
@@ -202,6 +211,7 @@ static bool read_field(struct wire_reader *r, const struct wire_field *f, char *
     case WIRE_STRUCT:
         return wire_read_value(r, f->type, at);
     case WIRE_POINTER: {
+        /* Zeroed by the arena, then filled with the defaults of its own type. */
         void *p = arena_alloc(r->arena, f->type->size);
         *(const void **)at = p;
         return p ? wire_read_value(r, f->type, p) : wire_read_nomem(r);
@@ -249,6 +259,7 @@ static bool find_variant(struct wire_reader *r, const struct wire_type *type, ch
     while (strcmp(tag->name, type->tag) != 0)
         tag++;
     int *at = (int *)(value + tag->offset);
+    /* Strict readers do not guess: best stays 0, and the tag is reported as missing. */
     if (!(seen >> (tag - type->fields) & 1)) {
         /* The variant with the most of its own fields, if it has all that it requires. */
         int best = 0;
@@ -265,6 +276,7 @@ static bool find_variant(struct wire_reader *r, const struct wire_type *type, ch
                 }
                 own += there;
             }
+            /* On a tie the first variant wins, in the order of the words. */
             *at = own > best ? i : *at;
             best = own > best ? own : best;
         }
@@ -289,6 +301,8 @@ static bool check_seen(struct wire_reader *r, const struct wire_type *type, char
         bool tag = type->tag && strcmp(f->name, type->tag) == 0; /* settled above */
         if (ours && !there && !tag && (f->flags & WIRE_REQUIRED))
             return fail_missing(r, f);
+        /* A lenient reader ignores it. If the field shares a member with one of this variant, the
+         * value that came last is kept. */
         if (!ours && there && r->mode == WIRE_STRICT && !type->ignores_unknown)
             return fail_unknown(r, (struct json_str){ f->name, strlen(f->name) });
     }
@@ -321,6 +335,7 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
         r->place = place.up;
         if (!ok)
             return false;
+        /* A key that comes twice is read again, into the same member. */
         seen |= UINT64_C(1) << i;
     }
     return wire_read_ok(r) && check_seen(r, type, value, seen) &&
@@ -331,7 +346,8 @@ static bool read_fields(struct wire_reader *r, const struct wire_type *type, cha
 bool wire_read_value(struct wire_reader *r, const struct wire_type *type, void *value)
 {
     assert(type->n_fields <= 64);
-    /* Fields that are absent keep these. */
+    /* Fields that are absent keep these. For a WIRE_STRUCT that is absent itself this is not
+     * called: the defaults of the outer type have to hold those of the inner one. */
     if (type->defaults)
         memcpy(value, type->defaults, type->size);
     return type->read ? type->read(r, value) : read_fields(r, type, value);
@@ -356,8 +372,10 @@ tinker_status wire_decode_json(const struct wire_type *type, const char *json, s
 {
     struct wire_reader r = { .arena = arena, .mode = mode, .err = err };
     json_reader_init(&r.json, json, n, arena);
-    /* Zero means "not given" for every kind, so no field needs a default of its own. */
+    /* Zero means "not given" for most kinds. Types with fields for which it is -1, NaN or
+     * TINKER_NO_TIME have defaults, and wire_read_value() copies those. */
     memset(value, 0, type->size);
+    /* Text behind the value is a fault, too; json_end() has set it, wire_read_ok() reports it. */
     if (wire_read_value(&r, type, value) && !json_end(&r.json))
         wire_read_ok(&r);
     return r.status;
@@ -368,6 +386,7 @@ tinker_status wire_as_answer(tinker_status status, tinker_error *err)
 {
     if (status != TINKER_EINVAL)
         return status;
+    /* The message stays; it names the field of the response. */
     if (err)
         err->status = TINKER_EPROTOCOL;
     return TINKER_EPROTOCOL;

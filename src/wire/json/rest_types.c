@@ -4,13 +4,15 @@
 #include <tinker/extra/account.h>
 #include "wire/json/describe.h"
 
+/* SHOW: what is not given is written as null. A reader takes an absent key as well. */
 #define REQ  WIRE_REQUIRED
 #define NUL  WIRE_NULLABLE
 #define SHOW (WIRE_NULLABLE | WIRE_SHOW_NULL)
 
 /* ---- sessions and samplers ------------------------------------------------------- */
 
-/* The kinds below write lists of texts as struct wire_strings, enumerations as int. */
+/* The kinds below write lists of texts as struct wire_strings, enumerations as int: public structs
+ * are read in place, without a copy from a struct of types.h. */
 _Static_assert(sizeof(tinker_strings) == sizeof(struct wire_strings) &&
                    offsetof(tinker_strings, n) == offsetof(struct wire_strings, n),
                "tinker_strings is read as struct wire_strings");
@@ -20,6 +22,7 @@ _Static_assert(sizeof(tinker_checkpoint_kind) == sizeof(int) &&
 
 /* GET /api/v1/sessions */
 static const struct wire_field list_sessions[] = {
+    /* No offset: the struct is the list. */
     { .name = "sessions", .kind = WIRE_STRINGS, .flags = REQ },
 };
 const struct wire_type wire_list_sessions_response = { .name = "ListSessionsResponse",
@@ -28,8 +31,10 @@ const struct wire_type wire_list_sessions_response = { .name = "ListSessionsResp
 /* GET /api/v1/sessions/{id} */
 #define T tinker_session
 static const struct wire_field get_session[] = {
+    /* The ids of models and sampling sessions, "<session>:train:0", "<session>:sample:0". */
     { WIRE_FIELD(T, training_run_ids, WIRE_STRINGS, REQ) },
     { WIRE_FIELD(T, sampler_ids, WIRE_STRINGS, REQ) },
+    /* Newer than the ids, and left out where a service does not know it. */
     { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, NUL), .aux = offsetof(T, n_user_metadata) },
     { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
 };
@@ -42,6 +47,7 @@ const struct wire_type wire_get_session_response = { .name = "GetSessionResponse
 static const struct wire_field get_sampler[] = {
     { WIRE_FIELD(T, sampler_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, REQ) },
+    /* null: the base model itself is sampled from. */
     { WIRE_FIELD(T, model_path, WIRE_STRING, SHOW) },
 };
 const struct wire_type wire_get_sampler_response = { .name = "GetSamplerResponse",
@@ -63,6 +69,7 @@ static const char *const trace_states[] = { "pending", "ready", "failed", NULL }
 /* GET /api/v1/sessions/{id}/trace_export */
 #define T struct wire_trace_export_response
 static const struct wire_field trace_export[] = {
+    /* The first GET starts the export, the next ones tell how far it is. */
     { WIRE_FIELD(T, status, WIRE_WORD, REQ), .words = trace_states },
     { WIRE_FIELD(T, url, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, error, WIRE_STRING, NUL) },
@@ -89,13 +96,16 @@ static const char *const checkpoint_types[] = { "training", "sampler", "external
 /* Of the listings below; times are UTC. */
 #define T tinker_checkpoint
 static const struct wire_field checkpoint[] = {
+    /* "weights/<name>": two segments of a URL, which a server has to route as such. */
     { WIRE_MEMBER(T, "checkpoint_id", id, WIRE_STRING, REQ) },
     { WIRE_MEMBER(T, "checkpoint_type", kind, WIRE_ENUM, REQ), .words = checkpoint_types },
     { WIRE_MEMBER(T, "time", time_us, WIRE_TIME_US, REQ) },
     { WIRE_MEMBER(T, "tinker_path", path, WIRE_STRING, REQ) },
+    /* -1 in memory, null on the wire: not known. */
     { WIRE_FIELD(T, size_bytes, WIRE_INT_KNOWN, SHOW) },
     { WIRE_MEMBER(T, "public", is_public, WIRE_FLAG, 0) },
     { WIRE_FIELD(T, user_metadata, WIRE_STRING_PAIRS, NUL), .aux = offsetof(T, n_user_metadata) },
+    /* null: never. */
     { WIRE_MEMBER(T, "expires_at", expires_us, WIRE_TIME_US, SHOW) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
 };
@@ -112,6 +122,7 @@ const struct wire_type wire_checkpoint = { .name = "Checkpoint",
 static const struct wire_field checkpoints_list[] = {
     { WIRE_MEMBER(T, "checkpoints", items, WIRE_LIST, REQ), .aux = offsetof(T, n),
       .type = &wire_checkpoint },
+    /* null in the list of one run, which has no pages. */
     { WIRE_FIELD(T, cursor, WIRE_POINTER, SHOW), .type = &wire_cursor },
 };
 const struct wire_type wire_checkpoints_list_response = { .name = "CheckpointsListResponse",
@@ -152,6 +163,7 @@ const struct wire_type wire_training_runs_response = { .name = "TrainingRunsResp
 /* PUT /api/v1/training_runs/{run}/checkpoints/{id}/ttl; null: never expires, and must be said. */
 #define T struct wire_ttl_request
 static const struct wire_field ttl_request[] = {
+    /* Seconds from now. */
     { WIRE_FIELD(T, ttl_seconds, WIRE_OPT_INT, SHOW) },
 };
 const struct wire_type wire_ttl_request = { .name = "TtlRequest", WIRE_TABLE(T, ttl_request) };
@@ -160,6 +172,7 @@ const struct wire_type wire_ttl_request = { .name = "TtlRequest", WIRE_TABLE(T, 
 /* GET /api/v1/training_runs/{run}/checkpoints/{id}/archive: a redirect, or this. */
 #define T tinker_archive
 static const struct wire_field archive_url[] = {
+    /* Signed: whoever has it can download, until it expires. */
     { WIRE_FIELD(T, url, WIRE_STRING, REQ) },
     { WIRE_MEMBER(T, "expires", expires_us, WIRE_TIME_US, REQ) },
 };
@@ -220,6 +233,7 @@ const struct wire_type wire_whoami_response = { .name = "WhoamiResponse", WIRE_T
 /* GET /api/v1/billing/usage/events: these become its query. */
 #define T struct wire_get_billing_usage_request
 static const struct wire_field billing_usage_request[] = {
+    /* Whole hours of UTC, at most 14 days apart, says the reference; the service checks it. */
     { WIRE_FIELD(T, starting_on, WIRE_TIME, REQ) },
     { WIRE_FIELD(T, ending_before, WIRE_TIME, REQ) },
 };
@@ -249,8 +263,10 @@ _Static_assert(INFO_OFFSET(count) == offsetof(struct event_info, count) &&
                "struct event_info is a part of tinker_billing_event");
 #define T struct event_info
 static const struct wire_field billing_event_info[] = {
+    /* A newer kind of event reads as -1, without numbers, instead of failing the report. */
     { WIRE_MEMBER(T, "type", kind, WIRE_ENUM, REQ | WIRE_OPEN), .words = billing_kinds },
     { WIRE_FIELD(T, cached, WIRE_FLAG, REQ), .variants = 1 << TINKER_BILLING_PREFILL },
+    /* Two keys for one member: each variant has only one of them. */
     { WIRE_MEMBER(T, "token_count", count, WIRE_INT, REQ), .variants = IN_TOKENS },
     { WIRE_FIELD(T, count, WIRE_INT, REQ), .variants = 1 << TINKER_BILLING_CHECKPOINT },
     { WIRE_FIELD(T, gigabyte_hours, WIRE_DOUBLE, REQ), .variants = 1 << TINKER_BILLING_STORAGE },
@@ -270,6 +286,7 @@ static const struct wire_field billing_usage_event[] = {
     { WIRE_FIELD(T, user_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, project_id, WIRE_STRING, NUL) },
+    /* Absent or null: NaN, so that an unknown amount is not summed up as 0. */
     { WIRE_MEMBER(T, "estimated_cost_usd", cost_usd, WIRE_DOUBLE_KNOWN, NUL) },
     { WIRE_MEMBER(T, "effective_rate_usd_per_million_tokens", million_tokens_usd, WIRE_DOUBLE_KNOWN,
                   NUL) },
@@ -299,8 +316,10 @@ static const struct wire_type wire_billing_usage_session = { .name = "BillingUsa
 static const struct wire_field billing_usage_response[] = {
     { WIRE_MEMBER(T, "data", events, WIRE_LIST, REQ), .aux = offsetof(T, n_events),
       .type = &wire_billing_usage_event },
+    /* An object by session id in JSON, an array in C whose structs begin with the id. */
     { WIRE_FIELD(T, sessions, WIRE_MAP, 0), .aux = offsetof(T, n_sessions),
       .type = &wire_billing_usage_session },
+    /* Later costs are estimates from the price list. */
     { WIRE_MEMBER(T, "cost_data_through", invoiced_until_us, WIRE_TIME_US, NUL) },
 };
 static const T billing_defaults = { .invoiced_until_us = TINKER_NO_TIME };

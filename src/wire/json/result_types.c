@@ -44,6 +44,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
             reason = ok = wire_read_string(r, &s);
             bool stop = ok && strcmp(s, "stop") == 0;
             if (ok && !stop && strcmp(s, "length") != 0)
+                /* An enum of the reference: a third reason is an error there, too. */
                 return wire_read_fail(
                     r, "stop_reason: expected \"stop\" or \"length\", got \"%.40s\"", s);
             seq->stop_reason = stop ? TINKER_STOP_STOP : TINKER_STOP_LENGTH;
@@ -56,6 +57,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
         else
             ok = json_skip(&r->json);
     }
+    /* Covers ok as well: whatever failed has set the status. */
     if (!wire_read_ok(r))
         return false;
     if (!reason || !tokens)
@@ -63,6 +65,7 @@ static bool read_sequence(struct wire_reader *r, void *value)
     /* Programs index these lists together. */
     if (seq->logprobs && n_logprobs != seq->n)
         return wire_read_fail(r, "logprobs: expected %zu values, got %zu", seq->n, n_logprobs);
+    /* A matrix of null rows only has no tokens, and counts as none. */
     if (top.tokens && top.rows != seq->n)
         return wire_read_fail(r, "topk_logprobs: expected %zu rows, got %zu", seq->n, top.rows);
     seq->topk_tokens = top.tokens;
@@ -93,6 +96,7 @@ static bool write_sequence(struct wire_writer *w, const void *value)
         json_put_key(&w->json, "logprobs");
         json_put_begin_array(&w->json);
         for (size_t i = 0; i < seq->n; i++)
+            /* A sampled token always has a logprob, unlike the first one of a prompt. */
             if (!put_float(w, seq->logprobs[i]))
                 return false;
         json_put_end_array(&w->json);
@@ -138,6 +142,7 @@ static bool read_alternatives(struct wire_reader *r, tinker_sample *out)
         return false;
     json_begin_object(&r->json);
     while (ok && json_next_key(&r->json, &key)) {
+        /* int64 (rows, k); logprobs are float32 of the same shape. */
         if (json_str_is(key, "tokens"))
             ok = wire_read_new_tensor(r, &out->prompt_alt_tokens);
         else if (json_str_is(key, "logprobs"))
@@ -199,6 +204,7 @@ static bool read_sample(struct wire_reader *r, void *value)
         return false;
     if (!sequences)
         return wire_read_fail(r, "sequences is required");
+    /* Both lists are about the same positions, and callers have one length for both. */
     if (out->prompt_logprobs && top.rows && top.rows != out->n_prompt)
         return wire_read_fail(r, "topk_prompt_logprobs: expected %zu rows, got %zu", out->n_prompt,
                               top.rows);
@@ -219,6 +225,7 @@ static bool write_sample(struct wire_writer *w, const void *value)
     json_put_key(&w->json, "sequences");
     json_put_begin_array(&w->json);
     for (size_t i = 0; i < s->n_sequences; i++) {
+        /* Places are built on the stack for each item; they are printed after a failure only. */
         struct wire_place list = { .up = w->place, .name = "sequences" };
         struct wire_place place = { .up = &list, .index = i };
         w->place = &place;
@@ -228,6 +235,7 @@ static bool write_sample(struct wire_writer *w, const void *value)
     }
     json_put_end_array(&w->json);
     if (s->prompt_logprobs) {
+        /* One per position; null where protobuf has NaN. */
         json_put_key(&w->json, "prompt_logprobs");
         json_put_begin_array(&w->json);
         for (size_t i = 0; i < s->n_prompt; i++) {
@@ -249,6 +257,7 @@ static bool write_sample(struct wire_writer *w, const void *value)
         if (!wire_write_value(w, &wire_tensor_data, s->target_prompt_logprobs))
             return false;
     }
+    /* Both or neither, as in protobuf. */
     if (s->prompt_alt_tokens && s->prompt_alt_logprobs) {
         json_put_key(&w->json, "prompt_alt_tokens");
         json_put_begin_object(&w->json);
@@ -260,10 +269,12 @@ static bool write_sample(struct wire_writer *w, const void *value)
             return false;
         json_put_end_object(&w->json);
     }
+    /* 0 is the default of the reference. */
     if (s->prompt_cache_hit_tokens) {
         json_put_key(&w->json, "prompt_cache_hit_tokens");
         json_put_int64(&w->json, s->prompt_cache_hit_tokens);
     }
+    /* The reference writes it; read_sample() skips it. */
     json_put_key(&w->json, "type");
     json_put_string(&w->json, "sample");
     json_put_end_object(&w->json);
@@ -292,6 +303,7 @@ static bool read_loss_output(struct wire_reader *r, void *value)
 {
     tinker_loss_output *out = value;
     const void *v = NULL;
+    /* Names in the order of the text; one that is given twice counts with its last value. */
     bool ok = wire_read_map(r, &wire_result_tensor, &v, &out->n_tensors);
     out->tensors = v;
     return ok;
@@ -308,6 +320,7 @@ static bool write_loss_output(struct wire_writer *w, const void *value)
     for (size_t i = 0; ok && i < out->n_tensors; i++) {
         place.name = out->tensors[i].name;
         json_put_key(&w->json, place.name);
+        /* NaN or infinity fails here: a diverged run has to be fetched as protobuf. */
         ok = wire_write_value(w, &wire_result_tensor, &out->tensors[i]);
     }
     w->place = place.up;
@@ -329,6 +342,7 @@ static const struct wire_type wire_loss_fn_output = {
  * request. */
 #define T tinker_forward_backward
 static const struct wire_field forward_backward_output[] = {
+    /* The name of a class of the reference, such as "TorchLossReturn"; for information. */
     { .name = "loss_fn_output_type",
       .kind = WIRE_STRING,
       .flags = WIRE_REQUIRED,
@@ -339,6 +353,7 @@ static const struct wire_field forward_backward_output[] = {
       .offset = offsetof(T, outputs),
       .aux = offsetof(T, n_outputs),
       .type = &wire_loss_fn_output },
+    /* Keys are "name:reduction"; how the parts of a batch are merged depends on the second half. */
     { WIRE_FIELD(T, metrics, WIRE_NUMBER_PAIRS, WIRE_REQUIRED), .aux = offsetof(T, n_metrics) },
 };
 const struct wire_type wire_forward_backward_output = { .name = "ForwardBackwardOutput",

@@ -19,6 +19,7 @@ static const char *const word_sample[] = { "sample", NULL };
 static bool read_stop(struct wire_reader *r, void *value)
 {
     tinker_sampling_params *p = value;
+    /* The key may come twice: the last list counts, and never two at once. */
     p->stop_strings = NULL;
     p->stop_tokens = NULL;
     p->n_stop = 0;
@@ -30,6 +31,7 @@ static bool read_stop(struct wire_reader *r, void *value)
         /* The first item decides the kind of the list; an empty one is a list of no tokens. */
         struct json_reader look = r->json; /* a copy: the original stays before the list */
         json_begin_array(&look);
+        /* Only the kind is looked at: faults of the text are found by the real read. */
         if (!json_next_item(&look) || json_peek(&look) != JSON_STRING)
             return wire_read_int32s(r, &p->stop_tokens, &p->n_stop);
         struct wire_strings v = { 0 };
@@ -38,6 +40,7 @@ static bool read_stop(struct wire_reader *r, void *value)
         p->n_stop = v.n;
         return ok;
     }
+    /* One text is a list of one. */
     const char **one = arena_alloc(r->arena, sizeof *one);
     if (!one)
         return wire_read_nomem(r);
@@ -54,6 +57,7 @@ static bool write_stop(struct wire_writer *w, const char *key, const void *value
         return p->n_stop == 0 || wire_write_fail(w, "%zu stops but no list", p->n_stop);
     if (p->stop_strings && p->stop_tokens)
         return wire_write_fail(w, "either texts or tokens, not both");
+    /* An empty list is written as []: it replaces the end tokens of the model by none. */
     json_put_key(&w->json, key);
     if (p->stop_tokens) {
         json_put_array_int32(&w->json, p->stop_tokens, p->n_stop);
@@ -70,6 +74,7 @@ static bool write_stop(struct wire_writer *w, const char *key, const void *value
 static uint64_t hash_stop(uint64_t h, const void *value)
 {
     const tinker_sampling_params *p = value;
+    /* One text, and a list of that text, are the same request. */
     for (size_t i = 0; p->stop_strings && i < p->n_stop; i++)
         h = wire_hash_text(h, p->stop_strings[i]);
     return p->stop_tokens ? wire_hash_bytes(h, p->stop_tokens, p->n_stop * sizeof(int32_t)) : h;
@@ -79,6 +84,7 @@ static uint64_t hash_stop(uint64_t h, const void *value)
 static bool read_bias(struct wire_reader *r, void *value)
 {
     tinker_sampling_params *p = value;
+    /* null takes back what the same key said before. */
     p->logit_bias = NULL;
     p->n_logit_bias = 0;
     if (json_peek(&r->json) == JSON_NULL)
@@ -96,6 +102,7 @@ bool wire_read_logit_bias(struct json_reader *r, struct arena *arena, const tink
     size_t count = 0, cap = 0;
     json_begin_object(r);
     while (json_next_key(r, &key)) {
+        /* A copy, since the key does not end with NUL; longer ones are no int32. */
         char digits[16], *end = digits;
         /* Keys of JSON are texts; nothing but a token id is one here. */
         long token = -1;
@@ -105,6 +112,7 @@ bool wire_read_logit_bias(struct json_reader *r, struct arena *arena, const tink
             token = strtol(digits, &end, 10);
         }
         if (token < 0 || token > INT32_MAX || *end)
+            /* The reader fails from here on, so that the next read ends the loop. */
             json_fail(r, "logit_bias: \"%.*s\" is not a token id", (int)(key.n < 40 ? key.n : 40),
                       key.s);
         if (count == cap) {
@@ -164,6 +172,7 @@ static const T params_defaults = TINKER_SAMPLING_PARAMS_INIT;
 static const struct wire_field sampling_params[] = {
     /* The order is that of the reference's JSON; what is missing keeps its default from
      * params_defaults. */
+    /* Absent: as many tokens as the context has room for. */
     { WIRE_FIELD(T, max_tokens, WIRE_POSITIVE, NUL) },
     { WIRE_FIELD(T, seed, WIRE_SEED, NUL), .aux = offsetof(T, has_seed) },
     { .name = "stop",
@@ -174,6 +183,7 @@ static const struct wire_field sampling_params[] = {
       .schema = "{\"anyOf\":[{\"type\":[\"string\",\"null\"]},"
                 "{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
                 "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}]}" },
+    /* 1.0, no limit (-1) and 1.0 unless given, and always written. */
     { WIRE_FIELD(T, temperature, WIRE_DOUBLE, 0) },
     { WIRE_FIELD(T, top_k, WIRE_INT, 0) },
     { WIRE_FIELD(T, top_p, WIRE_DOUBLE, 0) },
@@ -223,20 +233,26 @@ static uint64_t hash_targets(uint64_t h, const void *value)
                : h;
 }
 
-/* POST /api/v1/asample, and POST /api/v1/stream_sample.  Either a sampling session and a number, or a model. */
+/* POST /api/v1/asample, and POST /api/v1/stream_sample. Either a sampling session and a number, or
+ * a model. */
 #define T struct wire_sample_request
+/* Those of the parameters are repeated, for a request that is built from wire_init(). */
 static const T request_defaults = { .num_samples = 1,
                                     .sampling_params = TINKER_SAMPLING_PARAMS_INIT };
 static const struct wire_field sample_request[] = {
     { WIRE_FIELD(T, num_samples, WIRE_INT, 0) },
     { WIRE_FIELD(T, prompt, WIRE_STRUCT, REQ), .type = &wire_model_input },
     { WIRE_FIELD(T, sampling_params, WIRE_STRUCT, REQ), .type = &wire_sampling_params },
+    /* Which weights: a base model or a checkpoint, or, as clients do, a sampling session. */
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, model_path, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, sampling_session_id, WIRE_STRING, NUL) },
+    /* Counts from 0 within a sampling session. Copies of a client begin at a multiple of 10^9, so
+     * 32 bits are too few. */
     { WIRE_FIELD(T, seq_id, WIRE_OPT_INT, NUL) },
     { WIRE_FIELD(T, prompt_logprobs, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, topk_prompt_logprobs, WIRE_INT, 0) },
+    /* Newer than the rest: left out unless asked for, as older services refuse unknown keys. */
     { WIRE_FIELD(T, topk_sample_logprobs, WIRE_OPT_INT, NUL) },
     { .name = "target_prompt_logprobs",
       .kind = WIRE_CUSTOM,
@@ -301,6 +317,7 @@ tinker_status wire_sample_set_options(struct wire_sample_request *req,
         const struct option *o = &options[i];
         size_t n = *(const size_t *)(const void *)((const char *)opts + o->in_options);
         char *to = (char *)req + o->in_request;
+        /* A bound that every peer can read; a size_t that wrapped around ends here, too. */
         if (n > INT32_MAX)
             return err_set(err, TINKER_EINVAL, "%s is %zu, expected at most %d", o->name, n,
                            INT32_MAX);
@@ -316,6 +333,7 @@ tinker_status wire_sample_set_options(struct wire_sample_request *req,
 tinker_status wire_sample_check_options(const struct wire_sample_request *req, tinker_error *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        /* A plain number is checked even when it was absent: 0 passes. */
         struct wire_opt_int v = option_value(req, &options[i]);
         if (v.has && v.value < options[i].min)
             return err_set(err, TINKER_EINVAL,
@@ -338,6 +356,7 @@ const char *wire_sample_prompt_option(const struct wire_sample_request *req)
         return "target_prompt_logprobs";
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         struct wire_opt_int v = option_value(req, &options[i]);
+        /* 0 asks for nothing, although it is given. */
         if (options[i].of_prompt && v.has && v.value > 0)
             return options[i].name;
     }

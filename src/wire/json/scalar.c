@@ -15,8 +15,8 @@
 #include "base/number.h"
 #include "wire/timestamp.h"
 
-/* The error names both kinds. Lenient readers that convert ("3" to 3, 1 to true) look at the kind
- * before they call this. */
+/* The error names both kinds, by enum json_kind. Lenient readers that convert ("3" to 3, 1 to true)
+ * look at the kind before they call this. */
 bool wire_expect(struct wire_reader *r, enum json_kind kind)
 {
     static const char *const names[] = { "a value", "null",     "true or false", "a number",
@@ -35,13 +35,14 @@ bool wire_expect(struct wire_reader *r, enum json_kind kind)
     return wire_read_fail(r, "expected %s, got %s", names[kind], found[got]);
 }
 
-/* The copy is the arena's. */
+/* The copy is the arena's and ends with NUL; a NUL inside the text is an error. */
 bool wire_read_string(struct wire_reader *r, const char **out)
 {
     char *s = NULL;
     if (!wire_expect(r, JSON_STRING))
         return false;
     if (!json_cstring(&r->json, &s))
+        /* No fault of the text: then memory was short. */
         return wire_read_ok(r) && wire_read_nomem(r);
     *out = s;
     return true;
@@ -51,9 +52,10 @@ bool wire_read_string(struct wire_reader *r, const char **out)
 static bool read_short_text(struct wire_reader *r, char *buf, size_t size)
 {
     struct json_str s;
+    /* Borrowed, hence the copy: the parsers below want a NUL at the end. */
     if (!json_string(&r->json, &s))
         return false;
-    /* As the reference's int() and float() do. */
+    /* Space around the number is allowed, as in int() and float() of Python. */
     while (s.n && isspace((unsigned char)s.s[0])) {
         s.s++;
         s.n--;
@@ -70,7 +72,8 @@ static bool read_short_text(struct wire_reader *r, char *buf, size_t size)
 /* [+-]digits, single underscores between them, optionally ".000" */
 static bool parse_int_text(const char *s, int64_t *out)
 {
-    /* int() of Python: "1_000" is a number, "_1", "1__0" and "1_" are not. */
+    /* int() of Python: "1_000" is a number, "_1", "1__0" and "1_" are not. An int64 has at most 19
+     * digits; leading zeros may fill the rest of the room. */
     char digits[32];
     size_t n = 0;
     bool after_digit = false;
@@ -101,8 +104,8 @@ static bool parse_int_text(const char *s, int64_t *out)
 /* json_int64() takes 3.0, too, but no fraction and nothing beyond 64 bits. */
 bool wire_read_int(struct wire_reader *r, int64_t *out)
 {
-    /* pydantic's lax mode, which the reference reads with, converts texts and booleans to
-     * numbers. */
+    /* pydantic's lax mode, with which the reference reads, converts texts and booleans to numbers.
+     * A float must be whole: 3.0, but not 3.5. */
     enum json_kind kind = json_peek(&r->json);
     char text[48];
     bool b = false;
@@ -136,6 +139,8 @@ static bool parse_double_text(char *s, bool any, double *out)
         *out = minus ? -INFINITY : INFINITY;
         return true;
     }
+    /* Underscores are squeezed out in place. Only characters of a decimal number pass, because
+     * strtod() in number_read() takes hexadecimal as well. */
     size_t n = 0;
     for (size_t i = 0; s[i]; i++) {
         bool between = i && isdigit((unsigned char)s[i - 1]) && isdigit((unsigned char)s[i + 1]);
@@ -179,13 +184,14 @@ bool wire_read_double(struct wire_reader *r, double *out)
 /* A diverged run reports NaN: its metrics must be readable. */
 bool wire_read_metric(struct wire_reader *r, double *out)
 {
+    /* The words come as texts, because JSON has no number for them. */
     return read_double(r, true, out);
 }
 
 /* The words are pydantic's. */
 bool wire_read_bool(struct wire_reader *r, bool *out)
 {
-    /* false, true, and so on */
+    /* Pairs of false and true, so an odd index is true. */
     static const char *const words[] = { "false", "true", "f",   "t",  "no", "yes",
                                          "n",     "y",    "off", "on", "0",  "1" };
     enum json_kind kind = json_peek(&r->json);
@@ -235,6 +241,8 @@ bool wire_read_time(struct wire_reader *r, struct wire_time *out)
            wire_read_fail(r, "expected a date and time such as 2026-08-09T10:11:12Z");
 }
 
+/* A number beyond 64 bits, which json_int64() would refuse; texts and booleans go the way of every
+ * integer. */
 bool wire_read_seed(struct wire_reader *r, int64_t *out)
 {
     if (json_peek(&r->json) != JSON_NUMBER)
@@ -260,11 +268,12 @@ bool wire_read_seed(struct wire_reader *r, int64_t *out)
         }
         uint64_t digit = (uint64_t)(s.s[i] - '0');
         large = large || magnitude > (modulus - digit) / 10;
-        /* magnitude < 2^63: x*10 mod m as doublings, each below 2^64 */
+        /* magnitude < 2^63, so each doubling stays below 2^64: x * 10 is x * 2 + x * 8 modulo m. */
         uint64_t twice = (magnitude * 2) % modulus;
         uint64_t eight = (((twice * 2) % modulus) * 2) % modulus;
         magnitude = large ? ((twice + eight) % modulus + digit) % modulus : magnitude * 10 + digit;
     }
+    /* As % of Python does: the result is never negative. */
     if (large && negative)
         magnitude = magnitude ? modulus - magnitude : 0;
     *out = !large && negative ? -(int64_t)magnitude : (int64_t)magnitude;
@@ -281,10 +290,12 @@ bool wire_read_bytes(struct wire_reader *r, const void **out, size_t *n)
         return wire_read_ok(r);
     struct buf b;
     buf_init(&b, s.n + 4);
-    /* Into a buffer first: how long it is is known only when foreign characters were skipped. */
+    /* Into a buffer first, because the length is known only when foreign characters were skipped,
+     * as the reference does. Its maximum is more than what base64 of that length decodes to. */
     bool ok = base64_decode(&b, s.s, s.n);
     bool full = !buf_ok(&b);
     void *copy = ok ? arena_memdup(r->arena, b.data ? b.data : "", b.len) : NULL;
+    /* Not NULL even for no bytes, which are given. */
     *out = copy;
     *n = b.len;
     buf_clear(&b);

@@ -13,12 +13,14 @@ struct types {
     size_t n;
 };
 
-/* Depth first, so a type stands before its parts; types may refer to each other in a circle. */
+/* Depth first, so a type stands before its parts. A type is entered before its fields are looked
+ * at, which ends circles. */
 static void collect_types(struct types *all, const struct wire_type *type)
 {
     for (size_t i = 0; i < all->n; i++)
         if (all->v[i] == type)
             return;
+    /* More than there are; a type left out would leave a $ref that leads nowhere. */
     if (all->n == TYPES_MAX)
         return;
     all->v[all->n++] = type;
@@ -36,7 +38,9 @@ static void put_ref(struct buf *out, const struct wire_type *type)
 /* Of a field whose value is given. */
 static void put_kind(struct buf *out, const struct wire_field *f)
 {
-    /* Kinds whose schema is a constant, by enum wire_kind. */
+    /* Kinds whose schema is a constant, by enum wire_kind. A new kind needs a line here, or a
+     * case below. What 0 or -1 stands for in memory does not show: such a field is absent on
+     * the wire. */
     static const char *const plain[] = {
         [WIRE_STRING] = "{\"type\":\"string\"}",
         [WIRE_BOOL] = "{\"type\":\"boolean\"}",
@@ -79,10 +83,12 @@ static void put_kind(struct buf *out, const struct wire_field *f)
             buf_printf(out, "%s\"%s\"", i ? "," : "", f->words[i]);
         buf_puts(out, "]}");
         break;
+    /* Whether NULL may be behind a pointer is told by WIRE_NULLABLE, in put_type(). */
     case WIRE_STRUCT:
     case WIRE_POINTER:
         put_ref(out, f->type);
         break;
+    /* Types are referred to and not repeated inside, so that they may contain each other. */
     case WIRE_LIST:
         buf_puts(out, "{\"type\":\"array\",\"items\":");
         put_ref(out, f->type);
@@ -93,6 +99,7 @@ static void put_kind(struct buf *out, const struct wire_field *f)
         put_ref(out, f->type);
         buf_putc(out, '}');
         break;
+    /* No table says what functions read, so the table brings the text along. */
     case WIRE_CUSTOM:
         buf_puts(out, f->schema);
         break;
@@ -107,6 +114,7 @@ static void put_required(struct buf *out, const struct wire_type *t, unsigned va
     size_t n = 0;
     for (size_t i = 0; i < t->n_fields; i++) {
         const struct wire_field *f = &t->fields[i];
+        /* The tag belongs to all variants, so it is among the common ones. */
         bool here = variant ? (f->variants & variant) != 0 : f->variants == 0;
         if (here && f->flags & WIRE_REQUIRED)
             buf_printf(out, "%s\"%s\"", n++ ? "," : "\"required\":[", f->name);
@@ -115,7 +123,8 @@ static void put_required(struct buf *out, const struct wire_type *t, unsigned va
         buf_putc(out, ']');
 }
 
-/* What each variant of a union must have. */
+/* What each variant of a union must have. Members of other variants stay allowed, as the lenient
+ * reader ignores them. */
 static void put_variants(struct buf *out, const struct wire_type *t)
 {
     const struct wire_field *tag = NULL;
@@ -126,10 +135,12 @@ static void put_variants(struct buf *out, const struct wire_type *t)
         return;
     buf_puts(out, ",\n   \"allOf\":[");
     /* if/then for each value of the tag, rather than oneOf: validators then name the field that is
-     * missing. */
+     * missing. An absent tag satisfies every `if` (JSON Schema Core, 10.3.2.1), but is required
+     * above. */
     for (size_t i = 0; tag->words[i]; i++) {
         buf_printf(out, "%s\n    {\"if\":{\"properties\":{\"%s\":{\"const\":\"%s\"}}},\"then\":{",
                    i ? "," : "", tag->name, tag->words[i]);
+        /* Maybe empty: {} as `then` allows everything. */
         put_required(out, t, 1U << i);
         buf_puts(out, "}}");
     }
@@ -146,6 +157,8 @@ static void put_type(struct buf *out, const struct wire_type *t)
         return;
     }
     buf_puts(out, "{\"type\":\"object\",\"properties\":{");
+    /* Fields of all variants side by side; additionalProperties stays true, which is what lenient
+     * readers do and what lets a newer peer add members. */
     for (size_t i = 0; i < t->n_fields; i++) {
         if (i > 0)
             buf_putc(out, ',');
@@ -157,9 +170,11 @@ static void put_type(struct buf *out, const struct wire_type *t)
             buf_puts(out, ",{\"type\":\"null\"}]}");
     }
     buf_putc(out, '}');
-    /* Into a buffer of its own: whether there is a comma depends on whether it is empty. */
+    /* Into a buffer of its own, because the comma before it depends on whether there is any. */
     struct buf required;
+    /* A maximum and not an allocation; 64 names fit. */
     buf_init(&required, 1 << 16);
+    /* Of the common fields only; those of one variant follow in allOf. */
     put_required(&required, t, 0);
     if (required.len > 0)
         buf_printf(out, ",\n   %s", required.data);

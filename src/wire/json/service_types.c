@@ -21,6 +21,7 @@ const struct wire_type wire_client_config_request = { .name = "ClientConfigReque
 /* What holds when the service does not say: sizes in bytes, lengths in datums, times in
  * seconds. */
 const struct wire_client_config_response wire_client_config_defaults = {
+    /* The figures of the reference, so that both cut batches alike. */
     .credential_default_source = "api_key",
     .sample_dispatch_bytes_semaphore_size = 10485760,
     .inflight_response_bytes_semaphore_size = 52428800,
@@ -36,21 +37,33 @@ const struct wire_client_config_response wire_client_config_defaults = {
 /* Names are the service's; those about semaphores are budgets, see client/io/budget.h. */
 #define T struct wire_client_config_response
 static const struct wire_field client_config_response[] = {
+    /* true: exchange the API key for a JWT (auth/token) and send that from then on. */
     { WIRE_FIELD(T, pjwt_auth_enabled, WIRE_BOOL, 0) },
+    /* "credential_cmd" makes a command mandatory whose output is the credential. */
     { WIRE_FIELD(T, credential_default_source, WIRE_STRING, 0) },
+    /* Bytes of sample requests that are being sent, and of large results being fetched. */
     { WIRE_FIELD(T, sample_dispatch_bytes_semaphore_size, WIRE_INT, 0) },
     { WIRE_FIELD(T, inflight_response_bytes_semaphore_size, WIRE_INT, 0) },
+    /* Requests of one batch go out side by side; the service orders them by seq_id. */
     { WIRE_FIELD(T, parallel_fwdbwd_chunks, WIRE_BOOL, 0) },
+    /* Bodies of forward_backward as zstd. */
     { WIRE_FIELD(T, proto_compress_fwdbwd, WIRE_BOOL, 0) },
+    /* Where a batch is cut: datums, and bytes as estimated in size.c, before compression. */
     { WIRE_FIELD(T, fwdbwd_max_chunk_len, WIRE_INT, 0) },
     { WIRE_FIELD(T, fwdbwd_max_chunk_bytes_count, WIRE_INT, 0) },
     { WIRE_FIELD(T, fwdbwd_dispatch_bytes_semaphore_size, WIRE_INT, 0) },
+    /* How long a 402 is waited out before it becomes an error. */
     { WIRE_FIELD(T, billing_exception_max_pause_duration_sec, WIRE_INT, 0) },
+    /* Of samplers: whether failed samples are tried again, whether one that nothing comes back from
+     * for too long is an error, and how many requests run at once. */
     { WIRE_FIELD(T, sample_no_retries, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, sample_enable_stuck_detection, WIRE_BOOL, 0) },
     { WIRE_FIELD(T, sample_max_concurrent_requests, WIRE_INT, 0) },
+    /* About the HTTP library of the Python SDK; nothing here follows it. */
     { WIRE_FIELD(T, use_pyqwest_transport, WIRE_BOOL, 0) },
+    /* One load_weights instead of create_model and load_weights. */
     { WIRE_FIELD(T, create_model_via_load_weights, WIRE_BOOL, 0) },
+    /* What only newer services have. Absent means that the service is older and does not. */
     { WIRE_FIELD(T, stream_sample, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, sample_join_sampling_session, WIRE_OPT_BOOL, NUL) },
     { WIRE_FIELD(T, sample_use_retrieve_futures, WIRE_OPT_BOOL, NUL) },
@@ -86,6 +99,7 @@ static const char *const word_custom_loss[] = { "create_custom_loss", NULL };
 /* POST /api/v1/create_session */
 #define T struct wire_create_session_request
 static const struct wire_field create_session_request[] = {
+    /* Required: [] when there are none. */
     { WIRE_FIELD(T, tags, WIRE_STRINGS, REQ) },
     { WIRE_FIELD(T, user_metadata, WIRE_OBJECT_TEXT, NUL) },
     { WIRE_FIELD(T, sdk_version, WIRE_STRING, REQ) },
@@ -101,6 +115,7 @@ const struct wire_type wire_create_session_request = { .name = "CreateSessionReq
 #define T struct wire_create_session_response
 static const struct wire_field create_session_response[] = {
     { .name = "type", .kind = WIRE_LITERAL, .words = word_create_session },
+    /* Logged by the client at the level that the name says; none of them is a failure. */
     { WIRE_FIELD(T, info_message, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, warning_message, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, error_message, WIRE_STRING, NUL) },
@@ -133,6 +148,7 @@ const struct wire_type wire_session_heartbeat_response = { .name = "SessionHeart
 #define T struct wire_create_sampling_session_request
 static const struct wire_field create_sampling_request[] = {
     { WIRE_FIELD(T, session_id, WIRE_STRING, REQ) },
+    /* From 0 in each session; saves for a sampler without a name count on in it. */
     { WIRE_FIELD(T, sampling_session_seq_id, WIRE_INT, REQ) },
     { WIRE_FIELD(T, base_model, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, model_path, WIRE_STRING, NUL) },
@@ -180,6 +196,7 @@ const struct wire_type wire_join_sampling_session_response = {
 #define T struct wire_loss_input
 static const struct wire_field loss_input[] = {
     { WIRE_FIELD(T, name, WIRE_STRING, REQ) },
+    /* How many dimensions its tensor has. */
     { WIRE_FIELD(T, rank, WIRE_INT, REQ) },
 };
 static const struct wire_type wire_loss_input = { .name = "CustomLossInput",
@@ -194,6 +211,7 @@ static const struct wire_field create_custom_loss[] = {
     { WIRE_FIELD(T, name, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, inputs, WIRE_LIST, REQ), .aux = offsetof(T, n_inputs),
       .type = &wire_loss_input },
+    /* Kept as text here; graph/graph.h reads it. */
     { WIRE_FIELD(T, graph, WIRE_OBJECT_TEXT, REQ) },
     { .name = "type", .kind = WIRE_LITERAL, .words = word_custom_loss },
 };
@@ -236,6 +254,7 @@ const struct wire_type wire_auth_token_response = { .name = "AuthTokenResponse",
 #define T tinker_supported_model
 static const struct wire_field supported_model[] = {
     { WIRE_MEMBER(T, "model_name", name, WIRE_STRING, NUL) },
+    /* In tokens, prompt and sample together. */
     { WIRE_FIELD(T, max_context_length, WIRE_INT_KNOWN, NUL) },
     { WIRE_FIELD(T, trainable, WIRE_FLAG_KNOWN, NUL) },
     { WIRE_FIELD(T, sampleable, WIRE_FLAG_KNOWN, NUL) },
@@ -261,6 +280,7 @@ const struct wire_type wire_get_server_capabilities_response = {
 /* What every submit returns: the id to poll with. */
 #define T struct wire_untyped_api_future
 static const struct wire_field untyped_api_future[] = {
+    /* A text, even where it looks like a number: the reference takes no number. */
     { WIRE_FIELD(T, request_id, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, model_id, WIRE_STRING, NUL) },
 };

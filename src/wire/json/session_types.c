@@ -1,6 +1,8 @@
-/* session_types.c - the end of a session, and the searches for sessions and checkpoints, as tables. */
+/* session_types.c - the end of a session, and the searches for sessions and checkpoints, as
+ * tables. */
 #include "wire/json/describe.h"
 
+/* SHOW: what is not given is written as null. A reader takes an absent key as well. */
 #define REQ  WIRE_REQUIRED
 #define NUL  WIRE_NULLABLE
 #define SHOW (WIRE_NULLABLE | WIRE_SHOW_NULL)
@@ -22,6 +24,7 @@ static const struct wire_type wire_finish_reason = { .name = "ClientSessionFinis
 #define T struct wire_finish_session_request
 static const struct wire_field finish_session[] = {
     { WIRE_FIELD(T, reason, WIRE_STRUCT, REQ), .type = &wire_finish_reason },
+    /* In the words of the program, such as the message of an exception. */
     { WIRE_FIELD(T, detail, WIRE_STRING, SHOW) },
 };
 const struct wire_type wire_finish_session_request = { .name = "FinishSessionRequest",
@@ -37,6 +40,7 @@ static const char *const statuses[] = { "active", "cancelled", "failed", "client
 #define T struct wire_search_owner
 static const T owner_defaults = { .type = "own" };
 static const struct wire_field search_owner[] = {
+    /* "own" is the caller, "accessible" whatever the caller may see. */
     { WIRE_FIELD(T, type, WIRE_WORD, 0), .words = owners },
     { WIRE_FIELD(T, owner_urns, WIRE_STRINGS, NUL) },
 };
@@ -49,6 +53,7 @@ static const struct wire_type wire_search_owner = { .name = "SearchOwner",
 #define T struct wire_session_status_query
 static const struct wire_field status_query[] = {
     { WIRE_FIELD(T, type, WIRE_WORD, REQ), .words = statuses },
+    /* None: for any reason. */
     { WIRE_FIELD(T, reasons, WIRE_STRINGS, NUL) },
 };
 static const struct wire_type wire_session_status_query = { .name = "SessionStatusQuery",
@@ -58,6 +63,8 @@ static const struct wire_type wire_session_status_query = { .name = "SessionStat
 /* The last session of a page; the next page begins behind it. */
 #define T struct wire_session_search_cursor
 static const struct wire_field search_cursor[] = {
+    /* Time and id together, since several sessions may have been made at one time. A page that
+     * begins behind a session, and not at a number, is right even if sessions come and go. */
     { WIRE_FIELD(T, last_created_at, WIRE_TIME, REQ) },
     { WIRE_FIELD(T, last_session_id, WIRE_STRING, REQ) },
 };
@@ -70,8 +77,10 @@ static const struct wire_type wire_session_search_cursor = { .name = "SessionSea
 /* 50 per page, and only the caller's own, unless the request says otherwise. */
 static const T search_defaults = { .owner = { .type = "own" }, .limit = 50 };
 static const struct wire_field search_request[] = {
+    /* All that are given must hold; in a list any one of its members. */
     { WIRE_FIELD(T, session_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, project_ids, WIRE_STRINGS, NUL) },
+    /* Sessions that have these entries, perhaps among others. */
     { WIRE_FIELD(T, user_metadata, WIRE_NAMED_STRINGS, NUL) },
     { WIRE_FIELD(T, display_name, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, owner, WIRE_STRUCT, 0), .type = &wire_search_owner },
@@ -85,8 +94,8 @@ const struct wire_type wire_session_search_request = { .name = "SessionSearchReq
                                                        .defaults = &search_defaults };
 #undef T
 
-/* POST /api/v1/checkpoints/search: the address is a guess by analogy with sessions/search, because only
- * the types are published. */
+/* POST /api/v1/checkpoints/search: the address is a guess by analogy with sessions/search, because
+ * only the types are published. */
 static const char *const checkpoint_types[] = { "training", "sampler", "external", NULL };
 
 /* The last checkpoint of a page. */
@@ -129,6 +138,7 @@ const struct wire_type wire_checkpoint_search_response = { .name = "CheckpointSe
 /* Inside SessionStatus: which request ended the session. */
 #define T struct wire_status_reason
 static const struct wire_field status_reason[] = {
+    /* A word of a finish, or the kind of what ended the session, whose ids follow. */
     { WIRE_FIELD(T, type, WIRE_STRING, REQ) },
     { WIRE_FIELD(T, request_id, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, request_type, WIRE_STRING, NUL) },
@@ -143,6 +153,7 @@ static const struct wire_type wire_status_reason = { .name = "SessionStatusReaso
 #define T struct wire_session_status
 static const struct wire_field session_status[] = {
     { WIRE_FIELD(T, type, WIRE_WORD, REQ | WIRE_OPEN), .words = statuses },
+    /* Of a failure: "user" or "internal", and in message why. */
     { WIRE_FIELD(T, category, WIRE_STRING, NUL) },
     { WIRE_FIELD(T, reason, WIRE_POINTER, NUL), .type = &wire_status_reason },
     { WIRE_FIELD(T, message, WIRE_STRING, NUL) },

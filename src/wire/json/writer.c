@@ -59,7 +59,7 @@ static bool write_word(struct wire_writer *w, const struct wire_field *f, const 
 /* JSON from the caller is checked before it becomes part of the request. */
 static bool write_object_text(struct wire_writer *w, struct json_str text)
 {
-    /* Only its grammar matters, so the arena is as large as the text at most. */
+    /* json_skip() checks the grammar and keeps nothing; a reader has to have an arena. */
     struct json_reader check;
     struct arena none;
     arena_init(&none, 64 + text.n);
@@ -91,6 +91,7 @@ static bool write_named_strings(struct wire_writer *w, const tinker_named_string
 {
     json_put_begin_object(&w->json);
     for (size_t i = 0; i < n; i++) {
+        /* Names are not compared: of a name that is given twice, readers take the last value. */
         json_put_key(&w->json, v[i].name);
         if (v[i].value)
             json_put_string(&w->json, v[i].value);
@@ -134,6 +135,7 @@ static bool write_list(struct wire_writer *w, const struct wire_field *f, const 
         const char *item = v + i * f->type->size;
         place.index = i;
         if (map) {
+            /* An index in lists, the key in maps: a place with a name prints no index. */
             place.name = *(const char *const *)item;
             json_put_key(&w->json, place.name);
         }
@@ -154,14 +156,17 @@ bool wire_is_given(const struct wire_field *f, const void *value)
     const char *base = value;
     const void *at = base + f->offset;
     switch (f->kind) {
+    /* Pointers: NULL is "not given"; an empty text or object behind one is given. */
     case WIRE_STRING:
     case WIRE_WORD:
     case WIRE_POINTER:
     case WIRE_OBJECT_CSTR:
     case WIRE_STRING_PAIRS:
         return *(const void *const *)at != NULL;
-    case WIRE_FLAG: /* where it may be missing, false is */
+    /* A nullable flag that is false is left out: older peers do not know it. */
+    case WIRE_FLAG:
         return *(const int *)at != 0 || !(f->flags & WIRE_NULLABLE);
+    /* -1: the peer did not say. */
     case WIRE_FLAG_KNOWN:
         return *(const int *)at >= 0;
     case WIRE_INT_KNOWN:
@@ -170,6 +175,7 @@ bool wire_is_given(const struct wire_field *f, const void *value)
         return !isnan(*(const double *)at);
     case WIRE_DOUBLE_SET:
         return *(const double *)at != 0;
+    /* Only hashes ask this of a custom field; writers decide for themselves. */
     case WIRE_CUSTOM: /* a list with its length at aux, or one that its own functions know */
         return f->aux == 0 || *(const size_t *)(base + f->aux) != 0;
     case WIRE_TIME_US:
@@ -191,14 +197,17 @@ bool wire_is_given(const struct wire_field *f, const void *value)
         return ((const struct json_str *)at)->s != NULL;
     case WIRE_NAMED_STRINGS:
         return ((const struct wire_named_strings *)at)->has;
-    case WIRE_STRINGS: /* where a list may be missing, an empty one is */
+    /* A nullable list that is empty is left out; one that is not nullable is []. */
+    case WIRE_STRINGS:
         return ((const struct wire_strings *)at)->n > 0 || !(f->flags & WIRE_NULLABLE);
     case WIRE_LIST:
         return *(const size_t *)(base + f->aux) > 0 || !(f->flags & WIRE_NULLABLE);
     case WIRE_NUMBERS:
         return ((const struct wire_numbers *)at)->has;
+    /* A required object is written even if it is empty: {}. */
     case WIRE_NUMBER_PAIRS:
         return *(const size_t *)(base + f->aux) > 0 || (f->flags & WIRE_REQUIRED);
+    /* Kinds without such a value: numbers, flags and structs that are always there. */
     default:
         return true;
     }
@@ -209,6 +218,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
 {
     const void *at = value + f->offset;
     switch (f->kind) {
+    /* Invalid UTF-8 becomes U+FFFD, see json.h: a text never makes the writer fail. */
     case WIRE_STRING:
         json_put_string(&w->json, *(const char *const *)at);
         return true;
@@ -239,6 +249,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
     case WIRE_OPT_BOOL:
         json_put_bool(&w->json, ((const struct wire_opt_bool *)at)->value);
         return true;
+    /* 0 is "not given" and does not get here. */
     case WIRE_POSITIVE:
         if (*(const int64_t *)at < 0)
             return wire_write_fail(w, "must be positive");
@@ -259,6 +270,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return wire_write_double(w, *(const double *)at);
     case WIRE_OPT_DOUBLE:
         return wire_write_double(w, ((const struct wire_opt_double *)at)->value);
+    /* From public structs, which hold UTC only: never naive. */
     case WIRE_TIME_US: {
         char text[WIRE_TIME_TEXT];
         wire_time_format((struct wire_time){ 1, false, *(const int64_t *)at }, text);
@@ -271,6 +283,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         json_put_string(&w->json, text);
         return true;
     }
+    /* Written as it is, with its spaces, after a check of its grammar. */
     case WIRE_OBJECT_TEXT:
         return write_object_text(w, *(const struct json_str *)at);
     case WIRE_OBJECT_CSTR: {
@@ -305,6 +318,7 @@ static bool write_given(struct wire_writer *w, const struct wire_field *f, const
         return wire_write_value(w, f->type, at);
     case WIRE_POINTER:
         return wire_write_value(w, f->type, *(const void *const *)at);
+    /* The size of an item is that of its type, so one loop serves all lists. */
     case WIRE_LIST:
     case WIRE_MAP:
         return write_list(w, f, *(const char *const *)at, *(const size_t *)(value + f->aux));
@@ -325,11 +339,13 @@ bool wire_field_applies(const struct wire_type *type, const struct wire_field *f
     for (size_t i = 0; type->tag && i < type->n_fields; i++)
         if (strcmp(type->fields[i].name, type->tag) == 0)
             variant = *(const int *)((const char *)value + type->fields[i].offset);
+    /* -1 is the variant of a newer peer (WIRE_OPEN), of which only the common fields are known. */
     return variant >= 0 && variant < 32 && (f->variants >> variant & 1);
 }
 
 bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const void *value)
 {
+    /* Types with codecs of their own: tensors, samples, values of maps. */
     if (type->write)
         return type->write(w, value);
     json_put_begin_object(&w->json);
@@ -340,6 +356,8 @@ bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const
             continue;
         struct wire_place place = { .up = w->place, .name = f->name };
         w->place = &place;
+        /* Four cases: a custom field writes itself; given: key and value; required and not given:
+         * an error; else null or nothing at all, as the table says. */
         bool ok = true, given = f->kind != WIRE_CUSTOM && wire_is_given(f, value);
         if (f->kind == WIRE_CUSTOM) /* writes its own key, or nothing */
             ok = f->write(w, f->name, value);
@@ -359,7 +377,7 @@ bool wire_write_value(struct wire_writer *w, const struct wire_type *type, const
     return true;
 }
 
-/* Appends to out. On failure out holds part of the text: the caller drops it. */
+/* Appends to out. On failure out holds part of the text, which the caller drops. */
 tinker_status wire_encode_json(const struct wire_type *type, const void *value, struct buf *out,
                                tinker_error *err)
 {
