@@ -23,7 +23,7 @@ struct wire_sample_chunk {
     int64_t index; /* TOKEN: its place in the sequence */
     int32_t token; /* TOKEN */
     float logprob; /* TOKEN; NaN: not given */
-    /* TOKEN: the likeliest where it stands; when it is read, in the arena */
+    /* TOKEN: the likeliest tokens at this position; in the arena after reading. */
     const int32_t *topk_tokens;
     const float *topk_logprobs;
     size_t topk;
@@ -34,7 +34,8 @@ struct wire_sample_chunk {
 };
 
 void wire_put_chunk(struct buf *out, const struct wire_sample_chunk *c);
-/* TINKER_EPROTOCOL when it is none of the three.  text refers to json or to the arena. */
+/* TINKER_EPROTOCOL for anything but these three kinds. text refers to json or to the arena, so it
+ * is valid as long as both are. */
 tinker_status wire_read_chunk(const char *json, size_t n, struct arena *arena,
                               struct wire_sample_chunk *out, tinker_error *err);
 

@@ -18,19 +18,20 @@ struct wire_path {
     bool external;             /* external_weights: for others; else training state */
 };
 
-/* Of what can be trained or sampled.  TINKER_EINVAL says what the text should look like. */
+/* Only what a model can be loaded or sampled from: weights and sampler_weights. TINKER_EINVAL says
+ * what the text should look like. */
 tinker_status wire_path_parse(const char *text, struct wire_path *out, tinker_error *err);
-/* The same of what a service may have named: tinker://<run>/<name> without a kind, too. */
+/* The same, and tinker://<run>/<name> without a kind, as some services name checkpoints. */
 tinker_status wire_path_parse_known(const char *text, struct wire_path *out, tinker_error *err);
-/* Of what can be listed, deleted and the like: external weights, too. */
+/* For paths that are only passed on (list, delete, download): external weights, too. */
 tinker_status wire_path_parse_any(const char *text, struct wire_path *out, tinker_error *err);
 /* Is it at least a tinker:// text? */
 bool wire_path_is(const char *text);
 const char *wire_checkpoint_type(bool sampler); /* "training", "sampler" */
 
-/* A name becomes one part of a URL's path.  Every byte that means something there is escaped, so
- * only what can be no name is refused: nothing at all, "." and "..", and control characters.
- * what: for the message, "run id". */
+/* Check a name that becomes one part of a URL's path. Every byte with a meaning there is escaped,
+ * so only an empty name, "." and "..", and control characters are refused. what: for the message,
+ * "run id". */
 tinker_status wire_check_segment(const char *what, const char *s, size_t n, tinker_error *err);
 void wire_put_segment(struct buf *out, const char *s, size_t n);
 /* The reverse; out has room for n bytes and a NUL.  false: an invalid escape, or NUL. */

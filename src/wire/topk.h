@@ -14,9 +14,10 @@ struct topk_matrix {
     size_t rows, k;
 };
 
-/* rows is also told of a matrix without a single value, which is NULL.  null is no matrix. */
+/* rows is set even if the matrix has no value at all and tokens stays NULL. JSON null gives 0
+ * rows. */
 bool topk_read(struct wire_reader *r, const char *name, struct topk_matrix *out);
-/* One row, which may be null: no pairs. */
+/* One row; null gives n 0. The lists are the arena's. */
 bool topk_read_row(struct wire_reader *r, const int32_t **tokens, const float **logprobs,
                    size_t *n);
 bool topk_write(struct wire_writer *w, const char *name, const struct topk_matrix *m);

@@ -4,8 +4,8 @@
 
 #include "wire/json/describe.h"
 
-/* As wire_read_double(), or a text that says nan or infinity: what a run that went wrong tells of
- * itself must not make its results unreadable. */
+/* As wire_read_double(), or a text that says nan or infinity: results of a run that diverged must
+ * stay readable. */
 bool wire_read_metric(struct wire_reader *r, double *out);
 bool wire_read_time(struct wire_reader *r, struct wire_time *out);
 /* An integer of any size, folded into [0, 2^63-1) when it does not fit. */
