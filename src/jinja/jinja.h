@@ -182,6 +182,10 @@ void jinja_run(struct jx *x, const struct jinja_node *tree, struct jv globals, i
 /* Fail because v, which is undefined, was used. */
 struct jv jinja_fail_undefined(struct jx *x, struct jv v);
 
+/* Levels of nesting: expressions, statements and calls of macros and filters count together. A level costs
+ * a few hundred bytes of C stack, so 300 of them fit the smallest thread that a program may use. */
+enum { EVAL_DEPTH_MAX = 300 };
+
 struct jv jinja_call(struct jinja_run *r, struct jv f, const struct jinja_args *args);
 struct jv jinja_call_macro(struct jinja_run *r, struct jv f, const struct jinja_args *args);
 struct jv jinja_attr(struct jinja_run *r, struct jv v, struct jv_str name);
@@ -204,6 +208,7 @@ struct jv jinja_parse_number(struct jx *x, struct jv_str s, bool real);
 struct jv jinja_round(struct jx *x, struct jv v, int64_t digits, struct jv method);
 struct jv jinja_join(struct jx *x, struct jv_str sep, struct jv list);
 /* Argument i, or the keyword; `missing` when neither was given. */
+#define KEYWORD_ONLY SIZE_MAX /* as i: no position */
 struct jv jinja_arg(const struct jinja_args *args, size_t i, const char *name, struct jv missing);
 bool jinja_same(struct jv_str a, const char *b);
 

@@ -9,10 +9,6 @@
 #include <string.h>
 #include "base/utf8.h"
 
-/* Levels of nesting: expressions, statements and macro calls count together. A level costs a few
- * hundred bytes of C stack, so 300 of them fit the smallest thread that a program may use. */
-enum { EVAL_DEPTH_MAX = 300 };
-
 /* The name is borrowed from the tree or from the globals; both outlive the run. */
 struct var {
     struct jv_str name;

@@ -305,13 +305,13 @@ static void rest_args(const struct jinja_args *a, size_t from, struct jinja_args
 }
 
 /* map("upper"), map(attribute="role"): a filter by name, with further arguments, or an attribute.
- * attribute and default are meant as keywords only, hence the number 99. */
+ * attribute and default are keywords only: as a position, any argument could be taken for one. */
 static struct jv filter_map(struct jinja_run *r, struct jv_str name, struct jv v,
                             const struct jinja_args *a)
 {
     (void)name;
-    struct jv attr = jinja_arg(a, 99, "attribute", jv_none());
-    struct jv missing = jinja_arg(a, 99, "default", jv_undefined(NULL));
+    struct jv attr = jinja_arg(a, KEYWORD_ONLY, "attribute", jv_none());
+    struct jv missing = jinja_arg(a, KEYWORD_ONLY, "default", jv_undefined(NULL));
     struct jv filter = jinja_arg(a, 0, NULL, jv_none());
     struct jv list = jv_iterate(r->x, v), out = jv_list_new(r->x);
     struct jinja_args rest;
@@ -520,9 +520,19 @@ static const struct {
 struct jv jinja_filter(struct jinja_run *r, struct jv_str name, struct jv v,
                        const struct jinja_args *args)
 {
-    for (size_t i = 0; i < ARRAY_LEN(filters); i++)
-        if (jinja_same(name, filters[i].name))
-            return jx_step(r->x, 1) ? filters[i].fn(r, name, v, args) : jv_undefined(NULL);
+    size_t i = 0;
+    while (i < ARRAY_LEN(filters) && !jinja_same(name, filters[i].name))
+        i++;
+    if (i < ARRAY_LEN(filters)) {
+        struct jv out = jv_undefined(NULL);
+        /* map('map', 'map', ...) calls itself once per argument. */
+        if (++r->x->depth > EVAL_DEPTH_MAX)
+            jx_fail(r->x, "nested too deeply");
+        else if (jx_step(r->x, 1))
+            out = filters[i].fn(r, name, v, args);
+        r->x->depth--;
+        return out;
+    }
     jx_fail(r->x, "no filter named '%.*s'", (int)(name.n < 40 ? name.n : 40), name.s);
     return jv_undefined(NULL);
 }

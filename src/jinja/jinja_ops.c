@@ -71,7 +71,8 @@ static struct jv repeat_value(struct jx *x, struct jv v, int64_t times)
         return jv_from_buf(x, &b);
     }
     out = jv_list_new(x);
-    for (int64_t i = 0; i < times && !x->failed; i++)
+    /* A step for each round, too: no items are repeated as often as one likes. */
+    for (int64_t i = 0; i < times && jx_step(x, 1); i++)
         for (size_t k = 0; k < v.list->n && jx_step(x, 1); k++)
             jv_push(x, out, v.list->items[k]);
     if (!x->failed)

@@ -226,12 +226,14 @@ static uint64_t hash_key(struct jv key)
     case JV_INT:
         return (uint64_t)key.i * 0x9e3779b97f4a7c15u;
     case JV_FLOAT: /* equal to an int, it has its hash */
-        /* By its integer part, so all floats from 0 to 1 share a chain. Beyond 64 bits the
-         * conversion is undefined; no int is equal to such a float. */
-        return key.f > -9e18 && key.f < 9e18 ? (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u : 1;
-    /* None and big integers are rare as keys: they share one chain, where jv_equal() decides. */
+        /* Beyond 64 bits the conversion is undefined; no int is equal to such a float. */
+        if (key.f > -9e18 && key.f < 9e18 && key.f == (double)(int64_t)key.f)
+            return (uint64_t)(int64_t)key.f * 0x9e3779b97f4a7c15u;
+        return hash_bytes(&key.f, sizeof(key.f), 7);
+    case JV_BIG:
+        return hash_bytes(key.str.s, key.str.n, 7);
     default:
-        return 1;
+        return 1; /* none: one key */
     }
 }
 
@@ -245,26 +247,31 @@ static void index_insert(struct jv_dict *d, size_t i)
     d->index[at] = (uint32_t)i + 1;
 }
 
-/* NULL when the key is absent or `dict` has no keys. The pointer is valid until the next jv_put()
- * on the dict, which may move the pairs. */
-struct jv *jv_find(struct jv dict, struct jv key)
+/* *probes: how many keys it was compared with. */
+static struct jv *find_value(struct jv_dict *d, struct jv key, size_t *probes)
 {
-    if (!jv_is_map(dict))
-        return NULL;
-    struct jv_dict *d = dict.dict;
+    *probes = 0;
     /* Few entries: comparing keys is faster than hashing one. */
     if (!d->index) {
-        for (size_t i = 0; i < d->n; i++)
+        for (size_t i = 0; i < d->n; i++, ++*probes)
             if (jv_equal(d->pairs[i].key, key))
                 return &d->pairs[i].value;
         return NULL;
     }
     /* At most half of the index is in use, so a free entry ends every search. */
     size_t mask = d->index_cap - 1;
-    for (size_t at = (size_t)hash_key(key) & mask; d->index[at]; at = (at + 1) & mask)
+    for (size_t at = (size_t)hash_key(key) & mask; d->index[at]; at = (at + 1) & mask, ++*probes)
         if (jv_equal(d->pairs[d->index[at] - 1].key, key))
             return &d->pairs[d->index[at] - 1].value;
     return NULL;
+}
+
+/* NULL when the key is absent or `dict` has no keys. The pointer is valid until the next jv_put()
+ * on the dict, which may move the pairs. */
+struct jv *jv_find(struct jv dict, struct jv key)
+{
+    size_t probes;
+    return jv_is_map(dict) ? find_value(dict.dict, key, &probes) : NULL;
 }
 
 /* A key that exists keeps its place and its own spelling: {1: a, True: b} is {1: b}. */
@@ -275,12 +282,16 @@ void jv_put(struct jx *x, struct jv dict, struct jv key, struct jv value)
     if (dict.kind == JV_DICT)
         note_nesting(x, &dict.dict->depth, value);
     /* Replacing needs no new entry in the index: it holds positions, and the position stays. */
-    struct jv *old = jv_find(dict, key);
+    struct jv_dict *d = dict.dict;
+    size_t probes;
+    struct jv *old = find_value(d, key, &probes);
     if (old) {
         *old = value;
         return;
     }
-    struct jv_dict *d = dict.dict;
+    /* NaN equals nothing, itself included: each one is a new key at the end of their chain. */
+    if (!jx_step(x, probes / 16))
+        return;
     struct jv_pair *pairs = grow_items(x, d->pairs, d->n, &d->cap, sizeof(*pairs));
     if (!pairs)
         return;

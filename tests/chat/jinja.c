@@ -261,6 +261,43 @@ static void test_limits(void)
     CHECK(strstr(err.message, "nested too deeply"));
 }
 
+/* Time that no item, no key and no argument seems to cost. */
+static void test_hidden_work(void)
+{
+    static const struct {
+        const char *source, *want;
+    } all[] = {
+        { "{{ [] * 9223372036854775807 }}", "over the limit of 10000000 steps" },
+        { "{{ 9223372036854775807 * () }}", "over the limit of 10000000 steps" },
+        { "{% set x = ['nan'|float] * 300000 %}{{ x|unique|list|length }}",
+          "over the limit of 10000000 steps" },
+    };
+    tinker_error err;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        CHECK(!render(all[i].source, NULL, &err));
+        CHECK(strstr(err.message, all[i].want));
+    }
+    /* Keys that differ do not share a chain: by their integer parts it would cost too many steps. */
+    struct buf b;
+    buf_init(&b, 1 << 22);
+    buf_printf(&b, "{{ '");
+    for (int i = 0; i < 40000; i++)
+        buf_printf(&b, "0.%05d ", i);
+    buf_printf(&b, "1'.split(' ')|map('float')|unique|list|length }}");
+    char *got = render(b.data, NULL, &err);
+    CHECK_STR(got ? got : err.message, "40001");
+    free(got);
+    b.len = 0;
+    buf_printf(&b, "{{ ['a']|map(");
+    for (int i = 0; i < 100000; i++)
+        buf_printf(&b, "'map',");
+    buf_printf(&b, "'upper')|list }}");
+    got = render(b.data, NULL, &err);
+    CHECK_STR(got ? got : err.message, "chat template: line 1: nested too deeply");
+    free(got);
+    buf_clear(&b);
+}
+
 /* Values that share their parts: cheap to build, exponential to walk. */
 static void test_shared_values(void)
 {
@@ -379,6 +416,7 @@ int main(void)
     RUN(test_output);
     RUN(test_refusals);
     RUN(test_limits);
+    RUN(test_hidden_work);
     RUN(test_shared_values);
     RUN(test_deep_sources);
     RUN(test_incomplete_structs);
