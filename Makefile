@@ -268,12 +268,13 @@ comma := ,
 # a test whose name ends in _nomem meets an allocator that fails on demand
 NOMEM_ALWAYS := tests/support/failmalloc.c $(foreach f,malloc calloc realloc aligned_alloc strdup strndup,-Wl$(comma)--wrap=$(f))
 NOMEM = $(if $(filter %_nomem,$@),$(NOMEM_ALWAYS))
-# a test that acts between two steps of the server
-WRAP_server_samplers := -Wl,--wrap=store_get_sampler
+# one test's own flags: it acts between two steps of the server; it computes with AVX2
+TEST_FLAGS_server_samplers := -Wl,--wrap=store_get_sampler
+TEST_FLAGS_engine_kernels_tiles := -mavx2 -mfma -mf16c
 define test_rule
 $(B)/tests/$(1)/%: tests/$(1)/%.c $(call archives,$(1)) $(SUPPORT_$(1))
 	@mkdir -p $$(@D)
-	$$(SAY_RESULT)$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $$(WRAP_$(1)_$$(@F)) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
+	$$(SAY_RESULT)$$(CC) $$(CPPFLAGS) -Itests $$(CFLAGS_ALL) -Wno-missing-prototypes -Wno-unused-function $$(LDFLAGS_ALL) -MMD -MP -o $$@ $$< $$(NOMEM) $$(TEST_FLAGS_$(1)_$$(@F)) $(SUPPORT_$(1)) -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $$(call libs,$(1)) $$(LIBS_TEST_$(1))
 .PHONY: test-$(1)
 test-$(1): $(call tests_of,$(1))
 	@JOBS=$(JOBS) tools/run-tests $(B) $$^

@@ -135,7 +135,7 @@ static inline tinker_service *intercept(struct intercept *p, intercept_fn *answe
     const char *url = getenv("TINKER_BASE_URL"), *port = url ? strrchr(url, ':') : NULL;
     struct sockaddr_in at = { .sin_family = AF_INET };
     socklen_t n = sizeof(at);
-    pthread_t thread;
+    pthread_t thread = 0;
     char here[64];
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     p->service = at;

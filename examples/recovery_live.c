@@ -54,7 +54,7 @@ static tinker_training *wait_for(struct handover *h)
 
 int main(int argc, char **argv)
 {
-    struct handover handover = { 0 };
+    struct handover handover = { .client = NULL };
     struct row row;
     tinker_datum datum = counting(&row, 0, 1);
     tinker_service *service = need(tinker_service_new(NULL, &err), "service");

@@ -193,7 +193,7 @@ static struct jv method_split(struct jx *x, struct jv self, struct jv_str name,
  * CR LF, U+001C to U+001E, U+0085 (next line), U+2028 and U+2029 (line, paragraph separator). */
 static size_t line_break(struct jv_str s)
 {
-    uint32_t cp;
+    uint32_t cp = 0;
     if (s.n > 1 && s.s[0] == '\r' && s.s[1] == '\n')
         return 2;
     int len = utf8_decode(s.s, s.n, &cp);

@@ -3,7 +3,6 @@
  * The AVX-512 files are compiled here a second time with their 16-lane vocabulary
  * spelled as pairs of 8-lane vectors, so that their loops run on machines that lack
  * the instructions. */
-#pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
