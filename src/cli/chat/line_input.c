@@ -62,7 +62,8 @@ bool line_input_open(const char *file, const char *const *words)
     el_set(input.editor, EL_PROMPT, get_prompt);
     /* The keys of a shell; ~/.editrc, read last, may choose vi. */
     el_set(input.editor, EL_EDITOR, "emacs");
-    el_set(input.editor, EL_ADDFN, "complete", "complete a command", complete_word);
+    /* The wide form keeps these texts; el_set() would copy them and never free the copies. */
+    el_wset(input.editor, EL_ADDFN, L"complete", L"complete a command", complete_word);
     el_set(input.editor, EL_BIND, "^I", "complete", NULL);
     /* Search backward as in a shell; libedit has the function but binds no key to it. */
     el_set(input.editor, EL_BIND, "^R", "em-inc-search-prev", NULL);
