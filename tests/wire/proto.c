@@ -122,12 +122,14 @@ static void test_golden_request(void)
                                   { TINKER_INT64, targets, 2, shape, 1, NULL, NULL } };
     tinker_datum d = { .model_input = { &chunk, 1 }, .inputs = &input, .n_inputs = 1 };
     tinker_named_number config = { "clip_low_threshold", 0.8 };
-    struct wire_forward_backward_request req = { .model_id = "s:train:0",
-                                                 .seq_id = { 1, 1 },
-                                                 .data = &d,
-                                                 .n_data = 1,
-                                                 .loss = { .name = "ppo", .config = &config, .n_config = 1 },
-                                                 .forward_only = true };
+    struct wire_forward_backward_request req = {
+        .model_id = "s:train:0",
+        .seq_id = { 1, 1 },
+        .data = &d,
+        .n_data = 1,
+        .loss = { .name = "ppo", .config = &config, .n_config = 1 },
+        .forward_only = true
+    };
     struct wire_forward_backward_request back;
     CHECK_INT(encode_and_decode(&req, &back), TINKER_OK);
     CHECK_INT(out.len, 109);
