@@ -194,7 +194,7 @@ static void add_place(struct writer *w, const tinker_var *v, const char *name)
 }
 
 /* What an operation reads: a node, or a number that the function knew. */
-static struct arg operand(struct writer *w, tinker_var *v)
+static struct arg name_operand(struct writer *w, tinker_var *v)
 {
     const struct place *p = find_place(w, v);
     if (p)
@@ -209,7 +209,7 @@ static struct arg operand(struct writer *w, tinker_var *v)
 /* The same for functions of torch that take no numbers: a tensor like another one. */
 static struct arg tensor_operand(struct writer *w, tinker_var *v, struct arg like)
 {
-    struct arg a = operand(w, v);
+    struct arg a = name_operand(w, v);
     if (a.kind == ARG_NAME)
         return a;
     if (like.kind != ARG_NAME) {
@@ -262,9 +262,9 @@ static const struct {
 };
 
 /* Is it not 0? */
-static struct arg truth(struct writer *w, tinker_var *v)
+static struct arg put_truth(struct writer *w, tinker_var *v)
 {
-    return name_arg(put_call2(w, "operator.ne", operand(w, v), number_arg(0)));
+    return name_arg(put_call2(w, "operator.ne", name_operand(w, v), number_arg(0)));
 }
 
 static const char *put_numbers(struct writer *w, const char *bools)
@@ -275,7 +275,7 @@ static const char *put_numbers(struct writer *w, const char *bools)
 /* 1 / x, and 0 at 0, where torch would give infinity and a gradient that is not a number. */
 static const char *put_recip(struct writer *w, tinker_var *v)
 {
-    struct arg x = operand(w, v);
+    struct arg x = name_operand(w, v);
     struct arg none = name_arg(put_call2(w, "operator.eq", x, number_arg(0)));
     const char *safe = put_node(w, "torch.where", (struct arg[]){ none, number_arg(1), x }, 3);
     const char *y = put_call2(w, "operator.truediv", number_arg(1), name_arg(safe));
@@ -293,7 +293,7 @@ static const char *put_reduction(struct writer *w, const struct record *r)
     bool all = r->axis == TINKER_ALL, log = strcmp(r->op, "logsumexp") == 0;
     bool extreme = strcmp(r->op, "max") == 0 || strcmp(r->op, "min") == 0;
     bool spread = strcmp(r->op, "variance") == 0, keeps = !strstr(r->op, "softmax");
-    struct arg args[4] = { operand(w, v) };
+    struct arg args[4] = { name_operand(w, v) };
     size_t n = 1;
     if (all && v->shape.ndim > 2)
         return fail_write(w, "a tensor of rank 3 cannot be reduced over all axes in it");
@@ -324,7 +324,7 @@ static const char *put_reshape(struct writer *w, const struct record *r)
         dims[i] = s->dim[i] == 1 ? 1 : open ? (int64_t)s->dim[i] : -1;
         open = open || dims[i] == -1;
     }
-    return put_call2(w, "reshape", operand(w, r->parents[0]),
+    return put_call2(w, "reshape", name_operand(w, r->parents[0]),
                      (struct arg){ .kind = ARG_DIMS, .list = dims, .value = (int64_t)s->ndim });
 }
 
@@ -349,7 +349,7 @@ static const char *put_slice(struct writer *w, const struct record *r)
         own[1] = end - dim;
     if (step > 1)
         own[2] = step;
-    return put_call2(w, "operator.getitem", operand(w, v),
+    return put_call2(w, "operator.getitem", name_operand(w, v),
                      (struct arg){ .kind = ARG_SLICES, .list = list, .value = y->axis + 1 });
 }
 
@@ -360,42 +360,44 @@ static const char *put_special(struct writer *w, const struct record *r)
     tinker_var *const *v = r->parents;
     const double *p = r->y->p;
     if (strcmp(op, "shift") == 0)
-        return put_call2(w, "operator.add", operand(w, v[0]), number_arg(p[0]));
+        return put_call2(w, "operator.add", name_operand(w, v[0]), number_arg(p[0]));
     if (strcmp(op, "scale") == 0)
-        return put_call2(w, "operator.mul", operand(w, v[0]), number_arg(p[0]));
+        return put_call2(w, "operator.mul", name_operand(w, v[0]), number_arg(p[0]));
     if (strcmp(op, "power") == 0)
-        return put_call2(w, "operator.pow", operand(w, v[0]), number_arg(p[0]));
+        return put_call2(w, "operator.pow", name_operand(w, v[0]), number_arg(p[0]));
     if (strcmp(op, "recip") == 0)
         return put_recip(w, v[0]);
     if (strcmp(op, "clamp") == 0)
         return put_node(w, "torch.clamp",
-                        (struct arg[]){ operand(w, v[0]), number_arg(p[0]), number_arg(p[1]) }, 3);
+                        (struct arg[]){ name_operand(w, v[0]), number_arg(p[0]), number_arg(p[1]) },
+                        3);
     if (strcmp(op, "nan_to_num") == 0)
         return put_node(w, "torch.nan_to_num",
-                        (struct arg[]){ operand(w, v[0]), number_arg(p[0]), number_arg(p[2]),
+                        (struct arg[]){ name_operand(w, v[0]), number_arg(p[0]), number_arg(p[2]),
                                         number_arg(p[1]) },
                         4);
     if (strcmp(op, "not") == 0)
-        return put_numbers(w, put_call2(w, "operator.eq", operand(w, v[0]), number_arg(0)));
+        return put_numbers(w, put_call2(w, "operator.eq", name_operand(w, v[0]), number_arg(0)));
     if (strcmp(op, "and") == 0 || strcmp(op, "or") == 0)
         return put_numbers(w, put_call2(w, op[0] == 'a' ? "operator.and_" : "operator.or_",
-                                        truth(w, v[0]), truth(w, v[1])));
+                                        put_truth(w, v[0]), put_truth(w, v[1])));
     if (strcmp(op, "where") == 0) {
-        struct arg mask = truth(w, v[2]);
+        struct arg mask = put_truth(w, v[2]);
         return put_node(w, "torch.where",
-                        (struct arg[]){ mask, operand(w, v[0]), operand(w, v[1]) }, 3);
+                        (struct arg[]){ mask, name_operand(w, v[0]), name_operand(w, v[1]) }, 3);
     }
     if (strcmp(op, "minimum") == 0 || strcmp(op, "maximum") == 0) {
-        struct arg a = operand(w, v[0]), b = operand(w, v[1]);
+        struct arg a = name_operand(w, v[0]), b = name_operand(w, v[1]);
         a = tensor_operand(w, v[0], b);
         b = tensor_operand(w, v[1], a);
         return put_call2(w, op[1] == 'i' ? "torch.minimum" : "torch.maximum", a, b);
     }
     if (strcmp(op, "dot") == 0)
         return put_call1(
-            w, "sum", name_arg(put_call2(w, "operator.mul", operand(w, v[0]), operand(w, v[1]))));
+            w, "sum",
+            name_arg(put_call2(w, "operator.mul", name_operand(w, v[0]), name_operand(w, v[1]))));
     if (strcmp(op, "cumsum") == 0)
-        return put_call2(w, "cumsum", operand(w, v[0]),
+        return put_call2(w, "cumsum", name_operand(w, v[0]),
                          (struct arg){ .kind = ARG_INT, .value = r->y->axis });
     if (strcmp(op, "reshape") == 0)
         return put_reshape(w, r);
@@ -409,7 +411,7 @@ static void put_record(struct writer *w, const struct record *r)
     char text[120];
     /* Repeating happens by itself where the value is used. */
     if (strcmp(r->op, "expand") == 0) {
-        struct arg a = operand(w, r->parents[0]);
+        struct arg a = name_operand(w, r->parents[0]);
         if (w->n_places < NODES_MAX)
             w->places[w->n_places++] = (struct place){ r->y, a, true };
         return;
@@ -431,7 +433,7 @@ static void put_record(struct writer *w, const struct record *r)
         if (strcmp(plain[i].op, r->op) == 0) {
             struct arg args[2] = { { 0 } };
             for (size_t k = 0; k < r->n_parents && k < 2; k++)
-                args[k] = operand(w, r->parents[k]);
+                args[k] = name_operand(w, r->parents[k]);
             name = put_node(w, plain[i].target, args, r->n_parents);
             name = plain[i].compares ? put_numbers(w, name) : name;
         }
@@ -482,7 +484,7 @@ static tinker_var *put_input(struct writer *w, const char *name, int rank, size_
 static void put_output(struct writer *w, tinker_var *loss)
 {
     struct json_writer *j = &w->json;
-    struct arg a = operand(w, loss);
+    struct arg a = name_operand(w, loss);
     if (a.kind != ARG_NAME || loss->shape.n != 1)
         fail_write(w, a.kind == ARG_NAME ? "the loss is not one number" : "the loss is a constant");
     json_put_begin_object(j);
@@ -502,7 +504,7 @@ static void put_output(struct writer *w, tinker_var *loss)
     json_put_key(j, "dict");
     json_put_begin_object(j);
     for (const struct record_metric *m = w->tape->recorded_metrics; m; m = m->next) {
-        a = operand(w, m->value);
+        a = name_operand(w, m->value);
         if (a.kind != ARG_NAME || m->value->shape.n != 1)
             fail_write(w, "a metric is not one computed number");
         json_put_key(j, m->name);

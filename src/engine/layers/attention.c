@@ -340,7 +340,7 @@ struct page_gradient {
     float dk[KV_BLOCK * MODEL_MAX_HEAD_DIM], dv[KV_BLOCK * MODEL_MAX_HEAD_DIM];
 };
 
-static float widen(uint16_t bf16)
+static float widen_bf16(uint16_t bf16)
 {
     uint32_t bits = (uint32_t)bf16 << 16;
     float x;
@@ -360,8 +360,8 @@ static void open_page(const struct attention_job *j, struct page_gradient *p,
     memset(p->wide_kt, 0, KV_BLOCK * j->hd * sizeof(float));
     for (size_t d = 0; d < j->hd; d++)
         for (size_t i = 0; i < keys; i++) {
-            p->wide_kt[d * KV_BLOCK + i] = widen(kt[(d / 2 * KV_BLOCK + i) * 2 + d % 2]);
-            p->wide_v[i * j->hd + d] = widen(v[(i / 2 * j->hd + d) * 2 + i % 2]);
+            p->wide_kt[d * KV_BLOCK + i] = widen_bf16(kt[(d / 2 * KV_BLOCK + i) * 2 + d % 2]);
+            p->wide_v[i * j->hd + d] = widen_bf16(v[(i / 2 * j->hd + d) * 2 + i % 2]);
         }
     p->kt = p->wide_kt;
     p->v = p->wide_v;
@@ -374,7 +374,7 @@ static void round_queries(const struct attention_job *j, float *q, size_t n)
     for (size_t i = 0; j->rounded && i < n; i++) {
         j->ops->round(rounded, q + i * j->hd, j->hd);
         for (size_t d = 0; d < j->hd; d++)
-            q[i * j->hd + d] = widen(rounded[d]);
+            q[i * j->hd + d] = widen_bf16(rounded[d]);
     }
 }
 

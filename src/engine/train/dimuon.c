@@ -57,8 +57,8 @@ static float new_moment(const struct dimuon_job *j, size_t i)
 
 /* Preconditioned and of norm 1, with the shorter side as rows; false: all of it is 0.  Squares of
  * small floats are none, so all of this is in double. */
-static bool precondition(const struct dimuon_job *j, const struct matrix *m, float *x, double *rows,
-                         double *cols)
+static bool precondition_matrix(const struct dimuon_job *j, const struct matrix *m, float *x,
+                                double *rows, double *cols)
 {
     bool turned = m->rows > m->cols;
     double mean = 0, norm = 0, n = (double)(m->rows * m->cols);
@@ -130,7 +130,7 @@ static void find_direction(struct dimuon_job *j, const struct matrix *m, float *
         j->no_memory = true;
         return;
     }
-    bool moves = precondition(j, m, x, rows, rows + m->rows);
+    bool moves = precondition_matrix(j, m, x, rows, rows + m->rows);
     free(own);
     for (int i = 0; moves && i < ITERATIONS; i++)
         iterate_sign(x, y, gram, poly, k, n);
